@@ -1,7 +1,8 @@
 # Tilewright: every target sets up .venv by itself, so `make demo` or `make test` work on a fresh clone.
 #
 #   make demo    compile ResNet-18, check it against onnxruntime, time it, export it, load it in a new process
-#   make test    lint, then the whole test suite on two processes
+#   make test    lint, then the test suite on two processes; what is installed is required (REQUIRE), not skipped
+#   make test-all   the same with the random tests, and small runs of every fuzzer
 #   make lint    ruff and mypy --strict
 #   make fuzz    thousands of random programs under random schedules, and with illegal moves (COUNT=5000 SEED=0)
 #   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
@@ -14,7 +15,8 @@
 #   make docs    check the links of the documentation and run the code in its pages
 #   make clean   remove everything that was built, but not .venv (make distclean removes environments too)
 #
-# Variables: PYTHON=/path/to/python3 chooses the interpreter (3.11 to 3.13), JOBS=4 the number of test processes.
+# Variables: PYTHON=/path/to/python3 chooses the interpreter (3.11 to 3.13), JOBS=4 the number of test processes,
+# REQUIRE=opencl,torch what must work (names of tests/requirements.py) in the place of what is installed here.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -31,7 +33,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries bench docs clean distclean setup c-compiler emulator torch cluster devices
+.PHONY: help demo test test-all lint fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries bench docs clean distclean setup c-compiler emulator torch cluster devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -124,16 +126,32 @@ devices: $(READY)
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
 
+# Tests and their helpers that mypy reads as strictly as the package.
+TYPED_TESTS := tests/*.py $(addprefix tests/,codegen/compiled.py codegen/on_device.py codegen/on_threads.py \
+  graph/helpers.py graph/passes/checking.py graph/passes/test_before_and_after.py rpc/waiting.py runtime/mini.py te/running.py \
+  tir/passes/checking.py tir/passes/programs.py tir/passes/test_before_and_after*.py tir/schedule/scripts.py \
+  topi/differential.py topi/samples.py tune/toy.py)
+
 lint: $(READY)
 	@echo "== ruff"
 	@$(BIN)/ruff check --quiet src tests bench examples
 	@$(BIN)/ruff format --check --quiet src tests bench examples
-	@echo "== mypy --strict src/tilewright"
-	@$(BIN)/mypy --strict src/tilewright
+	@echo "== mypy --strict src/tilewright, and what tests share"
+	@$(BIN)/mypy --strict --explicit-package-bases src/tilewright $(TYPED_TESTS)
+
+# What was installed must work: a test that would skip without it fails. What could not be installed is skipped, and
+# the summary says why. The slowest tests are printed, so that one that became slow is seen.
+PYTEST = REQUIRE="$${REQUIRE-$$($(BIN)/python -m tests.requirements --installed)}" \
+  $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=20 --durations-min=2
 
 test: lint c-compiler emulator torch cluster devices
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m 'not fuzz'
+	@$(PYTEST) -m 'not fuzz'
+
+test-all: lint c-compiler emulator torch cluster devices
+	@echo "== pytest, with the random tests"
+	@$(PYTEST)
+	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries COUNT=200
 
 fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)

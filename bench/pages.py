@@ -164,9 +164,14 @@ def _refused(command: str) -> str:
     return ""
 
 
+def needs(page: Path) -> list[str]:
+    """What a page needs of a machine: kinds of devices, packages, a C compiler (`cc`)."""
+    return [name for name in re.split(r",\s*", ", ".join(_NEEDS.findall(page.read_text(encoding="utf-8")))) if name]
+
+
 def missing(page: Path) -> str:
     """Why a page cannot run on this machine; empty if it can."""
-    for name in re.split(r",\s*", ", ".join(_NEEDS.findall(page.read_text(encoding="utf-8")))):
+    for name in needs(page):
         if name in _DEVICES:
             try:
                 find_device(name)
@@ -175,7 +180,7 @@ def missing(page: Path) -> str:
         elif name == "cc":
             if c_compiler() is None:
                 return "no C compiler (cc, gcc or clang) on this machine"
-        elif name and importlib.util.find_spec(name) is None:
+        elif importlib.util.find_spec(name) is None:
             return f"the package {name} is not installed"
     return ""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bench import page_c
+from tests.requirements import C_COMPILERS, need, need_tool, required
 
 # The same examples in every run: a red suite means a change broke something. `HYPOTHESIS_PROFILE=random` (which
 # `make fuzz` uses) looks for new ones.
@@ -28,6 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled objects of the tests inside the repository unless the user chose a folder."""
+    required()
     # Every pass of every test is held to the contract of its stage.
     os.environ.setdefault("TILEWRIGHT_VERIFY", "1")
     # A template that fails is a red test, not a slow kernel.
@@ -40,16 +40,19 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked with `@needs(...)` run where these are, and are skipped (or fail, by REQUIRE) elsewhere."""
+    for mark in item.iter_markers("needs"):
+        need(*mark.args)
+
+
 @pytest.fixture(scope="session")
 def c_compiler() -> str:
-    """The path of a C compiler, or a skip with the reason."""
-    return page_c.c_compiler() or pytest.skip("no C compiler (cc, gcc or clang) on this machine")
+    """The path of a C compiler."""
+    return need_tool("c-compiler", *C_COMPILERS)
 
 
 @pytest.fixture(scope="session")
 def arm_tools() -> tuple[str, str]:
-    """A cross compiler and an emulator for aarch64, or a skip with the reason."""
-    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64")
-    if compiler is None or emulator is None:
-        pytest.skip("no aarch64 cross compiler (aarch64-linux-gnu-gcc) or emulator (qemu-aarch64) on this machine")
-    return compiler, emulator
+    """A cross compiler and an emulator for aarch64."""
+    return need_tool("emulator", "aarch64-linux-gnu-gcc"), need_tool("emulator", "qemu-aarch64")

@@ -7,8 +7,9 @@ import pytest
 
 from bench import zoo
 from bench.peers.idioms import idiomatic, kinds
+from tests.requirements import need_module
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = need_module("torch")
 
 
 @pytest.mark.parametrize(("name", "layers"), [("bert_small", 6)])

@@ -14,6 +14,7 @@ import pytest
 from onnx import helper
 
 from bench.peers import ITSELF, PEERS, clock_for, process, wire
+from tests.requirements import absent
 from tilewright.support.errors import UserError
 
 OTHERS = [name for name in PEERS if name not in ("onnxruntime", "torch.compile")]
@@ -64,7 +65,7 @@ def test_a_peer_answers_and_is_timed(model: Path, reference: process.PeerProcess
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_installed_peer_agrees(model: Path, name: str) -> None:
     if name not in process.installed():
-        pytest.skip(f"{name} is not installed")
+        absent("peers", f"{name} is not installed")
     worker = process.start([name], 1)[name]
     try:
         [output] = worker.load(model, inputs())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import compile_time, figures, fork_join, harness, memory
+from tests.requirements import need
 from tilewright.support.errors import UserError
 
 
@@ -58,9 +59,8 @@ def test_compile_time_messages(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_pinning_is_undone() -> None:
+    need("affinity")
     cores = harness.cores_for(1)
-    if not cores:
-        pytest.skip("this system cannot pin processes")
     before = harness.cores_for(10_000)
     with harness.pinned(1):
         assert harness.cores_for(10_000) == cores
@@ -80,7 +80,7 @@ def sample_figures(folder: Path) -> None:
 
 
 def test_charts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
+    need("matplotlib")
     sample_figures(tmp_path)
     assert figures.main([str(tmp_path)]) == 0
     made = capsys.readouterr().out.split()

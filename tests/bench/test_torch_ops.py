@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
-pytest.importorskip("expecttest", reason="torch's operator database needs expecttest")
+from tests.requirements import need
+
+need("torch", "expecttest")
 
 
 # Fixtures, because the operator database takes seconds to load: not in every process that only collects tests.
 @pytest.fixture(scope="module")
 def torch_ops():
-    return pytest.importorskip("bench.torch_ops")
+    return importlib.import_module("bench.torch_ops")
 
 
 @pytest.fixture(scope="module")
 def torch_cases():
-    return pytest.importorskip("bench.torch_cases")
+    return importlib.import_module("bench.torch_cases")
 
 
 def test_verdicts(torch_ops, torch_cases):

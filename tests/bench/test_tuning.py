@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bench import figures, tuning, tuning_quality, tuning_runs
+from tests.requirements import need
 from tests.tune.test_tuner import FakeMeasurer, _task
 from tilewright.lower.database import Database
 from tilewright.tune.cost import Matrix, RandomModel, Vector
@@ -113,7 +114,7 @@ def test_summary_and_figure(asked: tuple[tuning_runs.Table, FakeMeasurer], tmp_p
     summary = tuning._summary([found], "random")
     assert summary["speed_up"] == round(found["random"][0].best[-1], 4)
     assert summary["trials_to_random_best"] == found["random"][0].best.index(found["random"][0].best[-1]) + 1
-    pytest.importorskip("matplotlib")
+    need("matplotlib")
     data = {
         "machine": {"llvm_cpu": "some"},
         "trials": 16,

@@ -16,6 +16,7 @@ import pytest
 
 import tilewright as tw
 from tests.integration import small_models
+from tests.requirements import need
 from tilewright.cli import main as cli
 from tilewright.lower.database import Database
 from tilewright.support.errors import CompilerBug, UserError
@@ -268,8 +269,7 @@ def test_letters_that_the_terminal_lacks(tmp_path: Path, encoding: dict[str, str
 
 
 def test_output_that_cannot_be_written_is_1() -> None:
-    if not Path("/dev/full").is_char_device():
-        pytest.skip("no /dev/full on this machine")
+    need("full-device")
     command = f"{shlex.quote(sys.executable)} -m tilewright doctor --settings > /dev/full"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 1

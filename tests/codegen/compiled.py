@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,6 +30,7 @@ def call(
     slots = np.zeros(max(len(arguments) + len(dims), 1), np.int64)
     for number, (param, value) in enumerate(zip(func.params, arguments, strict=True)):
         if isinstance(param, Buffer):
+            assert isinstance(value, np.ndarray)
             slots[number] = value.ctypes.data
         else:
             raw = np.asarray(value, param.dtype.numpy()).tobytes().ljust(8, b"\0")
@@ -38,7 +40,7 @@ def call(
     return int(function(slots.ctypes.data))
 
 
-def run(func: PrimFunc, *arguments: Array | int | float, target: Target = HOST, dims: Sequence[int] = ()) -> list:
+def run(func: PrimFunc, *arguments: Array | int | float, target: Target = HOST, dims: Sequence[int] = ()) -> list[Any]:
     """The arguments after a run of the compiled function (arrays are copied first)."""
     library = JitLibrary([compile_functions([func], target)], runtime_imports())
     copies = copied(arguments)
@@ -47,14 +49,12 @@ def run(func: PrimFunc, *arguments: Array | int | float, target: Target = HOST, 
     return copies
 
 
-def copied(arguments: Sequence[Array | int | float]) -> list:
+def copied(arguments: Sequence[Array | int | float]) -> list[Any]:
     """Arrays copied, scalars as they are."""
     return [item.copy() if isinstance(item, np.ndarray) else item for item in arguments]
 
 
-def assert_close(
-    func: PrimFunc, actual: Sequence[object], expected: Sequence[object], tolerance: float, stage: str
-) -> None:
+def assert_close(func: PrimFunc, actual: Sequence[Any], expected: Sequence[Any], tolerance: float, stage: str) -> None:
     """Compare arguments after a run: equal, or within a relative tolerance; NaN equals NaN."""
     for number, (a, b) in enumerate(zip(actual, expected, strict=True)):
         if not isinstance(a, np.ndarray):
@@ -74,13 +74,13 @@ def assert_stages_agree(
     tolerance: float = 0.0,
     target: Target = HOST,
     dims: Sequence[int] = (),
-) -> list:
+) -> list[Any]:
     """Interpret a function before lowering and after every pass, and run it compiled: all must give the same."""
     expected = copied(arguments)
     interpret(func, *expected, *dims)
     lowered, stage = func, None
-    for name, item in cpu_pipeline(target):
-        lowered = item(lowered)
+    for item in cpu_pipeline(target).passes:
+        lowered = cast(PrimFunc, item(lowered))
         stage = item.leaves or stage
         actual = copied(arguments)
         try:
@@ -88,9 +88,9 @@ def assert_stages_agree(
                 verify(lowered, stage)
             extra = dims if dims else ()
             interpret(lowered, *actual, *extra)
-            assert_close(func, actual, expected, tolerance, name)
+            assert_close(func, actual, expected, tolerance, item.name)
         except Exception as error:
-            raise AssertionError(f"after {name}:\n{to_script(lowered)}\n{error}") from error
+            raise AssertionError(f"after {item.name}:\n{to_script(lowered)}\n{error}") from error
     assert_close(func, run(func, *arguments, target=target, dims=dims), expected, tolerance, "compiling")
     return expected
 

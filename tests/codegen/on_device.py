@@ -8,14 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
-from tilewright.backends.cuda.compiler import compile_cuda
+from tests.requirements import absent, missing, need
 from tilewright.backends.device import device_program, load_program
 from tilewright.compiler import _function_info
 from tilewright.runtime.device.devices import find_device
 from tilewright.runtime.device.program import DeviceModule, DeviceProgram
-from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 
@@ -31,28 +28,9 @@ def program_of(funcs: Sequence[PrimFunc], target: Target) -> DeviceProgram:
     return device_program(funcs, infos, target)
 
 
-@functools.cache
-def _missing_device(kind: str) -> str:
-    try:
-        find_device(kind)
-    except UserError as error:
-        return error.message
-    return ""
-
-
-@functools.cache
-def _missing_nvrtc() -> str:
-    try:
-        compile_cuda("", "sm_80")
-    except UserError as error:
-        return error.message
-    return ""
-
-
 def require_device(target: Target) -> None:
     """Skip a test where there is no device for a target."""
-    if _missing_device(target.kind):
-        pytest.skip(_missing_device(target.kind))
+    need(target.kind)
 
 
 @functools.cache
@@ -67,14 +45,13 @@ def _halves_crash_vulkan() -> bool:
 
 def require_halves(target: Target) -> None:
     """Skip a test where a driver cannot be given 16-bit floats."""
-    if target.kind == "vulkan" and not _missing_device(target.kind) and _halves_crash_vulkan():
-        pytest.skip("the Vulkan driver of this machine crashes on 16-bit floats")
+    if target.kind == "vulkan" and not missing("vulkan") and _halves_crash_vulkan():
+        absent("vulkan-halves", "the Vulkan driver of this machine crashes on 16-bit floats")
 
 
 def require_nvrtc() -> None:
     """Skip a test where NVRTC is not installed."""
-    if _missing_nvrtc():
-        pytest.skip(_missing_nvrtc())
+    need("nvrtc")
 
 
 def require_opencl() -> None:

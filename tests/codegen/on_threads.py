@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.codegen.on_device import program_of
+from tests.requirements import CLANGS, need_tool
 from tilewright import te
 from tilewright.backends.device import load_program
 from tilewright.runtime.core.artifact import LaunchInfo
@@ -31,18 +30,9 @@ METAL = Target("metal")
 SHIMS = Path(__file__).parent / "shims"
 
 
-@functools.cache
-def find_clang() -> str | None:
-    """A clang that is new enough."""
-    return next(filter(None, (shutil.which(f"clang-{version}") for version in range(22, 16, -1))), None)
-
-
 def require_clang() -> str:
     """The path of clang, or a skip."""
-    found = find_clang()
-    if found is None:
-        pytest.skip("no clang 17 or newer on this machine")
-    return found
+    return need_tool("clang", *CLANGS)
 
 
 class ThreadDevice(Device):

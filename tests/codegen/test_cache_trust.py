@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirements import needs
 from tilewright.backends.llvm import cache
 from tilewright.support import settings
 
 STRANGER = 65534
 KEY = "ab" * 32
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser gives files to others")
+as_root = needs("root")
 
 
 def _store(folder: Path) -> cache.ObjectCache:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.requirements import CPP_COMPILERS, need, need_tool
 from tests.runtime import mini
-from tilewright.backends.llvm import deploy, elf, link, wrapper
+from tilewright.backends.llvm import deploy, elf, wrapper
 from tilewright.runtime import Executable, Module, load
-from tilewright.support.errors import CompilerBug, MissingDependencyError, UserError
+from tilewright.support.errors import CompilerBug, UserError
 
 PROGRAM = r"""
 #include <stdio.h>
@@ -104,9 +104,7 @@ def test_functions_library(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_called_from_c(library: Path, tmp_path: Path, c_compiler: str, language: str) -> None:
-    compiler = shutil.which("c++") if language == "c++" else c_compiler
-    if compiler is None:
-        pytest.skip("no C++ compiler (c++) on this machine")
+    compiler = need_tool("c++-compiler", *CPP_COMPILERS) if language == "c++" else c_compiler
     source = tmp_path / ("main.c" if language == "c" else "main.cpp")
     source.write_text(PROGRAM)
     program = tmp_path / "main"
@@ -147,10 +145,7 @@ def test_opened_with_dlopen_and_closed(library: Path, tmp_path: Path, c_compiler
 
 @pytest.mark.parametrize("triple", ["x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"])
 def test_export_for_other_machines(tmp_path: Path, triple: str) -> None:
-    try:
-        link.find_linker(triple)
-    except MissingDependencyError as error:
-        pytest.skip(str(error))
+    need("linker")
     path = tmp_path / "mini.so"
     deploy.export_library(mini.model_artifact(triple), path)
     assert int.from_bytes(path.read_bytes()[18:20], "little") == elf.machine_code(triple)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import tilewright as tw
@@ -17,8 +18,6 @@ from tilewright.backends.llvm.assembler import assemble, module_of
 from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
-
-onnx = pytest.importorskip("onnx")
 
 X = np.linspace(-1, 1, 8, dtype=np.float32)
 HOST = Target("native").arch
@@ -76,9 +75,7 @@ def test_changed_assembly_is_assembled(files: Path) -> None:
     """A function that returns at once computes nothing."""
     (files / "00_source.ll").unlink()
     path = files / "01_assembly.s"
-    leave = {"x86_64": "xorl %eax, %eax\n\tretq", "aarch64": "mov w0, wzr\n\tret"}.get(HOST)
-    if leave is None:
-        pytest.skip(f"no instructions of {HOST} in this test")
+    leave = {"x86_64": "xorl %eax, %eax\n\tretq", "aarch64": "mov w0, wzr\n\tret"}[HOST]
     # LLVM has put the function into its wrapper.
     path.write_text(re.sub(r"\n(f|f__packed):\n", rf"\n\1:\n\t{leave}\n", path.read_text()))
     with settings.OVERRIDE_DIR.override(files.parent):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench import pages
+from tests.requirements import need
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = pages.pages(REPOSITORY)
@@ -20,8 +21,7 @@ def test_the_code_of_a_page_is_well_formed(page: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if pages.program(page)], ids=lambda path: path.stem)
 def test_a_page_runs(page: Path) -> None:
-    if reason := pages.missing(page):
-        pytest.skip(reason)
+    need(*("c-compiler" if name == "cc" else name for name in pages.needs(page)))
     assert pages.run(page, REPOSITORY) == ""
 
 

@@ -15,12 +15,13 @@ from onnx import helper
 
 import tilewright as tw
 from tests.integration.small_models import FLOAT, model, onnxruntime_outputs
+from tests.requirements import need
 from tilewright.graph.choices import stored_answer
 from tilewright.lower.database import Database
 from tilewright.lower.records import Selection
 from tilewright.support import settings as tilewright_settings
 
-pytest.importorskip("onnxruntime")
+need("onnxruntime")
 
 
 def _weights(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:

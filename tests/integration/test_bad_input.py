@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from tests.integration import small_models
 from tests.integration.small_models import FLOAT, one_node, onnxruntime_outputs
+from tests.requirements import find_tool, need
 from tilewright.runtime.core.seal import SEAL_BYTES
 from tilewright.support import settings as tilewright_settings
 from tilewright.support.errors import UnsupportedError, UserError
@@ -403,16 +403,9 @@ def test_a_disk_that_fills_up_on_export(tmp_path: Path) -> None:
 
 def test_a_small_file_system_that_is_full(tmp_path: Path) -> None:
     """The same with a real file system of 64 KiB, where this process may mount one."""
-    unshare, mount = shutil.which("unshare"), shutil.which("mount")
+    need("mount")
+    unshare, mount = find_tool("unshare"), find_tool("mount")
     script = f'{mount} -t tmpfs -o size=64k none "$0"'
-    if (
-        not unshare
-        or not mount
-        or subprocess.run(
-            [unshare, "-m", "sh", "-c", script, str(tmp_path)], capture_output=True, check=False
-        ).returncode
-    ):
-        pytest.skip("this process may not mount a file system")
     prefix = [unshare, "-m", "sh", "-c", f'{script} && "$@" && ls -A "$0" && echo listed', str(tmp_path)]
     done = run_export(tmp_path / "model.so", 0, prefix)
     assert "alive (1, 10)" in done.stdout, done.stderr

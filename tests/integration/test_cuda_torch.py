@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.requirements import absent, need, need_module
 from tests.topi.test_recurrent import FUNCTIONS, operands
 from tilewright.backends.cuda.driver import CudaDevice, cuda_device
 from tilewright.frontend.torch.importer import from_torch
@@ -18,22 +19,19 @@ from tilewright.graph.ir.op import call
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.runtime.device.array import DeviceArray
-from tilewright.support.errors import UserError
 from tilewright.torch_backend import tilewright_backend
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+torch = need_module("torch")
 nn = torch.nn
 
 
 @pytest.fixture(autouse=True)
 def gpu() -> CudaDevice:
     """The GPU, or a skip with the reason; products are true float32."""
-    try:
-        device = cuda_device()
-    except UserError as error:
-        pytest.skip(str(error))
+    need("cuda")
+    device = cuda_device()
     if not torch.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
+        absent("cuda", "this torch has no CUDA")
     torch._dynamo.reset()
     torch.manual_seed(1)
     torch.backends.cudnn.allow_tf32 = False

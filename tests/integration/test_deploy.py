@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,8 @@ import pytest
 import tilewright as tw
 from bench import zoo
 from tests.integration import small_models
-from tilewright.support.errors import MissingDependencyError, UserError
+from tests.requirements import CPP_COMPILERS, need, need_tool
+from tilewright.support.errors import UserError
 
 MODEL = "dqn"
 
@@ -93,9 +93,7 @@ def test_a_c_program_prints_the_same_logits(library: Path, logits: np.ndarray, t
 
 
 def test_a_cpp_program_prints_the_same_logits(library: Path, logits: np.ndarray, tmp_path: Path) -> None:
-    compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler (c++, g++ or clang++) on this machine")
+    compiler = need_tool("c++-compiler", *CPP_COMPILERS)
     printed = build_and_run([compiler, "-std=c++17", "-pedantic"], tmp_path / "main.cpp", library)
     np.testing.assert_array_equal(printed, logits)
 
@@ -119,9 +117,7 @@ def test_a_loaded_library_is_like_the_executable(library: Path, executable: tw.E
 
 
 def test_the_library_needs_libc_alone(library: Path) -> None:
-    tool = shutil.which("readelf")
-    if tool is None:
-        pytest.skip("no readelf on this machine")
+    tool = need_tool("binutils", "readelf")
     text = subprocess.run([tool, "-d", str(library)], capture_output=True, text=True, check=True).stdout
     needed = [line.split("[")[1].rstrip("]") for line in text.splitlines() if "(NEEDED)" in line]
     assert set(needed) <= {"libc.so.6", "libm.so.6"}
@@ -166,10 +162,8 @@ AARCH64 = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1"
 @pytest.fixture(scope="module")
 def aarch64_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("aarch64") / "dqn.so"
-    try:
-        tw.Compilation(zoo.path(MODEL), AARCH64, threads=2).export_library(path)
-    except MissingDependencyError as error:
-        pytest.skip(str(error))
+    need("linker")
+    tw.Compilation(zoo.path(MODEL), AARCH64, threads=2).export_library(path)
     return path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,11 +10,11 @@ import pytest
 
 import tilewright as tw
 from tests.integration import small_models
+from tests.requirements import CLANGS, need, need_tool
 from tilewright.backends.cuda import driver as cuda_driver
-from tilewright.backends.llvm import link
 from tilewright.runtime.device.devices import Driver
 from tilewright.runtime.device.program import Device
-from tilewright.support.errors import MissingDependencyError, UserError
+from tilewright.support.errors import UserError
 
 # The target, and what an assembler must be told.
 MACHINES = {
@@ -38,10 +37,7 @@ def model() -> bytes:
 
 @pytest.mark.parametrize("target", MACHINES)
 def test_assembly_of_all_kernels_assembles_as_one_file(model: bytes, tmp_path: Path, target: str) -> None:
-    names = ["clang", *(f"clang-{version}" for version in range(23, 13, -1))]
-    assembler = next((found for found in map(shutil.which, names) if found), None)
-    if assembler is None:
-        pytest.skip("no clang on this machine")
+    assembler = need_tool("clang", *CLANGS)
     compilation = tw.Compilation(model, target=target, threads=1)
     texts = [compilation.assembly(kernel) for kernel in compilation.kernels]
     assert len(texts) > 1
@@ -52,10 +48,7 @@ def test_assembly_of_all_kernels_assembles_as_one_file(model: bytes, tmp_path: P
 
 
 def test_riscv_without_features_has_a_default_that_works(model: bytes, tmp_path: Path) -> None:
-    try:
-        link.find_linker("riscv64-linux-gnu")
-    except MissingDependencyError as error:
-        pytest.skip(str(error))
+    need("linker")
     tw.Compilation(model, "llvm -mtriple=riscv64-linux-gnu", threads=1).export_library(tmp_path / "net.so")
     header = (tmp_path / "net.so").read_bytes()[:64]
     assert int.from_bytes(header[18:20], "little") == 243
@@ -70,7 +63,7 @@ def test_a_model_for_a_named_device_is_exported_without_it(
     model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_driver, "DRIVER", Driver(lambda index: _no_device("cuda")))
-    pytest.importorskip("cuda.bindings.nvrtc")
+    need("nvrtc")
     exe = tw.compile(model, target="cuda -arch=sm_90a", threads=1)
     exe.export_library(tmp_path / "net.so")
     assert (tmp_path / "net.h").exists()

@@ -12,6 +12,7 @@ import pytest
 
 import tilewright as tw
 from tests.integration import small_models
+from tests.requirements import CPP_COMPILERS, need_tool
 from tilewright import te
 from tilewright.support.errors import UserError
 
@@ -82,9 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_each_runs_its_own_weights(folder: Path, tmp_path: Path, c_compiler: str, language: str, order: int) -> None:
-    compiler = c_compiler if language == "c" else shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler (c++) on this machine")
+    compiler = c_compiler if language == "c" else need_tool("c++-compiler", *CPP_COMPILERS)
     source = tmp_path / ("main.c" if language == "c" else "main.cpp")
     source.write_text(MAIN)
     libraries = [str(folder / name) for name in ("encoder.so", "my-decoder.so", "three.so", "ops.so")][::order]
@@ -96,9 +95,7 @@ def test_each_runs_its_own_weights(folder: Path, tmp_path: Path, c_compiler: str
 
 
 def test_nothing_else_can_be_seen(folder: Path) -> None:
-    tool = shutil.which("nm")
-    if tool is None:
-        pytest.skip("no nm on this machine")
+    tool = need_tool("binutils", "nm")
 
     def seen(name: str) -> set[str]:
         text = subprocess.run([tool, "-D", "--defined-only", folder / name], capture_output=True, text=True, check=True)

@@ -9,10 +9,11 @@ import pytest
 
 import tilewright as tw
 from bench import zoo
+from tests.requirements import need
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.peers import onnxruntime
 
-pytest.importorskip("onnxruntime")
+need("onnxruntime")
 
 TOLERANCE = 1e-4
 HEAVY = {"resnet50", "bert_base", "lstm_lm_35"}

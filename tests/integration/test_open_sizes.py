@@ -10,9 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from tests.requirements import need_module
 from tilewright.support.errors import UserError
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+onnxruntime = need_module("onnxruntime")
 
 _X = {"x": ["n", "m"]}
 _XV = {"x": ["n", "m"], "v": ["k", "m"]}

@@ -8,6 +8,7 @@ import pytest
 
 import tilewright as tw
 from bench import zoo
+from tests.requirements import need
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.peers import onnxruntime
 from tilewright.graph.interpreter import evaluate
@@ -17,7 +18,7 @@ from tilewright.graph.ir.op import call
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 
-pytest.importorskip("onnxruntime")
+need("onnxruntime")
 
 AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512"
 

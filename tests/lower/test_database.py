@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.requirements import needs
 from tilewright.lower.database import Database
 from tilewright.lower.records import Record, Selection
 from tilewright.support.errors import UserError
@@ -183,7 +184,7 @@ with Database(sys.argv[1], read_only=True) as database:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user that may write nowhere")
+@needs("root")
 def test_a_database_in_a_folder_that_cannot_be_written() -> None:
     """Colleagues share one on a disk that they may only read."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:

@@ -15,6 +15,7 @@ import pytest
 
 import tilewright as tw
 from tests.integration.small_models import FLOAT, model
+from tests.requirements import need_module
 from tilewright import front, request, torch_backend
 from tilewright.cli.main import parser
 from tilewright.cli.options import FLAGS, compile_options
@@ -146,7 +147,7 @@ def test_every_door_hands_every_field_on(name: str, asked: list[CompileOptions])
 
 
 def test_torch_hands_options_on() -> None:
-    torch = pytest.importorskip("torch")
+    torch = need_module("torch")
     heard: list[object] = []
 
     def note(module: object, target: object, *, options: CompileOptions) -> object:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests.rpc.remote_programs import crash, double
+from tests.rpc.waiting import until
 from tilewright import rpc
 from tilewright.rpc import isolation
 from tilewright.rpc.background import serve_in_background
@@ -40,13 +41,6 @@ def _server(**options: object) -> Iterator[Server]:
         yield server
 
 
-def _until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def descriptors() -> Iterator[None]:
     """Room for a thousand connections."""
@@ -64,7 +58,7 @@ def test_stalled_strangers_do_not_lock_honest_clients_out(tls: bool, descriptors
             connection = stack.enter_context(socket.create_connection((HOST, server.port), 10))
             if number % 2:
                 connection.sendall(b"\x16\x03\x01\x02\x00\x01" if tls else MAGIC)
-        _until(lambda: server._service.strangers >= 100)
+        until(lambda: server._service.strangers >= 100)
         began = time.monotonic()
         with rpc.connect(HOST, server.port, token=TOKEN, tls=tls) as session:
             session.ping()
@@ -82,7 +76,7 @@ def test_strangers_are_closed_in_time() -> None:
         with client_tls().wrap_socket(socket.create_connection((HOST, server.port), 10)) as half:
             half.sendall(encode({"hello": 2})[:7])
             assert half.recv(100) == b""
-        _until(lambda: server._service.strangers == 0)
+        until(lambda: server._service.strangers == 0)
 
 
 def _resident(pid: int | str = "self") -> int:
@@ -231,7 +225,7 @@ def test_a_killed_server_takes_its_sessions_along_and_the_next_clears_up(tmp_pat
         first.kill()
         first.wait()
         session.close()
-    _until(lambda: not any(_read(Path(f"/proc/{pid}/cmdline")) for pid in children))
+    until(lambda: not any(_read(Path(f"/proc/{pid}/cmdline")) for pid in children))
     assert folder.exists()
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as second:
         assert second.stdout is not None

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.rpc.waiting import until
 from tilewright import rpc
 from tilewright.rpc.background import serve_in_background
 from tilewright.rpc.server import Server, ServerOptions
@@ -57,9 +58,8 @@ def test_servers_end_at_any_moment_after_their_tracker() -> None:
         port = tracker.__enter__().port
         running = serve_in_background(Server(ServerOptions(port=0, tracker=f"127.0.0.1:{port}", key="cpu")))
         running.__enter__()
-        end = time.monotonic() + 20
-        while not rpc.connect_tracker("127.0.0.1", port).query()["devices"] and time.monotonic() < end:
-            time.sleep(0.005)
+        client = rpc.connect_tracker("127.0.0.1", port)
+        until(lambda client=client: client.query()["devices"])
         tracker.__exit__(None, None, None)
         time.sleep(number * 0.0002)
         running.__exit__(None, None, None)

@@ -16,6 +16,7 @@ import pytest
 import tilewright as tw
 from tests.integration import small_models
 from tests.rpc import remote_programs as programs
+from tests.rpc.waiting import until
 from tilewright import rpc
 from tilewright.rpc.background import serve_in_background
 from tilewright.rpc.security import client_tls, server_tls
@@ -182,10 +183,7 @@ def test_a_client_that_leaves_takes_its_process_along(server: Server, folder: Pa
     session = rpc.connect(HOST, server.port, token=TOKEN, tls=True)
     assert server._sessions >= 1
     session.close()
-    deadline = time.monotonic() + 10
-    while server._sessions and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert server._sessions == 0
+    until(lambda: server._sessions == 0)
 
 
 def test_wrong_tokens_learn_nothing(server: Server) -> None:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from tests.rpc.waiting import until
 from tilewright import rpc
 from tilewright.rpc import tracker_link
 from tilewright.rpc.background import serve_in_background
@@ -45,13 +46,6 @@ def _client(tracker: Tracker) -> TrackerClient:
     return rpc.connect_tracker(HOST, tracker.port)
 
 
-def _until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
-
-
 def test_a_lease_is_a_session_and_comes_back(tracker: Tracker) -> None:
     client = _client(tracker)
     with serve_in_background(_server(tracker)):
@@ -61,10 +55,10 @@ def test_a_lease_is_a_session_and_comes_back(tracker: Tracker) -> None:
             assert device["busy"]
             with pytest.raises(UserError, match="no device of the key 'cpu' became free"):
                 client.request("cpu", wait_seconds=0.1)
-        _until(lambda: not client.query()["devices"][0]["busy"])
+        until(lambda: not client.query()["devices"][0]["busy"])
         assert client.query()["devices"][0]["served"] == 1
         assert "1 devices, 0 clients waiting" in client.text_summary()
-    _until(lambda: not client.query()["devices"])
+    until(lambda: not client.query()["devices"])
 
 
 def test_tls_that_is_asked_for_holds_between_all_three() -> None:
@@ -98,7 +92,7 @@ def test_priorities_and_fairness(tracker: Tracker) -> None:
             thread = threading.Thread(target=lease)
             before = len(client.query()["waiting"])
             thread.start()
-            _until(lambda: len(client.query()["waiting"]) > before)
+            until(lambda: len(client.query()["waiting"]) > before)
             return thread
 
         threads = [wait("greedy again", "greedy", 0), wait("modest", "modest", 0), wait("urgent", "urgent", 5)]
@@ -113,7 +107,7 @@ def test_leases_end(tracker: Tracker) -> None:
     client = _client(tracker)
     with serve_in_background(_server(tracker)):
         session = client.request("cpu", wait_seconds=20, lease_seconds=3)
-        _until(lambda: not client.query()["devices"][0]["busy"])
+        until(lambda: not client.query()["devices"][0]["busy"])
         with pytest.raises(UserError):
             session.ping()
         session.close()
@@ -133,7 +127,7 @@ def test_a_client_that_dies_frees_its_device(tracker: Tracker) -> None:
         assert client.query()["devices"][0]["busy"]
         process.kill()
         process.communicate()
-        _until(lambda: not client.query()["devices"][0]["busy"])
+        until(lambda: not client.query()["devices"][0]["busy"])
 
 
 def test_a_server_that_dies_leaves_the_pool_and_others_serve(tracker: Tracker) -> None:
@@ -146,7 +140,7 @@ def test_a_server_that_dies_leaves_the_pool_and_others_serve(tracker: Tracker) -
             stack.callback(process.communicate)
             stack.callback(process.kill)
             processes.append(process)
-        _until(lambda: len(client.query()["devices"]) == 2, 60)
+        until(lambda: len(client.query()["devices"]) == 2, 60)
         session = client.request("cpu", wait_seconds=20, timeout=20)
         port = int(session._channel.peer.rpartition(":")[2])
         holder = next(item for item in processes if _port_of(item) == port)
@@ -154,7 +148,7 @@ def test_a_server_that_dies_leaves_the_pool_and_others_serve(tracker: Tracker) -
         with pytest.raises(UserError):
             session.ping()
         session.close()
-        _until(lambda: len(client.query()["devices"]) == 1)
+        until(lambda: len(client.query()["devices"]) == 1)
         with client.request("cpu", wait_seconds=20) as other:
             other.ping()
 
@@ -177,10 +171,10 @@ def test_servers_find_a_tracker_that_comes_back() -> None:
         server = _server(first)
         running = serve_in_background(server)
         running.__enter__()
-        _until(lambda: len(_client(first).query()["devices"]) == 1)
+        until(lambda: len(_client(first).query()["devices"]) == 1)
     try:
         with serve_in_background(Tracker(TrackerOptions(port=port))) as second:
-            _until(lambda: len(_client(second).query()["devices"]) == 1)
+            until(lambda: len(_client(second).query()["devices"]) == 1)
             with _client(second).request("cpu", wait_seconds=20) as session:
                 session.ping()
     finally:
@@ -227,13 +221,13 @@ def test_a_tracker_that_is_started_again_does_not_lend_a_busy_device() -> None:
         session = client.request("cpu", wait_seconds=20)
         first.__exit__(None, None, None)
         running.enter_context(serve_in_background(Tracker(TrackerOptions(port=port))))
-        _until(lambda: len(client.query()["devices"]) == 1)
+        until(lambda: len(client.query()["devices"]) == 1)
         assert client.query()["devices"][0]["busy"]
         with pytest.raises(UserError, match="no device of the key 'cpu' became free"):
             client.request("cpu", wait_seconds=0.3)
         session.ping()
         session.close()
-        _until(lambda: not client.query()["devices"][0]["busy"])
+        until(lambda: not client.query()["devices"][0]["busy"])
         client.request("cpu", wait_seconds=20).close()
         assert server.log.bugs == 0
 
@@ -257,7 +251,7 @@ def test_a_device_that_registers_again_is_one_device_and_its_lease_can_be_ended(
         devices = client.query()["devices"]
         assert served == len(devices) == 1 and devices[0]["busy"]
         # The lease's time still ends it, through the new connection.
-        _until(lambda: not client.query()["devices"][0]["busy"])
+        until(lambda: not client.query()["devices"][0]["busy"])
         with pytest.raises(UserError):
             session.ping()
         session.close()
@@ -321,7 +315,7 @@ def test_registrations_are_checked(tracker: Tracker, change: dict[str, object], 
     with pytest.raises(UserError, match="closed the connection"):
         channel.receive()
     channel.close()
-    _until(lambda: any(message in line for line in lines))
+    until(lambda: any(message in line for line in lines))
     assert tracker.log.bugs == 0 and _client(tracker).query()["devices"] == []
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.requirements import need_module
 from tilewright.runtime.core import convert
 from tilewright.runtime.core.dtypes import C_TYPES, dtype_name, dtype_of, storage_dtype
 from tilewright.support.errors import UnsupportedError, UserError
@@ -153,7 +154,7 @@ def test_bfloat16_of_other_packages() -> None:
 
 
 def test_torch_tensors() -> None:
-    torch = pytest.importorskip("torch")
+    torch = need_module("torch")
     tensor = torch.arange(6, dtype=torch.float32, requires_grad=True)
     array, name = convert.to_storage(tensor, None, "it")
     assert name == "float32"
@@ -167,7 +168,7 @@ def test_torch_tensors() -> None:
 
 
 def test_jax_arrays() -> None:
-    jax = pytest.importorskip("jax")
+    jax = need_module("jax")
     with jax.default_device(jax.devices("cpu")[0]):
         array, name = convert.to_storage(jax.numpy.arange(3, dtype="float32"), None, "it")
     assert name == "float32"

@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.graph.helpers import function, op, var
+from tests.requirements import need
 from tilewright import te
 from tilewright.backends.opencl import driver as opencl_driver
 from tilewright.graph.ir.infer import infer_types
@@ -53,10 +54,7 @@ def model() -> IRModule:
 
 
 def test_models_programs_and_libraries_name_their_device(tmp_path: Path) -> None:
-    try:
-        find_device("opencl")
-    except UserError as error:
-        pytest.skip(f"no OpenCL device: {error.message}")
+    need("opencl")
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     executable = tw.compile(model(), target="opencl:0")
     np.testing.assert_array_equal(executable(x), np.maximum(x, 0))

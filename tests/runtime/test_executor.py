@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.requirements import need_module
 from tests.runtime import mini
 from tests.runtime.test_convert import Exporter
 from tilewright.backends.llvm import deploy, toolchain
@@ -180,7 +181,7 @@ def test_bfloat16_model_values_are_bits() -> None:
 
 
 def test_torch_in_torch_out(exe: Executable) -> None:
-    torch = pytest.importorskip("torch")
+    torch = need_module("torch")
     x = mini.sample_input()
     outputs = exe(torch.from_numpy(x))
     assert all(isinstance(output, torch.Tensor) for output in outputs)

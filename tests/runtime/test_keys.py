@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import shutil
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.requirements import need_tool
 from tilewright.runtime.core.keys import PublicKey, SigningKey, signing_key, trusted_keys
 from tilewright.support import p256
 from tilewright.support.der import integer, pem, sequence
@@ -71,9 +71,7 @@ def test_files_come_back_and_secrets_are_private(tmp_path: Path) -> None:
 
 
 def test_openssl_reads_and_writes_the_same(tmp_path: Path) -> None:
-    tool = shutil.which("openssl")
-    if tool is None:
-        pytest.skip("no openssl on this machine")
+    tool = need_tool("openssl")
 
     def openssl(*words: str) -> None:
         subprocess.run([tool, *words], cwd=tmp_path, check=True, capture_output=True)

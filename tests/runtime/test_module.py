@@ -87,9 +87,10 @@ def test_time_evaluator(module: Module) -> None:
     result = module.time_evaluator("scale", number=3, repeat=4)(source, out, 2.0)
     assert len(result.results) == 4
     assert 0 < result.min <= result.median <= result.max
-    assert result.mean > 0
-    assert result.std >= 0
-    assert "median" in str(TimingResult((0.5,)))
+    known = TimingResult((0.5, 0.25, 1.25, 2.0))
+    assert (known.mean, known.median, known.min, known.max) == (1.0, 0.875, 0.25, 2.0)
+    assert known.std == pytest.approx(0.6847, abs=1e-4)
+    assert str(known) == "median 875.00 ms, min 250.00 ms, max 2.00 s"
     with pytest.raises(UserError, match="at least 1, not 0 and 3"):
         module.time_evaluator("scale", number=0)
     with pytest.raises(UserError, match="failed check"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
+from tests.requirements import need_module
 from tilewright.support.errors import UserError
 from tilewright.support.file_kinds import looks_like
 
@@ -55,7 +56,7 @@ def test_what_cannot_be_told_is_not_guessed() -> None:
 
 
 def test_objects_of_other_packages_say_how_they_come_in() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = need_module("torch")
     with pytest.raises(UserError, match="a Linear") as found:
         tw.compile(torch.nn.Linear(2, 2))
     assert found.value.hint is not None and "from_torch(module" in found.value.hint

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.requirements import needs
 from tilewright.support import ownership
 from tilewright.support.ownership import make_private_folder, why_changeable, why_exposed
 
 STRANGER = 65534
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser gives files to others")
+as_root = needs("root")
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ def run(args: Sequence[Tensor | Var], *values: Array | int | float, func: PrimFu
     outputs: list[Array] = []
     for arg in args:
         if isinstance(arg, Tensor) and not isinstance(arg.op, PlaceholderOp):
-            shape = tuple(int(evaluate(dim, dims)) for dim in arg.shape)  # type: ignore[arg-type]
+            shape = tuple(int(evaluate(dim, dims)) for dim in arg.shape)
             outputs.append(np.full(shape, 77 if not arg.dtype.is_bool else 1, arg.dtype.numpy()))
             arrays.append(outputs[-1])
             continue

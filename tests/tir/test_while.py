@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -106,7 +105,6 @@ def test_deep_nests_are_interpreted() -> None:
     assert a[0] == 30
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
 def test_an_endless_loop_is_interrupted() -> None:
     func = program('def f(A: Buffer[(1,), "int64"]):\n    while A[0] < 1:\n        A[0] = A[0] * 2')
 

@@ -93,7 +93,9 @@ def _agree(
         assert a.shape == b.shape
         if a.dtype.kind == "f":
             allowed = TOLERANCE[a.dtype.name] if tolerance is None else tolerance
-            np.testing.assert_allclose(a, b, rtol=allowed, atol=allowed, err_msg=f"{name} {attributes}")
+            np.testing.assert_allclose(
+                a.astype(float), b.astype(float), rtol=allowed, atol=allowed, err_msg=f"{name} {attributes}"
+            )
         else:
             np.testing.assert_array_equal(a, b, err_msg=f"{name} {attributes}")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.compiled import HOST, run
+from tests.requirements import needs
 from tests.topi.scheduling import schedule_cpu
 from tests.topi.test_schedule_cpu import kernel
 from tilewright.backends.host import compile_functions, host_source
@@ -188,7 +189,7 @@ def test_deep_products_walk_to_and_fro(epilogue: bool) -> None:
     assert not any(ZIGZAG.is_on(loop) for loop in find_all(near.body, For))
 
 
-@pytest.mark.skipif(not HOST.has_feature("amx-int8"), reason="this processor has no matrix tiles")
+@needs("amx-int8")
 @pytest.mark.parametrize(("shape", "cores"), [((64, 96, 1024), 1), ((512, 64, 640), 2)])
 def test_deep_products_on_tiles(shape: tuple[int, int, int], cores: int) -> None:
     func, target = product(*shape, epilogue=True), HOST.replace(cores=cores)
@@ -197,7 +198,7 @@ def test_deep_products_on_tiles(shape: tuple[int, int, int], cores: int) -> None
     np.testing.assert_array_equal(run(made, *given, target=target)[-1], expected[-1])
 
 
-@pytest.mark.skipif(not HOST.has_feature("amx-int8"), reason="this processor has no matrix tiles")
+@needs("amx-int8")
 @pytest.mark.parametrize(("size", "channels"), [(14, 64), (7, 128), (56, 32)])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_convolutions_on_tiles(size: int, channels: int, cores: int) -> None:
@@ -237,7 +238,7 @@ def test_products_of_halves() -> None:
     check(half_product(2, 16, 6, 6), target, "half")
 
 
-@pytest.mark.skipif(not HOST.has_feature("avx512fp16"), reason="this processor has no half-precision arithmetic")
+@needs("avx512fp16")
 @pytest.mark.parametrize(
     ("rows", "columns", "depth", "block"),
     [
@@ -285,7 +286,7 @@ def test_convolutions_of_halves_at_every_stage(block: int) -> None:
     check(half_convolution((1, 1, 2, 16), (1, 3, 16, 32), options), target_of("amx"), "half")
 
 
-@pytest.mark.skipif(not HOST.has_feature("avx512fp16"), reason="this processor has no half-precision arithmetic")
+@needs("avx512fp16")
 @pytest.mark.parametrize(
     ("shape", "weight", "options"),
     [
@@ -318,7 +319,7 @@ def test_weights_that_are_not_constant_take_the_plain_way() -> None:
     assert "vpdpbusd" not in host_source([made], target_of("vnni"))
 
 
-@pytest.mark.skipif(not HOST.has_vnni, reason="this processor has no 8-bit dot product")
+@needs("vnni")
 @pytest.mark.parametrize(("shape", "cores"), [((64, 32, 64), 2), ((37, 48, 128), 1), ((1, 64, 64), 1)])
 def test_compiled_for_this_machine(shape: tuple[int, int, int], cores: int) -> None:
     func, target = product(*shape), HOST.replace(cores=cores)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.requirements import need
 from tilewright.support.errors import UserError
 from tilewright.tune.child import Child, ChildFailed
 
@@ -92,8 +92,7 @@ def test_a_child_that_someone_kills(child: Child) -> None:
 
 
 def test_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if sys.platform != "linux":
-        pytest.skip("processors are chosen on Linux only")
+    need("affinity")
     (tmp_path / "child_affinity.py").write_text("import os\ndef answer(request):\n    return os.sched_getaffinity(0)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     one = min(os.sched_getaffinity(0))

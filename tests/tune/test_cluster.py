@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from tests.requirements import need
 from tilewright import te
 from tilewright.lower.database import Database
 from tilewright.support.errors import MissingDependencyError, UserError
@@ -156,8 +157,8 @@ def test_clusters_that_will_not_do(ray: FakeRay, task: Task) -> None:
         list(measurer.measure(large, [{}]))
 
 
-@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
-def test_without_ray() -> None:
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"tilewright\[cluster\]"):
         ClusterMeasurer()
 
@@ -178,7 +179,7 @@ class Replay:
 
 
 def test_a_cluster_of_two_workers_finds_what_local_processes_find(task: Task, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="the extra 'cluster' is not installed")
+    need("ray")
     options = TuneOptions(trials=14, seed=5, model=RandomModel, confirm=0)
     with Database(tmp_path / "local.db") as database, LocalMeasurer(budget=BUDGET) as local:
         tune([task], database, options, measurer=local)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.requirements import need
 from tests.tune.toy import TARGET, ToySpace, seconds
 from tilewright.support.errors import UserError
 from tilewright.topi.schedule.choices import Choices
@@ -16,7 +17,7 @@ needs_xgboost = pytest.mark.usefixtures("xgboost")
 
 @pytest.fixture
 def xgboost() -> None:
-    pytest.importorskip("xgboost", reason="the extra 'tune' is not installed")
+    need("xgboost")
 
 
 def toy_data() -> tuple[Matrix, Vector]:

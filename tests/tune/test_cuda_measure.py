@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
+from tests.requirements import need
 from tests.tune.test_device_measure import product
 from tilewright.backends.cuda.compiler import compile_cuda
-from tilewright.backends.cuda.driver import cuda_device
 from tilewright.compiler import Compilation
 from tilewright.lower.kernel import CompiledKernel
-from tilewright.support.errors import UserError
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.measure import Limits
 from tilewright.tune.space import Point
@@ -48,10 +45,7 @@ class Spoiling(DeviceMeasurer):
 
 
 def test_bad_candidates_lose_only_themselves() -> None:
-    try:
-        cuda_device()
-    except UserError as error:
-        pytest.skip(error.message)
+    need("cuda")
     (task,) = extract_tasks(Compilation(product(64), "cuda").lowered)
     space = task.space()
     points = [space.settle({"tile": option}) for option in space.questions["tile"].options[:9]]

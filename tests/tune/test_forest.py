@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.requirements import need
 from tests.tune.test_cost import toy_data
 from tilewright.support.errors import UserError
 from tilewright.target import Target
@@ -18,7 +19,7 @@ from tilewright.tune.forest import Forest, shipped
 
 @pytest.fixture(scope="module")
 def learned() -> TreeModel:
-    pytest.importorskip("xgboost", reason="the extra 'tune' is not installed")
+    need("xgboost")
     features, scores = toy_data()
     model = TreeModel()
     model.fit(features, scores, ["a"] * len(scores))

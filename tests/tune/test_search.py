@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.requirements import need
 from tests.tune.toy import ToySpace, seconds
 from tilewright.tune.cost import RandomModel, TreeModel
 from tilewright.tune.search import (
@@ -19,7 +20,7 @@ from tilewright.tune.search import (
 )
 from tilewright.tune.space import Space, key_of
 
-pytest.importorskip("xgboost", reason="the extra 'tune' is not installed")
+need("xgboost")
 
 SEARCHES: dict[str, Callable[[Space], Search]] = {
     "random": RandomSearch,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import platform
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 import tilewright as tw
 from tests.codegen.on_device import program_of
 from tests.codegen.on_threads import METAL, check_scaling, stand_in
+from tests.requirements import need
 from tilewright import te
 from tilewright.backends.metal import driver as metal
 from tilewright.backends.metal.objc import ObjectiveC
@@ -27,8 +27,7 @@ def test_float64_is_refused_by_name() -> None:
 
 
 def test_metal_programs_run_on_macs() -> None:
-    if platform.system() == "Darwin":
-        pytest.skip("this is a Mac")
+    need("no-metal")
     a = te.placeholder((4,), name="A")
     b = te.compute((4,), lambda i: a[i] * 2.0, name="B")
     with pytest.raises(UserError, match="programs for Metal run on macOS, and this is"):
@@ -48,8 +47,7 @@ def test_methods_without_a_signature_are_not_called(fake: ctypes.CDLL) -> None:
 @pytest.fixture
 def fake(tmp_path: Path, c_compiler: str) -> ctypes.CDLL:
     """Objects of Metal without a GPU."""
-    if platform.machine() != "x86_64":
-        pytest.skip("the stand-in knows the calls of x86-64 alone")
+    need("x86_64")
     return stand_in(Path(__file__).parent / "fake_metal.c", tmp_path, c_compiler)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import tilewright as tw
 from tests.codegen import portable, portable_kernels
 from tests.codegen.c.test_c_expressions import TYPES
 from tests.codegen.on_device import VULKAN, on_vulkan, program_of, require_vulkan
+from tests.requirements import need_tool
 from tests.tir.passes.test_bind_threads import tiled_product
 from tests.topi.samples import SAMPLES
 from tilewright import te
@@ -25,9 +25,7 @@ from tilewright.tir.function import PrimFunc
 
 
 def _validate(funcs: Sequence[PrimFunc], folder: Path) -> None:
-    validator = shutil.which("spirv-val")
-    if validator is None:
-        pytest.skip("no spirv-val (spirv-tools) on this machine")
+    validator = need_tool("spirv-val")
     path = folder / "kernels.spv"
     path.write_bytes(assemble(program_of(funcs, VULKAN).source))
     done = subprocess.run([validator, "--target-env", "vulkan1.1", str(path)], capture_output=True, text=True)

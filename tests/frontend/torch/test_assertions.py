@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.requirements import need_module
 from tilewright.frontend import from_torch
 from tilewright.support.errors import UnsupportedError, UserError
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+torch = need_module("torch")
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 LINE = torch.arange(1.0, 7.0)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.requirements import need_module
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+torch = need_module("torch")
 
 pairs = torch.view_as_real
 _ROTATION = torch.polar(torch.ones(10, 4), torch.arange(40.0).reshape(10, 4))

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from tests.requirements import need_module
 from tilewright.frontend.torch.conditions import _Reader
 from tilewright.graph.ir.dimensions import value_of
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError, UserError
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+torch = need_module("torch")
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
-higher_order = pytest.importorskip("torch._higher_order_ops", reason="this torch has no control operators")
+from tests.requirements import need_module
+
+torch = need_module("torch")
+higher_order = need_module("torch._higher_order_ops")
 
 
 def test_cond(check):

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from tests.requirements import need_module
+
+torch = need_module("torch")
 
 import tilewright as tw  # noqa: E402
 from tilewright.frontend import from_torch  # noqa: E402

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.requirements import need_module
 from tilewright.frontend import from_torch
 from tilewright.frontend.torch.capture import import_graph
 from tilewright.frontend.torch.registry import converted_operators, find_converter
@@ -14,7 +15,7 @@ from tilewright.graph.ir.expr import Call
 from tilewright.ir.visit import find_all
 from tilewright.support.errors import UnsupportedError, UserError
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+torch = need_module("torch")
 nn = torch.nn
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.requirements import need_module
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+torch = need_module("torch")
 nn = torch.nn
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.requirements import need_module
 from tilewright.support.errors import UnsupportedError, UserError
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+torch = need_module("torch")
 
 functional = torch.nn.functional
 _ROWS = torch.tensor([2, 0, -1])

@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed (pip install 'tilewright[torch]')")
+from tests.requirements import need_module
+
+torch = need_module("torch")
 nn = torch.nn
 
 INTEGERS = torch.tensor([[5, -3, 0], [7, -8, 2]])

@@ -18,7 +18,9 @@ from tilewright.tir.verify import verify
 
 def parse(text: str) -> PrimFunc:
     """A function from text, without its decorator and at any indentation."""
-    return tw.script.parse("@script.function\n" + textwrap.dedent(text).strip() + "\n")
+    func = tw.script.parse("@script.function\n" + textwrap.dedent(text).strip() + "\n")
+    assert isinstance(func, PrimFunc)
+    return func
 
 
 def inputs_of(func: PrimFunc, seed: int = 0) -> list[np.ndarray]:

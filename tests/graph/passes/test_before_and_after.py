@@ -1,0 +1,435 @@
+"""Every graph pass on a small program: before, and expected after. (`canonicalize` has a pair for each rule.)"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from tests.graph.helpers import random
+from tests.graph.passes.checking import assert_becomes
+from tilewright.graph.ir.expr import Function
+from tilewright.graph.ops.special import round_to_tf32
+from tilewright.graph.ops.winograd import transformed_weight
+from tilewright.graph.passes.attention import attention
+from tilewright.graph.passes.bind_symbols import bind_symbols
+from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.convert_layout import convert_layout
+from tilewright.graph.passes.drop_checks import drop_checks
+from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
+from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
+from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.half_products import half_products
+from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.join_groups import join_groups
+from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.passes.pad_channels import pad_channels
+from tilewright.graph.passes.plan_memory import plan_memory
+from tilewright.graph.passes.quantized_products import quantized_products
+from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.passes.reduce_precision import reduce_precision
+from tilewright.graph.passes.round_operands import round_operands
+from tilewright.graph.passes.single_steps import single_steps
+from tilewright.graph.passes.sink_reshapes import sink_reshapes
+from tilewright.graph.passes.transposed_convolution import transposed_convolution
+from tilewright.ir.dtype import FLOAT16
+from tilewright.ir.expr import Var as Symbol
+from tilewright.ir.function import IRModule
+from tilewright.target import Target
+
+AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
+VNNI = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
+HALVES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
+MANY_CORES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").replace(cores=8)
+HOPPER = Target("cuda -arch=sm_90a")
+TF32 = Target("cuda -arch=sm_90a -mattr=+tf32")
+
+
+def test_attention() -> None:
+    """The transposes that the pass puts around the operator cancel with those of the model."""
+    assert_becomes(
+        lambda module: canonicalize(attention(module, AVX512)),
+        """
+        products = matmul(transpose(q, axes=(0, 2, 1, 3)), transpose(k, axes=(0, 2, 3, 1)))
+        scores = add(multiply(products, constant(0.5, "float32")), mask)
+        heads = matmul(nn.softmax(scores, axis=3), transpose(v, axes=(0, 2, 1, 3)))
+        return transpose(heads, axes=(0, 2, 1, 3))
+        """,
+        "return nn.attention(q, k, v, mask, scale=0.5)",
+        q="f32[2, 5, 3, 4]",
+        k="f32[2, 7, 3, 4]",
+        v="f32[2, 7, 3, 4]",
+        mask="f32[5, 7]",
+    )
+
+
+def test_bind_symbols() -> None:
+    def three_rows(module: IRModule) -> IRModule:
+        main = module["main"]
+        assert isinstance(main, Function)
+        (rows, _) = main.params[0].tensor_type.shape or ()
+        assert isinstance(rows, Symbol)
+        return bind_symbols(module, {rows: 3})
+
+    assert_becomes(
+        three_rows,
+        """
+        @graph.function
+        def main(x: Tensor[(rows, 4), "float32"]):
+            return reshape(nn.relu(x), shape=(rows * 4,))
+        """,
+        """
+        @graph.function
+        def main(x: Tensor[(3, 4), "float32"]):
+            return reshape(nn.relu(x), shape=(12,))
+        """,
+    )
+
+
+def test_choose_algorithm() -> None:
+    weight = random(0, 3, 3, 32, 32)
+    assert_becomes(
+        partial(choose_algorithm, target=AVX512),
+        'return nn.conv2d(x, const[0], padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO")',
+        "return nn.conv2d_winograd(x, const[1], tile=4, padding=(1, 1, 1, 1))",
+        constants=[weight, transformed_weight(weight, 4)],
+        rtol=1e-3,
+        x="f32[1, 28, 28, 32]",
+    )
+
+
+def test_convert_layout() -> None:
+    weight, bias = random(0, 8, 4, 3, 3), random(1, 8, 1, 1)
+    assert_becomes(
+        convert_layout,
+        """
+        y = nn.relu(add(nn.conv2d(x, const[0], padding=(1, 1, 1, 1)), const[1]))
+        return nn.max_pool2d(y, kernel=(2, 2), strides=(2, 2))
+        """,
+        """
+        pixels = transpose(x, axes=(0, 2, 3, 1))
+        sums = nn.conv2d(pixels, const[2], padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO")
+        y = nn.relu(add(sums, const[3]))
+        pooled = nn.max_pool2d(y, kernel=(2, 2), strides=(2, 2), layout="NHWC")
+        return transpose(pooled, axes=(0, 3, 1, 2))
+        """,
+        constants=[weight, bias, weight.transpose(2, 3, 1, 0), bias.reshape(8)],
+        rtol=1e-4,
+        x="f32[1, 4, 6, 6]",
+    )
+
+
+def test_drop_checks() -> None:
+    assert_becomes(
+        drop_checks,
+        """
+        status = check_values(ids, what="index", sizes=(5,), axes=(0,))
+        return take(table, checked(ids, status, what="index", axes=(0,)))
+        """,
+        "return take(table, ids)",
+        table="f32[5, 2]",
+        ids="i64[3]",
+    )
+
+
+def test_eliminate_common_subexpressions() -> None:
+    assert_becomes(
+        eliminate_common_subexpressions,
+        "return add(nn.relu(add(x, y)), nn.relu(add(y, x)))",
+        """
+        r = nn.relu(add(x, y))
+        return add(r, r)
+        """,
+        x="f32[2]",
+        y="f32[2]",
+    )
+
+
+def test_eliminate_dead_code() -> None:
+    assert_becomes(
+        eliminate_dead_code,
+        """
+        @graph.function
+        def nobody_calls(x: Tensor[(2,), "float32"]):
+            return x
+
+        @graph.function
+        def main(x: Tensor[(2,), "float32"]):
+            y: let = exp(x)
+            z: let = nn.relu(x)
+            return z
+        """,
+        """
+        z: let = nn.relu(x)
+        return z
+        """,
+        x="f32[2]",
+    )
+
+
+def test_fold_batch_norm() -> None:
+    weight = random(0, 2, 3, 1, 1)
+    assert_becomes(
+        fold_batch_norm,
+        """
+        scale = constant([2.0, 3.0], "float32")
+        bias = constant([1.0, 1.0], "float32")
+        mean = constant([0.5, 0.0], "float32")
+        variance = constant([4.0, 1.0], "float32")
+        return nn.batch_norm(nn.conv2d(x, const[0]), scale, bias, mean, variance, epsilon=0.0)
+        """,
+        'return add(nn.conv2d(x, const[1]), constant([[[0.5]], [[1.0]]], "float32"))',
+        constants=[weight, weight * np.array([1.0, 3.0], np.float32).reshape(2, 1, 1, 1)],
+        x="f32[1, 3, 4, 4]",
+    )
+
+
+def test_fold_constants() -> None:
+    assert_becomes(
+        fold_constants,
+        'return add(x, transpose(constant([[1.0, 2.0], [3.0, 4.0]], "float32"), axes=(1, 0)))',
+        'return add(x, constant([[1.0, 3.0], [2.0, 4.0]], "float32"))',
+        x="f32[2, 2]",
+    )
+
+
+def test_fuse() -> None:
+    assert_becomes(
+        fuse,
+        """
+        y = nn.relu(add(nn.conv2d(x, w), b))
+        return nn.softmax(reshape(y, shape=(1, 32)), axis=1)
+        """,
+        """
+        @graph.closure(notes={"primitive": True, "name": "fused_nn_conv2d_add_nn_relu", "nodes": ()})
+        def layer(
+            x: Tensor[(1, 3, 4, 4), "float32"], w: Tensor[(2, 3, 1, 1), "float32"], b: Tensor[(2, 1, 1), "float32"]
+        ) -> Tensor[(1, 2, 4, 4), "float32"]:
+            return nn.relu(add(nn.conv2d(x, w), b))
+
+        @graph.closure(notes={"primitive": True, "name": "nn_softmax", "nodes": ()})
+        def softmax(x: Tensor[(1, 32), "float32"]) -> Tensor[(1, 32), "float32"]:
+            return nn.softmax(x, axis=1)
+
+        return softmax(reshape(layer(x, w, b), shape=(1, 32)))
+        """,
+        x="f32[1, 3, 4, 4]",
+        w="f32[2, 3, 1, 1]",
+        b="f32[2, 1, 1]",
+    )
+
+
+def test_half_products() -> None:
+    assert_becomes(
+        partial(half_products, target=HALVES),
+        "return matmul(x, const[0])",
+        "return half.matmul(x, const[0], block=256)",
+        constants=[random(0, 256, 64).astype("float16")],
+        rtol=3e-2,
+        x="f16[8, 256]",
+    )
+
+
+def test_integer_products() -> None:
+    """A known zero point becomes a row of constants."""
+    weight = np.random.default_rng(0).integers(-128, 128, (8, 16)).astype(np.int32)
+    assert_becomes(
+        partial(integer_products, target=VNNI),
+        'return matmul(subtract(cast(x, dtype=int32), constant(9, "int32")), const[0])',
+        "return subtract(qnn.matmul(x, const[1]), const[2])",
+        constants=[weight, weight.astype(np.int8), 9 * weight.sum(axis=0, dtype=np.int32)],
+        rtol=0,
+        x="uint8[3, 8]",
+    )
+
+
+def test_join_groups() -> None:
+    """Four groups of four channels fill a vector of 16; zeros keep them apart."""
+    weight = random(0, 1, 1, 4, 128)
+    joined = np.zeros((1, 1, 16, 128), np.float32)
+    for group in range(32):
+        channels = slice(group % 4 * 4, group % 4 * 4 + 4)
+        joined[:, :, channels, group * 4 : group * 4 + 4] = weight[:, :, :, group * 4 : group * 4 + 4]
+    assert_becomes(
+        partial(join_groups, target=HALVES),
+        'return nn.conv2d(x, const[0], groups=32, data_layout="NHWC", kernel_layout="HWIO")',
+        'return nn.conv2d(x, const[1], groups=8, data_layout="NHWC", kernel_layout="HWIO")',
+        constants=[weight, joined],
+        x="f32[1, 2, 2, 128]",
+    )
+
+
+def test_joint_products() -> None:
+    """Matrices of one width lie one after the other: the results are views of one product."""
+    queries, keys = random(0, 8, 6), random(1, 8, 6)
+    assert_becomes(
+        partial(joint_products, target=HOPPER),
+        "return (matmul(x, const[0]), matmul(x, const[1]))",
+        """
+        both = matmul(reshape(x, shape=(5, 8)), const[2])
+        first = slice(both, begin=(0, 0, 0), end=(1, 5, 6), strides=(1, 1, 1))
+        second = slice(both, begin=(1, 0, 0), end=(2, 5, 6), strides=(1, 1, 1))
+        return (reshape(first, shape=(5, 6)), reshape(second, shape=(5, 6)))
+        """,
+        constants=[queries, keys, np.stack([queries, keys])],
+        x="f32[5, 8]",
+    )
+
+
+def test_pad_channels() -> None:
+    weight = random(0, 3, 3, 3, 8).astype("float16")
+    assert_becomes(
+        partial(pad_channels, target=HOPPER),
+        'return nn.conv2d(transpose(x, axes=(0, 2, 3, 1)), const[0], data_layout="NHWC", kernel_layout="HWIO")',
+        """
+        pixels = pad(transpose(x, axes=(0, 2, 3, 1)), before=(0, 0, 0, 0), after=(0, 0, 0, 1))
+        return nn.conv2d(pixels, const[1], data_layout="NHWC", kernel_layout="HWIO")
+        """,
+        constants=[weight, np.pad(weight, ((0, 0), (0, 0), (0, 1), (0, 0)))],
+        x="f16[1, 3, 9, 9]",
+    )
+
+
+def test_plan_memory() -> None:
+    """The first value is dead when the third is made, and gives it its memory."""
+    assert_becomes(
+        lambda module: plan_memory(fuse(module)),
+        "return cumsum(cumsum(cumsum(cumsum(x, axis=0), axis=0), axis=0), axis=0)",
+        """
+        step  kernel    results              arguments
+        ----  --------  -------------------  ------------
+           0  cumsum    workspace+0 (64 B)   input[0]
+           1  cumsum_1  workspace+64 (64 B)  workspace+0
+           2  cumsum_2  workspace+0 (64 B)   workspace+64
+           3  cumsum_3  output[0] (64 B)     workspace+0
+        workspace: 128 B, lower bound 128 B (x1.000), without sharing 192 B
+        constants: 0, 0 B
+        """,
+        x="f32[16]",
+    )
+
+
+def test_quantized_products() -> None:
+    assert_becomes(
+        partial(quantized_products, target=VNNI),
+        """
+        shifted = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        values = multiply(cast(shifted, dtype=float32), constant(0.25, "float32"))
+        weights = multiply(cast(const[0], dtype=float32), constant(0.5, "float32"))
+        return matmul(values, weights)
+        """,
+        """
+        sums = matmul(subtract(cast(x, dtype=int32), constant(3, "int32")), const[0])
+        return multiply(cast(sums, dtype=float32), constant([0.125, 0.125, 0.125, 0.125], "float32"))
+        """,
+        constants=[np.arange(-8, 8, dtype=np.int32).reshape(4, 4)],
+        x="uint8[3, 4]",
+    )
+
+
+def test_recognize() -> None:
+    assert_becomes(
+        recognize,
+        """
+        d = subtract(x, mean(x, axes=(1,), keepdims=True))
+        variance = mean(multiply(d, d), axes=(1,), keepdims=True)
+        normal = divide(d, sqrt(add(variance, constant(0.5, "float32"))))
+        return add(multiply(normal, scale), bias)
+        """,
+        "return nn.layer_norm(x, scale, bias, axis=1, epsilon=0.5)",
+        x="f32[4, 8]",
+        scale="f32[8]",
+        bias="f32[8]",
+    )
+
+
+def test_reduce_precision() -> None:
+    """The product and what follows it are in float16; the exponential, which may grow, is not."""
+    weight, bias = random(0, 8, 4), random(1, 4)
+    assert_becomes(
+        partial(reduce_precision, dtype=FLOAT16),
+        "return exp(nn.relu(add(matmul(x, const[0]), const[1])))",
+        """
+        y = nn.relu(add(matmul(cast(x, dtype=float16), const[2]), const[3]))
+        return exp(cast(y, dtype=float32))
+        """,
+        constants=[weight, bias, weight.astype(np.float16), bias.astype(np.float16)],
+        rtol=1e-2,
+        x="f32[2, 8]",
+    )
+
+
+def test_round_operands() -> None:
+    """Both readers of y see it rounded: it is written once."""
+    weight = random(0, 256, 256)
+    assert_becomes(
+        partial(round_operands, target=TF32),
+        """
+        y = nn.relu(x)
+        return add(matmul(y, const[0]), y)
+        """,
+        """
+        y = round_to_tf32(nn.relu(x))
+        return add(matmul(y, const[1]), y)
+        """,
+        constants=[weight, round_to_tf32(weight)],
+        rtol=3e-2,
+        x="f32[512, 256]",
+    )
+
+
+def test_single_steps() -> None:
+    """One product of input and state; the states of all steps are what nobody asks for, and dead."""
+    entering, recurrent, bias = random(0, 3, 20), random(1, 4, 5, 5), random(2, 20)
+    both = np.concatenate([entering, recurrent.transpose(2, 0, 1).reshape(5, 20)])
+    assert_becomes(
+        lambda module: canonicalize(single_steps(module, MANY_CORES)),
+        """
+        data = reshape(add(matmul(x, const[0]), const[1]), shape=(1, 2, 4, 5))
+        states = nn.lstm(
+            data, const[2], h, c, activations=(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0))
+        )
+        return slice(states[0], begin=(1, 0, 0), end=(2, 2, 5), strides=(1, 1, 1))
+        """,
+        """
+        gates = add(matmul(concatenate(x, h, axis=1), const[3]), const[1])
+        enter = sigmoid(slice(gates, begin=(0, 0), end=(2, 5), strides=(1, 1)))
+        leave = sigmoid(slice(gates, begin=(0, 5), end=(2, 10), strides=(1, 1)))
+        forget = sigmoid(slice(gates, begin=(0, 10), end=(2, 15), strides=(1, 1)))
+        fresh = tanh(slice(gates, begin=(0, 15), end=(2, 20), strides=(1, 1)))
+        cell = add(multiply(forget, c), multiply(enter, fresh))
+        return reshape(multiply(leave, tanh(cell)), shape=(1, 2, 5))
+        """,
+        constants=[entering, bias, recurrent, both],
+        x="f32[2, 3]",
+        h="f32[2, 5]",
+        c="f32[2, 5]",
+    )
+
+
+def test_sink_reshapes() -> None:
+    assert_becomes(
+        sink_reshapes,
+        """
+        y = reshape(matmul(reshape(x, shape=(10, 4)), w), shape=(2, 5, 6))
+        return nn.relu(add(y, b))
+        """,
+        "return reshape(nn.relu(add(matmul(reshape(x, shape=(10, 4)), w), b)), shape=(2, 5, 6))",
+        x="f32[2, 5, 4]",
+        w="f32[4, 6]",
+        b="f32[6]",
+    )
+
+
+def test_transposed_convolution() -> None:
+    """One pixel makes one print: with strides of the kernel's size each result has one tap."""
+    assert_becomes(
+        partial(transposed_convolution, target=AVX512),
+        'return nn.conv2d_transpose(x, const[0], strides=(1, 1), data_layout="NHWC", kernel_layout="HWIO")',
+        'return nn.conv2d_transpose(x, const[0], strides=(4, 4), data_layout="NHWC", kernel_layout="HWIO")',
+        constants=[random(0, 4, 4, 6, 7)],
+        x="f32[2, 1, 1, 6]",
+    )

@@ -1,0 +1,249 @@
+"""What some tests need of a machine, by name, and what happens where it is not there.
+
+A test says what it needs (`need("opencl")`, `need_module("torch")`, the fixture `c_compiler`), and is skipped with the
+reason where that is missing. The environment variable REQUIRE, names with commas between, turns these skips into
+failures: what was installed must work.
+
+    REQUIRE=opencl,vulkan,torch pytest tests            these three must be there
+    python -m tests.requirements                        what works here, and why the rest does not
+    python -m tests.requirements --installed            names of what is installed here: `make test` requires them
+
+Installed and working are two questions: a package that imports without a device behind it, or a driver that crashes,
+is an error that must be seen, and not one more skip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes.util
+import functools
+import importlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tilewright.backends.llvm import link
+from tilewright.runtime.device.devices import find_device
+from tilewright.support.errors import MissingDependencyError, UserError
+from tilewright.target import Target
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Something a machine may have."""
+
+    missing: Callable[[], str]
+    """Why it does not work here; empty if it does."""
+    is_installed: Callable[[], bool]
+    """Whether somebody meant it to work: it is then no reason to skip if it does not."""
+
+
+def _package(name: str, *beside: str) -> Requirement:
+    """A Python package (and those that are needed with it)."""
+
+    def missing() -> str:
+        for item in (name, *beside):
+            try:
+                importlib.import_module(item)
+            except ImportError as error:
+                return f"the package {item} cannot be imported: {error}"
+        return ""
+
+    return Requirement(missing, lambda: has_packages(name, *beside))
+
+
+def _tool(reason: str, *names: str) -> Requirement:
+    """One of several programs."""
+    return Requirement(lambda: "" if find_tool(*names) else reason, lambda: find_tool(*names) is not None)
+
+
+def _device(kind: str, is_installed: Callable[[], bool]) -> Requirement:
+    def missing() -> str:
+        try:
+            find_device(kind)
+        except UserError as error:
+            return error.message
+        return ""
+
+    return Requirement(missing, is_installed)
+
+
+def _on(condition: bool, reason: str) -> Requirement:
+    """A property of the machine that nobody installs."""
+    return Requirement(lambda: "" if condition else reason, lambda: False)
+
+
+def has_packages(*names: str) -> bool:
+    """Whether packages are installed, by their files alone."""
+    return all(importlib.util.find_spec(name.split(".")[0]) is not None for name in names)
+
+
+def find_tool(*names: str) -> str | None:
+    """The path of the first program of several that is here."""
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def _has_file(folder: str, pattern: str) -> bool:
+    return any(Path(folder).glob(pattern))
+
+
+def _has_vulkan() -> bool:
+    return _has_file("/usr/share/vulkan/icd.d", "*.json")
+
+
+def _missing_nvrtc() -> str:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        return f"NVRTC cannot be loaded: {error}"
+    return ""
+
+
+def _missing_linker() -> str:
+    """Whether libraries for other machines can be linked."""
+    try:
+        for triple in ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"):
+            link.find_linker(triple)
+    except MissingDependencyError as error:
+        return str(error)
+    return ""
+
+
+def _missing_mount() -> str:
+    """Whether this process may mount a file system."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["unshare", "-m", "mount", "-t", "tmpfs", "none", folder]
+        is_possible = find_tool("unshare") and not subprocess.run(command, capture_output=True, check=False).returncode
+    return "" if is_possible else "this process may not mount a file system"
+
+
+_HOST: Final = Target("native")
+CLANGS: Final = tuple(f"clang-{version}" for version in range(22, 16, -1))
+C_COMPILERS: Final = ("cc", "gcc", "clang")
+CPP_COMPILERS: Final = ("c++", "g++", "clang++")
+
+REQUIREMENTS: Final[dict[str, Requirement]] = {
+    # Programs.
+    "c-compiler": _tool("no C compiler (cc, gcc or clang) on this machine", *C_COMPILERS),
+    "c++-compiler": _tool("no C++ compiler (c++, g++ or clang++) on this machine", *CPP_COMPILERS),
+    "clang": _tool("no clang 17 or newer on this machine", *CLANGS),
+    "emulator": Requirement(
+        lambda: (
+            ""
+            if find_tool("aarch64-linux-gnu-gcc") and find_tool("qemu-aarch64")
+            else "no aarch64 cross compiler (aarch64-linux-gnu-gcc) or emulator (qemu-aarch64) on this machine"
+        ),
+        lambda: find_tool("qemu-aarch64") is not None,
+    ),
+    "linker": Requirement(_missing_linker, lambda: find_tool("ld.lld-19", "ld.lld") is not None),
+    "spirv-val": _tool("no spirv-val (spirv-tools) on this machine", "spirv-val"),
+    "openssl": _tool("no openssl on this machine", "openssl"),
+    "binutils": Requirement(
+        lambda: "" if find_tool("readelf") and find_tool("nm") else "no readelf and nm on this machine",
+        lambda: find_tool("readelf", "nm") is not None,
+    ),
+    # Packages.
+    "torch": _package("torch"),
+    "expecttest": _package("expecttest"),
+    "ray": _package("ray"),
+    "xgboost": _package("xgboost"),
+    "onnxruntime": _package("onnxruntime"),
+    "matplotlib": _package("matplotlib"),
+    "jax": _package("jax"),
+    "nvrtc": Requirement(_missing_nvrtc, lambda: has_packages("cuda", "nvidia")),
+    # Devices.
+    "opencl": _device("opencl", lambda: has_packages("pyopencl") and _has_file("/etc/OpenCL/vendors", "*.icd")),
+    "vulkan": _device("vulkan", _has_vulkan),
+    "webgpu": _device("webgpu", lambda: has_packages("wgpu") and _has_vulkan()),
+    "cuda": _device("cuda", lambda: Path("/dev/nvidiactl").exists()),
+    "vulkan-halves": Requirement(lambda: "", lambda: False),
+    "peers": Requirement(lambda: "", lambda: False),
+    # What the machine is.
+    "amx-int8": _on(_HOST.has_feature("amx-int8"), "this processor has no matrix tiles"),
+    "avx512fp16": _on(_HOST.has_feature("avx512fp16"), "this processor has no half-precision arithmetic"),
+    "vnni": _on(_HOST.has_vnni, "this processor has no 8-bit dot product"),
+    "x86_64": _on(platform.machine() == "x86_64", "the stand-in knows the calls of x86-64 alone"),
+    "root": _on(os.geteuid() == 0, "only the superuser gives files to others and becomes other users"),
+    "affinity": _on(hasattr(os, "sched_setaffinity"), "processes are given processors on Linux only"),
+    "mount": Requirement(_missing_mount, lambda: False),
+    "no-cuda": _on(not Path("/dev/nvidiactl").exists(), "there is a GPU here"),
+    "no-rocm": _on(ctypes.util.find_library("amdhip64") is None, "ROCm is here"),
+    "no-metal": _on(platform.system() != "Darwin", "this is a Mac"),
+    "full-device": _on(Path("/dev/full").exists(), "no /dev/full on this machine"),
+}
+
+
+@functools.cache
+def missing(name: str) -> str:
+    """Why a requirement is not met on this machine; empty if it is."""
+    return REQUIREMENTS[name].missing()
+
+
+@functools.cache
+def required() -> frozenset[str]:
+    """The names in REQUIRE."""
+    names = frozenset(filter(None, (name.strip() for name in os.environ.get("REQUIRE", "").split(","))))
+    if unknown := names - set(REQUIREMENTS):
+        raise pytest.UsageError(
+            f"REQUIRE names {', '.join(sorted(unknown))}; known are {', '.join(sorted(REQUIREMENTS))}"
+        )
+    return names
+
+
+def need(*names: str) -> None:
+    """Skip a test, or a file of tests, that needs what is not here; fail where REQUIRE says that it must be."""
+    for name in names:
+        if reason := missing(name):
+            absent(name, reason)
+
+
+def absent(name: str, reason: str) -> None:
+    """Skip, or fail if the name is required: for what only the test itself can find out."""
+    if name in required():
+        pytest.fail(f"{name} is required (REQUIRE), and does not work: {reason}", pytrace=False)
+    pytest.skip(f"{name}: {reason}", allow_module_level=True)
+
+
+def need_module(name: str) -> Any:
+    """An optional package, imported: `torch = need_module("torch")`."""
+    need(name.split(".")[0])
+    return importlib.import_module(name)
+
+
+def needs(*names: str) -> pytest.MarkDecorator:
+    """A mark for tests that need something: `@needs("vnni")`."""
+    return pytest.mark.needs(*names)
+
+
+def need_tool(name: str, *tools: str) -> str:
+    """The path of a program that a requirement is about."""
+    need(name)
+    path = find_tool(*(tools or (name,)))
+    assert path is not None
+    return path
+
+
+def main() -> None:
+    """Print what works here, or the names of what is installed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.requirements", description=main.__doc__)
+    parser.add_argument("--installed", action="store_true", help="print names for REQUIRE: what is installed here")
+    if parser.parse_args().installed:
+        print(",".join(name for name, item in REQUIREMENTS.items() if item.is_installed()))
+        return
+    for name in REQUIREMENTS:
+        print(f"{name:14}{'installed' if REQUIREMENTS[name].is_installed() else '':11}{missing(name) or 'works'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,429 @@
+"""Lowering passes for all targets on small programs: before, and expected after."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.tir.passes.checking import assert_becomes
+from tests.tir.schedule.scripts import parse
+from tilewright import te
+from tilewright.tir.passes.align_storage import align_storage
+from tilewright.tir.passes.compact_buffers import compact_buffers
+from tilewright.tir.passes.flatten_buffers import flatten_buffers
+from tilewright.tir.passes.keep_in_place import keep_in_place
+from tilewright.tir.passes.legalize_types import legalize_types
+from tilewright.tir.passes.lower_blocks import lower_blocks
+from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
+from tilewright.tir.passes.lower_threads import lower_threads
+from tilewright.tir.passes.partition_loops import partition_loops
+from tilewright.tir.passes.pipeline_loops import pipeline_loops
+from tilewright.tir.passes.plan_storage import plan_storage
+from tilewright.tir.passes.scratch_parameters import scratch_parameters
+from tilewright.tir.passes.simplify_loops import simplify_loops
+from tilewright.tir.passes.unroll_loops import unroll_loops
+from tilewright.tir.passes.vectorize_loops import vectorize_loops
+from tilewright.tir.passes.widen_loops import widen_loops
+from tilewright.tir.passes.zigzag_loops import zigzag_loops
+
+
+def test_align_storage() -> None:
+    assert_becomes(
+        align_storage,
+        """
+        def f(A: Buffer[(16, 32), "float32"], B: Buffer[(32, 16), "float32"]):
+            attributes({"storage_align": {"T": [-2, 32, 1]}})
+            T = allocate((16, 32), "float32")
+            for i, j in grid(16, 32):
+                T[i, j] = A[i, j]
+            for i, j in grid(32, 16):
+                B[i, j] = T[j, i]
+        """,
+        """
+        def f(A: Buffer[(16, 32), "float32"], B: Buffer[(32, 16), "float32"]):
+            attributes({"storage_align": {"T": [-2, 32, 1]}})
+            T = allocate((16, 32), "float32", strides=(33, 1))
+            for i, j in grid(16, 32):
+                T[i, j] = A[i, j]
+            for i, j in grid(32, 16):
+                B[i, j] = T[j, i]
+        """,
+    )
+
+
+def test_compact_buffers() -> None:
+    assert_becomes(
+        compact_buffers,
+        """
+        def f(A: Buffer[(4, 8), "float32"], B: Buffer[(4, 8), "float32"]):
+            T = allocate((4, 8), "float32")
+            for i in parallel(4):
+                for j in range(8):
+                    T[i, j] = A[i, j] * 2.0
+                for j in range(8):
+                    B[i, j] = T[i, j] + T[i, 7 - j]
+        """,
+        """
+        def f(A: Buffer[(4, 8), "float32"], B: Buffer[(4, 8), "float32"]):
+            for i in parallel(4):
+                T = allocate((1, 8), "float32")
+                for j in range(8):
+                    T[0, j] = A[i, j] * 2.0
+                for j in range(8):
+                    B[i, j] = T[0, j] + T[0, 7 - j]
+        """,
+    )
+
+
+def test_flatten_buffers() -> None:
+    assert_becomes(
+        flatten_buffers,
+        """
+        def f(A: Buffer[(4, 8), "float32"], B: Buffer[(4, 7), "float32"]):
+            for i, j in grid(4, 7):
+                B[i, j] = A[i, j + 1]
+        """,
+        """
+        def f(A: Buffer[(32,), "float32"], B: Buffer[(28,), "float32"]):
+            for i, j in grid(4, 7):
+                B[i * 7 + j] = A[i * 8 + j + 1]
+        """,
+    )
+
+
+def test_keep_in_place() -> None:
+    """B may lie over A, element by element; D over C would overwrite what is read later."""
+    body = """
+            for i in range(8):
+                B[i] = A[i] * 2.0
+            for i in range(8):
+                D[i] = C[7 - i]
+        """
+    signature = "def f({}):".format(", ".join(f'{name}: Buffer[(8,), "float32"]' for name in "ABCD"))
+    assert_becomes(
+        keep_in_place,
+        f"""
+        {signature}
+            attributes({{"in_place": ((0, 1), (2, 3))}}){body}""",
+        f"""
+        {signature}
+            attributes({{"in_place": ((0, 1),)}}){body}""",
+    )
+
+
+def test_legalize_types() -> None:
+    """Each operation is rounded: the bits are those of float16 arithmetic."""
+    assert_becomes(
+        partial(legalize_types, has_half=False),
+        """
+        def f(A: Buffer[(8,), "float16"], B: Buffer[(8,), "float16"]):
+            for i in range(8):
+                B[i] = A[i] * A[i] + A[i]
+        """,
+        """
+        def f(A: Buffer[(8,), "float16"], B: Buffer[(8,), "float16"]):
+            for i in range(8):
+                B[i] = float16(float32(float16(float32(A[i]) * float32(A[i]))) + float32(A[i]))
+        """,
+    )
+
+
+def test_lower_blocks() -> None:
+    assert_becomes(
+        lower_blocks,
+        """
+        def f(A: Buffer[(4, 8), "float32"], C: Buffer[(4,), "float32"]):
+            for i, k in grid(4, 8):
+                with block("C"):
+                    vi, vk = spatial(4, i), reduce(8, k)
+                    with init():
+                        C[vi] = 0.0
+                    C[vi] = C[vi] + A[vi, vk]
+        """,
+        """
+        def f(A: Buffer[(4, 8), "float32"], C: Buffer[(4,), "float32"]):
+            for i in range(4):
+                C[i] = 0.0
+                for k in serial(8, annotations={"reduction": True}):
+                    C[i] = C[i] + A[i, k]
+        """,
+    )
+
+
+def test_lower_intrinsics() -> None:
+    """Powers with small exponents; the polynomials of other functions are measured in `test_emit_math`."""
+    assert_becomes(
+        lower_intrinsics,
+        """
+        def f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):
+            for i in range(8):
+                B[i] = pow(A[i], 3.0) + pow(A[i], -1.0)
+        """,
+        """
+        def f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):
+            for i in range(8):
+                B[i] = A[i] * A[i] * A[i] + 1.0 / A[i]
+        """,
+        rtol=1e-6,
+    )
+
+
+def test_lower_tensor_intrinsics() -> None:
+    """A block that the instruction `add4` computes gets the loops of its software implementation."""
+    x, y = te.placeholder((4,), name="x"), te.placeholder((4,), name="y")
+    z = te.compute((4,), lambda i: x[i] + y[i], name="z")
+
+    def rule(inputs, outputs):  # type: ignore[no-untyped-def]
+        return te.hardware_intrin("add4", *(item.access_ptr("r") for item in inputs), outputs[0].access_ptr("w"))
+
+    te.decl_tensor_intrin(z.op, rule, name="before_and_after_add4")
+    te.implement_intrin(
+        "add4",
+        parse(
+            """
+            def add4(x: Buffer[(4,), "float32"], y: Buffer[(4,), "float32"], z: Buffer[(4,), "float32"]):
+                for v in vectorized(4):
+                    z[v] = x[v] + y[v]
+            """
+        ),
+    )
+    assert_becomes(
+        lower_tensor_intrinsics,
+        """
+        def f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"], C: Buffer[(8,), "float32"]):
+            for i in range(2):
+                with block("C"):
+                    vi = spatial(2, i)
+                    annotations({"tensor_intrin": "before_and_after_add4"})
+                    for j in range(4):
+                        with block("C_inner"):
+                            vj = spatial(4, j)
+                            C[vi * 4 + vj] = A[vi * 4 + vj] + B[vi * 4 + vj]
+        """,
+        """
+        def f(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"], C: Buffer[(8,), "float32"]):
+            for i in range(2):
+                with block("C"):
+                    vi = spatial(2, i)
+                    reads(A[vi * 4 : vi * 4 + 4], B[vi * 4 : vi * 4 + 4])
+                    writes(C[vi * 4 : vi * 4 + 4])
+                    annotations({"tensor_intrin": "before_and_after_add4"})
+                    for v in vectorized(4):
+                        C[vi * 4 + v] = A[vi * 4 + v] + B[vi * 4 + v]
+        """,
+    )
+
+
+def test_lower_threads() -> None:
+    assert_becomes(
+        lower_threads,
+        """
+        def f(A: Buffer[(4, 8), "float32"]):
+            for b in thread_binding("blockIdx.x", 4):
+                for t in thread_binding("threadIdx.x", 8):
+                    A[b, t] = A[b, t] + 1.0
+        """,
+        """
+        def f(A: Buffer[(4, 8), "float32"]):
+            for b, t in grid(4, 8):
+                A[b, t] = A[b, t] + 1.0
+        """,
+    )
+
+
+def test_partition_loops() -> None:
+    """Padding at both ends: the main loop does not ask."""
+    assert_becomes(
+        partition_loops,
+        """
+        def f(A: Buffer[(10,), "float32"], B: Buffer[(12,), "float32"]):
+            for i in range(12):
+                B[i] = A[i - 1] if i >= 1 and i < 11 else 0.0
+        """,
+        """
+        def f(A: Buffer[(10,), "float32"], B: Buffer[(12,), "float32"]):
+            B[0] = 0.0
+            for i in range(1, 11):
+                B[i] = A[i - 1]
+            B[11] = 0.0
+        """,
+    )
+
+
+def test_pipeline_loops() -> None:
+    assert_becomes(
+        pipeline_loops,
+        """
+        def f(A: Buffer[(8, 4), "float32"], B: Buffer[(8, 4), "float32"]):
+            for i in serial(8, annotations={"software_pipeline": 1}):
+                T = allocate((4,), "float32")
+                for j in serial(4, annotations={"software_pipeline_stage": 0}):
+                    T[j] = A[i, j]
+                for j in serial(4, annotations={"software_pipeline_stage": 1}):
+                    B[i, j] = T[j] + T[3 - j]
+        """,
+        """
+        def f(A: Buffer[(8, 4), "float32"], B: Buffer[(8, 4), "float32"]):
+            T = allocate((2, 4), "float32")
+            for i in range(9):
+                if i < 8:
+                    for j in range(4):
+                        T[i % 2, j] = A[i, j]
+                if 1 <= i:
+                    for j in range(4):
+                        B[i - 1, j] = T[(i - 1) % 2, j] + T[(i - 1) % 2, 3 - j]
+        """,
+    )
+
+
+def test_plan_storage() -> None:
+    """T is dead when V is written: V takes its memory."""
+    assert_becomes(
+        plan_storage,
+        """
+        def f(A: Buffer[(2000,), "float32"], B: Buffer[(2000,), "float32"]):
+            T = allocate((2000,), "float32")
+            U = allocate((2000,), "float32")
+            V = allocate((2000,), "float32")
+            for i in range(2000):
+                T[i] = A[i] * 2.0
+            for i in range(2000):
+                U[i] = T[1999 - i] + 1.0
+            for i in range(2000):
+                V[i] = U[1999 - i] * 3.0
+            for i in range(2000):
+                B[i] = V[1999 - i] - 1.0
+        """,
+        """
+        def f(A: Buffer[(2000,), "float32"], B: Buffer[(2000,), "float32"]):
+            U = allocate((2000,), "float32")
+            T = allocate((2000,), "float32")
+            for i in range(2000):
+                T[i] = A[i] * 2.0
+            for i in range(2000):
+                U[i] = T[1999 - i] + 1.0
+            for i in range(2000):
+                T[i] = U[1999 - i] * 3.0
+            for i in range(2000):
+                B[i] = T[1999 - i] - 1.0
+        """,
+    )
+
+
+def test_scratch_parameters() -> None:
+    """What is too large for the stack comes from the caller; a tile stays where it is."""
+    before = """
+        def f(A: Buffer[(100000,), "float32"], B: Buffer[(100000,), "float32"]):
+            T = allocate((100000,), "float32")
+            R = allocate((8,), "float32", "local")
+            for i in range(100000):
+                T[i] = A[i] * 2.0
+            for i in range(100000):
+                R[0] = T[99999 - i]
+                B[i] = R[0] + 1.0
+        """
+    expected = """
+        def f(A: Buffer[(100000,), "float32"], B: Buffer[(100000,), "float32"], T: Buffer[(100000,), "float32"]):
+            attributes({"scratch": 1})
+            R = allocate((8,), "float32", "local")
+            for i in range(100000):
+                T[i] = A[i] * 2.0
+            for i in range(100000):
+                R[0] = T[99999 - i]
+                B[i] = R[0] + 1.0
+        """
+    assert_becomes(scratch_parameters, before, expected)
+
+
+def test_simplify_loops() -> None:
+    """What is always true and what never runs go, and so does a loop of one iteration."""
+    assert_becomes(
+        simplify_loops,
+        """
+        def f(A: Buffer[(32,), "float32"], B: Buffer[(32,), "float32"]):
+            for i in range(4):
+                for u in range(1):
+                    for j in range(8):
+                        if i * 8 + j < 32:
+                            B[(i * 8 + j) // 8 * 8 + (i * 8 + j) % 8] = A[i * 8 + j + u]
+                        if i * 8 + j > 40:
+                            B[0] = 7.0
+        """,
+        """
+        def f(A: Buffer[(32,), "float32"], B: Buffer[(32,), "float32"]):
+            for i, j in grid(4, 8):
+                B[i * 8 + j] = A[i * 8 + j]
+        """,
+    )
+
+
+def test_unroll_loops() -> None:
+    assert_becomes(
+        unroll_loops,
+        """
+        def f(A: Buffer[(6,), "float32"], B: Buffer[(6,), "float32"]):
+            for i in range(2):
+                for j in unroll(3):
+                    B[i * 3 + j] = A[i * 3 + j]
+        """,
+        """
+        def f(A: Buffer[(6,), "float32"], B: Buffer[(6,), "float32"]):
+            for i in range(2):
+                B[i * 3 + 0] = A[i * 3 + 0]
+                B[i * 3 + 1] = A[i * 3 + 1]
+                B[i * 3 + 2] = A[i * 3 + 2]
+        """,
+    )
+
+
+def test_vectorize_loops() -> None:
+    """A condition that differs between lanes is a mask; what is the same in all of them is broadcast."""
+    assert_becomes(
+        vectorize_loops,
+        """
+        def f(A: Buffer[(32,), "float32"], s: Buffer[(4,), "float32"], B: Buffer[(32,), "float32"]):
+            for i in range(4):
+                for v in vectorized(8):
+                    if i * 8 + v < 30:
+                        B[i * 8 + v] = A[i * 8 + v] * s[i]
+        """,
+        """
+        def f(A: Buffer[(32,), "float32"], s: Buffer[(4,), "float32"], B: Buffer[(32,), "float32"]):
+            for i in range(4):
+                if ramp(i * 8, 1, 8) < broadcast(int64(30), 8):
+                    B[ramp(i * 8, 1, 8)] = A[ramp(i * 8, 1, 8)] * broadcast(s[i], 8)
+        """,
+    )
+
+
+def test_widen_loops() -> None:
+    assert_becomes(
+        widen_loops,
+        """
+        def f(A: Buffer[(8,), "float32"]):
+            for i in serial(int32(8), dtype="int32"):
+                A[i] = float32(i)
+        """,
+        """
+        def f(A: Buffer[(8,), "float32"]):
+            for i in range(8):
+                A[int32(i)] = float32(int32(i))
+        """,
+    )
+
+
+def test_zigzag_loops() -> None:
+    assert_becomes(
+        zigzag_loops,
+        """
+        def f(W: Buffer[(8,), "float32"], B: Buffer[(4,), "float32"]):
+            for t in range(4):
+                for p in serial(8, annotations={"zigzag": 1}):
+                    B[t] = B[t] + W[p]
+        """,
+        """
+        def f(W: Buffer[(8,), "float32"], B: Buffer[(4,), "float32"]):
+            for t, p in grid(4, 8):
+                B[t] = B[t] + W[p if t % 2 == 0 else 7 - p]
+        """,
+    )

@@ -1,0 +1,280 @@
+"""Lowering passes for blocks of threads on small programs: before, and expected after."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.tir.passes.checking import assert_becomes
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.bind_threads import bind_threads
+from tilewright.tir.passes.hoist_guards import hoist_guards
+from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
+from tilewright.tir.passes.lower_thread_reductions import lower_thread_reductions
+from tilewright.tir.passes.pipeline_loops import pipeline_loops
+from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
+from tilewright.tir.passes.split_host_device import split_host_device
+from tilewright.tir.passes.swizzle_storage import swizzle_storage
+from tilewright.tir.script import to_script
+
+
+def test_bind_threads() -> None:
+    """Both loops over threads become one; a barrier stands between the writers and the readers of S."""
+    assert_becomes(
+        partial(bind_threads, max_threads=256),
+        """
+        def f(A: Buffer[(128,), "float32"], B: Buffer[(64,), "float32"]):
+            for b in thread_binding("blockIdx.x", 4):
+                S = allocate((32,), "float32", "shared")
+                for t in thread_binding("threadIdx.x", 32):
+                    S[t] = A[b * 32 + t]
+                for u in thread_binding("threadIdx.x", 16):
+                    B[b * 16 + u] = S[u] + S[31 - u]
+        """,
+        """
+        def f(A: Buffer[(128,), "float32"], B: Buffer[(64,), "float32"]):
+            for b in thread_binding("blockIdx.x", 4):
+                S = allocate((32,), "float32", "shared")
+                for t in thread_binding("threadIdx.x", 32):
+                    S[t] = A[b * 32 + t]
+                    barrier("shared")
+                    if t < 16:
+                        B[b * 16 + t] = S[t] + S[31 - t]
+        """,
+    )
+
+
+def test_hoist_guards() -> None:
+    assert_becomes(
+        hoist_guards,
+        """
+        def f(A: Buffer[(4, 16), "float32"], B: Buffer[(4,), "float32"]):
+            for i in range(4):
+                for k in unroll(16):
+                    if i < 3:
+                        B[i] = B[i] + A[i, k]
+        """,
+        """
+        def f(A: Buffer[(4, 16), "float32"], B: Buffer[(4,), "float32"]):
+            for i in range(4):
+                if i < 3:
+                    for k in unroll(16):
+                        B[i] = B[i] + A[i, k]
+        """,
+    )
+
+
+def test_inject_virtual_threads() -> None:
+    assert_becomes(
+        inject_virtual_threads,
+        """
+        def f(A: Buffer[(2, 4), "float32"], B: Buffer[(2, 4), "float32"]):
+            for t in vthread(2):
+                T = allocate((1,), "float32")
+                for k in range(4):
+                    T[0] = A[t, k] * 2.0
+                    B[t, k] = T[0] + 1.0
+        """,
+        """
+        def f(A: Buffer[(2, 4), "float32"], B: Buffer[(2, 4), "float32"]):
+            for k in range(4):
+                T = allocate((2, 1), "float32")
+                for t in range(2):
+                    T[t, 0] = A[t, k] * 2.0
+                for t in range(2):
+                    B[t, k] = T[t, 0] + 1.0
+        """,
+    )
+
+
+def test_lower_thread_reductions() -> None:
+    """Each thread sums its elements; in a warp of four, partial sums meet in two exchanges."""
+    assert_becomes(
+        partial(lower_thread_reductions, warp_size=4),
+        """
+        def f(A: Buffer[(2, 8), "float32"], C: Buffer[(2,), "float32"]):
+            for i in thread_binding("blockIdx.x", 2):
+                for j in range(2):
+                    for t in thread_binding("threadIdx.x", 4):
+                        with block("C"):
+                            vi, vk = spatial(2, i), reduce(8, j * 4 + t)
+                            with init():
+                                C[vi] = 0.0
+                            C[vi] = C[vi] + A[vi, vk]
+        """,
+        """
+        def f(A: Buffer[(2, 8), "float32"], C: Buffer[(2,), "float32"]):
+            partial_sums = alloc_buffer((4, 2), "float32")
+            for i in thread_binding("blockIdx.x", 2):
+                for t in thread_binding("threadIdx.x", 4):
+                    for j in range(2):
+                        with block("C_rf"):
+                            vt, vi, vj = spatial(4, t), spatial(2, i), reduce(2, j)
+                            with init():
+                                partial_sums[vt, vi] = 0.0
+                            partial_sums[vt, vi] = partial_sums[vt, vi] + A[vi, vj * 4 + vt]
+                result = allocate((2, 4), "float32", "local")
+                from_second = allocate((4,), "float32", "local")
+                second = allocate((4,), "float32", "warp")
+                from_first = allocate((4,), "float32", "local")
+                first = allocate((4,), "float32", "warp")
+                own = allocate((4,), "float32", "warp")
+                for t in thread_binding("threadIdx.x", 4):
+                    own[t] = partial_sums[t, i]
+                for t in thread_binding("threadIdx.x", 4):
+                    from_first[t] = own[t // 4 * 4 + (t + 2) % 4]
+                    first[t] = own[t] + from_first[t]
+                for t in thread_binding("threadIdx.x", 4):
+                    from_second[t] = first[t // 2 * 2 + (t + 1) % 2]
+                    second[t] = first[t] + from_second[t]
+                for t in thread_binding("threadIdx.x", 4):
+                    result[i, t] = second[t]
+                for t in thread_binding("threadIdx.x", 4):
+                    if likely(t == 0):
+                        C[i] = result[i, t]
+        """,
+    )
+
+
+def test_pipeline_loops_with_copies_under_way() -> None:
+    """Threads copy to shared memory an iteration ahead; the barrier is behind the wait for the copies."""
+    assert_becomes(
+        partial(pipeline_loops, asynchronous=True),
+        """
+        def f(A: Buffer[(8, 32), "float32"], B: Buffer[(8, 32), "float32"]):
+            for b in thread_binding("blockIdx.x", 1):
+                for i in serial(8, annotations={"software_pipeline": 1}):
+                    S = allocate((32,), "float32", "shared")
+                    for t in thread_binding("threadIdx.x", 32, annotations={"software_pipeline_stage": 0}):
+                        S[t] = A[i, t]
+                    for t in thread_binding("threadIdx.x", 32, annotations={"software_pipeline_stage": 1}):
+                        B[i, t] = S[31 - t]
+        """,
+        """
+        def f(A: Buffer[(8, 32), "float32"], B: Buffer[(8, 32), "float32"]):
+            for b in thread_binding("blockIdx.x", 1):
+                S = allocate((2, 32), "float32", "shared")
+                for i in serial(1, annotations={"software_pipeline_buffers": ["S"]}):
+                    if i < 8:
+                        for t in thread_binding("threadIdx.x", 32):
+                            S[i % 2, t] = call("async_copy", A[i, t], dtype="float32")
+                    call("async_commit", int32(0), dtype="int32")
+                for i in serial(8, start=1, annotations={"software_pipeline_buffers": ["S"]}):
+                    call("async_wait", int32(0), dtype="int32")
+                    barrier("shared")
+                    if i < 8:
+                        for t in thread_binding("threadIdx.x", 32):
+                            S[i % 2, t] = call("async_copy", A[i, t], dtype="float32")
+                    call("async_commit", int32(0), dtype="int32")
+                    for t in thread_binding("threadIdx.x", 32):
+                        B[i - 1, t] = S[(i - 1) % 2, 31 - t]
+        """,
+    )
+
+
+def test_reuse_shared_memory() -> None:
+    """With a barrier in front of it, P may lie where S was."""
+    assert_becomes(
+        reuse_shared_memory,
+        """
+        def f(A: Buffer[(64,), "float32"], B: Buffer[(64,), "float32"]):
+            for b in thread_binding("blockIdx.x", 1):
+                S = allocate((64,), "float32", "shared")
+                P = allocate((64,), "float32", "shared")
+                for t in thread_binding("threadIdx.x", 64):
+                    R = allocate((1,), "float32", "local")
+                    S[t] = A[t] * 2.0
+                    barrier("shared")
+                    R[0] = S[63 - t]
+                    P[t] = R[0] + 1.0
+                    barrier("shared")
+                    B[t] = P[63 - t]
+        """,
+        """
+        def f(A: Buffer[(64,), "float32"], B: Buffer[(64,), "float32"]):
+            for b in thread_binding("blockIdx.x", 1):
+                S = allocate((64,), "float32", "shared")
+                P = allocate((64,), "float32", "shared")
+                for t in thread_binding("threadIdx.x", 64):
+                    R = allocate((1,), "float32", "local")
+                    S[t] = A[t] * 2.0
+                    barrier("shared")
+                    R[0] = S[63 - t]
+                    barrier("shared")
+                    P[t] = R[0] + 1.0
+                    barrier("shared")
+                    B[t] = P[63 - t]
+        """,
+    )
+
+
+def test_split_host_device() -> None:
+    """Two kernels with a workspace between them."""
+
+    def described(func: PrimFunc) -> str:
+        split = split_host_device(func, Target("opencl"))
+        lines = [f"workspaces: {', '.join(buffer.name for buffer in split.workspaces)}"]
+        for number, _ in split.order:
+            kernel = split.kernels[number]
+            grid = ", ".join(to_script(extent) for extent in kernel.grid)
+            lines += [f"launch ({grid}) x {kernel.block}, {kernel.shared_bytes} bytes shared"]
+            lines += [to_script(kernel.func).strip()]
+        return "\n".join(lines)
+
+    assert_becomes(
+        described,
+        """
+        def f(A: Buffer[(128,), "float32"], B: Buffer[(128,), "float32"]):
+            T = allocate((128,), "float32")
+            for bx in thread_binding("blockIdx.x", 4):
+                S = allocate((32,), "float32", "shared")
+                for tx in thread_binding("threadIdx.x", 32):
+                    S[tx] = A[bx * 32 + tx] * 2.0
+                    barrier("shared")
+                    T[bx * 32 + tx] = S[31 - tx]
+            for bx in thread_binding("blockIdx.x", 2):
+                for tx in thread_binding("threadIdx.x", 64):
+                    B[bx * 64 + tx] = T[127 - bx * 64 - tx]
+        """,
+        """
+        workspaces: T
+        launch (4, 1, 1) x (32, 1, 1), 128 bytes shared
+        @script.function
+        def f_kernel0(A: Buffer[(128,), "float32"], T: Buffer[(128,), "float32"]):
+            symbolic(tx="int64", bx="int64")
+            S = free_buffer((32,), "float32", scope="shared")
+            S[tx] = A[bx * 32 + tx] * 2.0
+            evaluate(barrier("shared"))
+            T[bx * 32 + tx] = S[31 - tx]
+        launch (2, 1, 1) x (64, 1, 1), 0 bytes shared
+        @script.function
+        def f_kernel1(B: Buffer[(128,), "float32"], T: Buffer[(128,), "float32"]):
+            symbolic(bx="int64", tx="int64")
+            B[bx * 64 + tx] = T[127 - bx * 64 - tx]
+        """,
+    )
+
+
+def test_swizzle_storage() -> None:
+    """Runs of eight halves (16 bytes) change places within a row of 128 bytes, by the number of the row."""
+    assert_becomes(
+        swizzle_storage,
+        """
+        def f(A: Buffer[(256,), "float16"], B: Buffer[(256,), "float16"]):
+            attributes({"storage_swizzle": ["S"]})
+            S = allocate((256,), "float16", "shared")
+            for i, j in grid(4, 64):
+                S[i * 64 + j] = A[i * 64 + j]
+            for i, j in grid(4, 64):
+                B[i * 64 + j] = S[i * 64 + j]
+        """,
+        """
+        def f(A: Buffer[(256,), "float16"], B: Buffer[(256,), "float16"]):
+            attributes({"storage_swizzle": ["S"]})
+            S = allocate((256,), "float16", "shared")
+            for i, j in grid(4, 64):
+                S[bitwise_xor(i * 8 + j // 8, i) * 8 + j % 8] = A[i * 64 + j]
+            for i, j in grid(4, 64):
+                B[i * 64 + j] = S[bitwise_xor(i * 8 + j // 8, i) * 8 + j % 8]
+        """,
+    )
