@@ -11,11 +11,13 @@ from tilewright.ir.expr import BinaryExpr, Call, const_value
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.target import Target
 from tilewright.target.machine import CpuParameters, cpu_parameters
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
 from tilewright.topi.schedule.choices import A, Choices
+from tilewright.topi.schedule.packing import constant_parameters
 
 TYPICAL_SIZE = 128
 """What a symbolic extent is taken for where a size decides how, never whether it is right."""
@@ -53,6 +55,11 @@ class ScheduleContext:
     def take(self, trial: ScheduleContext) -> None:
         """Go on with what a copy has become."""
         self.sch, self.packing = trial.sch, trial.packing
+
+    def pack(self, handle: BlockHandle, buffer: Buffer, index_map: IndexMap) -> None:
+        """Rearrange a constant parameter that a block reads; the model stores it so."""
+        self.packing[constant_parameters(self.sch.func)[buffer]] = index_map
+        self.sch.transform_layout(handle, buffer.name, index_map)
 
     def block(self, handle: BlockHandle) -> Block:
         """The block of a handle as it is now."""

@@ -165,9 +165,7 @@ def _pack(context: ScheduleContext, sums: BlockHandle, width: int) -> Buffer:
         *rest, step, column = i
         return (column // width, *rest, step // 2, column % width * 2 + step % 2)
 
-    index_map = IndexMap.of(arrange, buffer.ndim)
-    context.packing[constant_parameters(context.sch.func)[buffer]] = index_map
-    context.sch.transform_layout(sums, buffer.name, index_map)
+    context.pack(sums, buffer, IndexMap.of(arrange, buffer.ndim))
     return buffer
 
 

@@ -21,8 +21,6 @@ class Product:
 
     rows: BufferLoad
     columns: BufferLoad
-    parameter: int
-    """The number of the parameter that holds the columns."""
     column_axis: int
     """The dimension of the columns' buffer that counts columns."""
     depth_axis: int
@@ -60,9 +58,7 @@ def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | Non
     others = [item.var for item in spatial[:-1]]
     if column not in places or inner not in places or uses_any(columns, others) or depth is None or width is None:
         return None
-    return Product(
-        rows, columns, constants[columns.buffer], places[column], places[inner], depth, width, body.value.dtype
-    )
+    return Product(rows, columns, places[column], places[inner], depth, width, body.value.dtype)
 
 
 def _widened(item: PrimExpr, total: DataType) -> BufferLoad | None:
@@ -83,6 +79,4 @@ def pack_columns(context: ScheduleContext, anchor: BlockHandle, product: Product
         rest = [index for n, index in enumerate(i) if n not in (column, depth)]
         return (i[column] // width, *rest, i[depth] // group, i[column] % width * group + i[depth] % group)
 
-    index_map = IndexMap.of(arrange, product.columns.buffer.ndim)
-    context.sch.transform_layout(anchor, product.columns.buffer.name, index_map)
-    context.packing[product.parameter] = index_map
+    context.pack(anchor, product.columns.buffer, IndexMap.of(arrange, product.columns.buffer.ndim))

@@ -98,8 +98,7 @@ def _pack_weights(context: ScheduleContext, product: BlockHandle, width: int) ->
         if number is None:
             continue
         if number not in context.packing:
-            index_map = context.packing[number] = IndexMap.of(arrange, 3)
-            context.sch.transform_layout(product, item.buffer.name, index_map)
+            context.pack(product, item.buffer, IndexMap.of(arrange, 3))
         return True
     return False
 

@@ -12,7 +12,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.access_patterns import are_contiguous
-from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import fuse_contiguous, parallelize_rows, schedule_injective
 from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
@@ -64,7 +64,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
     for handle in reversed(others):
         sch.compute_at(handle, rows[-1])
     for handle in others:
-        below = _below(context, handle, rows[-1])
+        below = loops_below(context, handle, rows[-1])
         if context.block(handle).is_reduction:
             vectorize_reduction(context, handle, below)
         else:
@@ -132,12 +132,6 @@ def _is_contiguous_along_last_axis(context: ScheduleContext, handle: BlockHandle
         return False
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
     return bool(spatial) and _contiguous_axis(context, handle) is spatial[-1].value
-
-
-def _below(context: ScheduleContext, handle: BlockHandle, attach: LoopHandle) -> list[LoopHandle]:
-    loops = context.sch.get_loops(handle)
-    position = [loop.var for loop in loops].index(attach.var)
-    return loops[position + 1 :]
 
 
 def vectorize_last(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> None:

@@ -63,9 +63,7 @@ def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTi
         index_map = _phase_panels(phases, tile.columns)
     else:
         index_map = _panels(buffer.ndim, column, tile.columns)
-    number = constant_parameters(context.sch.func)[buffer]
-    context.sch.transform_layout(anchor, buffer.name, index_map)
-    context.packing[number] = index_map
+    context.pack(anchor, buffer, index_map)
 
 
 def _weights(context: ScheduleContext, anchor: BlockHandle) -> tuple[Buffer, int] | None:
@@ -240,8 +238,8 @@ def schedule_tile(
         return reduction
     sch.reorder(*reduction, *spatial)
     start = sch.decompose_reduction(anchor, reduction[0])
-    for handle, loops in ((anchor, spatial), (start, loops_below(context, start, attach))):
-        _vectorize_tile(context, handle, loops, tile)
+    for loops in (spatial, loops_below(context, start, attach)):
+        vectorize_tile(context, loops, tile.lanes)
     return reduction
 
 
@@ -250,14 +248,15 @@ def unroll_reduction(context: ScheduleContext, reduction: list[LoopHandle], tile
     return [*reduction[:-1], *(unroll_steps(context, loop, tile.rows * tile.vectors) for loop in reduction[-1:])]
 
 
-def _vectorize_tile(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle], tile: RegisterTile) -> None:
+def vectorize_tile(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
+    """The innermost loop in vectors of a length, the others unrolled where their extents are known."""
     if not loops:
         return
     sch = context.sch
-    extent = context.extent(loops[-1])
     *rest, lane = loops
-    if extent is not None and extent > tile.lanes:
-        vector, lane = sch.split(lane, [None, tile.lanes])
+    extent = context.extent(lane)
+    if extent is not None and extent > lanes:
+        vector, lane = sch.split(lane, [None, lanes])
         rest.append(vector)
     sch.vectorize(lane)
     for loop in rest:

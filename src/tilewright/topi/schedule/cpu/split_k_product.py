@@ -132,9 +132,7 @@ def _pack(context: ScheduleContext, anchor: BlockHandle, part: int, width: int) 
     def arrange(k: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
         return (k // part, j // width, k % part, j % width)
 
-    index_map = IndexMap.of(arrange, 2)
-    context.packing[constant_parameters(context.sch.func)[weights.buffer]] = index_map
-    context.sch.transform_layout(anchor, weights.buffer.name, index_map)
+    context.pack(anchor, weights.buffer, IndexMap.of(arrange, 2))
 
 
 TEMPLATE = contraction_template(

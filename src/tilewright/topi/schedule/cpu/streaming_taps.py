@@ -8,13 +8,13 @@ from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import LAYOUT, PREFETCH, Anchor, Layout
 from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.contraction import keep_planar, weights_stay
 from tilewright.topi.schedule.cpu.injective import schedule_injective
-from tilewright.topi.schedule.cpu.register_tiles import pack_weights, schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.register_tiles import pack_weights, schedule_tile, unroll_reduction, vectorize_tile
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, register_tile
 from tilewright.topi.schedule.packing import constant_parameters
@@ -97,7 +97,7 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
     sch.compute_at(partial, row_outer, preserve_unit_loops=True)
     reduction = schedule_tile(context, partial, row_outer, tile)
     for loops in ([row_inner, column], [loops_below(context, start, panel)[-1]]):
-        _vectorize(context, loops, tile.lanes)
+        vectorize_tile(context, loops, tile.lanes)
     sch.unroll(vector)
     sch.vectorize(lane)
     extents = context.extents([n, panel])
@@ -136,18 +136,6 @@ def _in_order(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle
     block, buffer = context.block(output), context.block(anchor).writes[0].buffer
     own = tuple(item.var for item in block.iters)
     return all(tuple(load.indices) == own for load in find_all(block.body, BufferLoad) if load.buffer is buffer)
-
-
-def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
-    sch = context.sch
-    *others, lane = loops
-    extent = context.extent(lane)
-    if extent is not None and extent > lanes:
-        vector, lane = sch.split(lane, [None, lanes])
-        others.append(vector)
-    sch.vectorize(lane)
-    for loop in others:
-        sch.unroll(loop)
 
 
 TEMPLATE = contraction_template(

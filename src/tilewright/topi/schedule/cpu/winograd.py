@@ -254,11 +254,9 @@ def _pack_weights(context: ScheduleContext, plan: _Plan) -> None:
     constants = constant_parameters(context.sch.func)
     columns = plan.register.columns
     for load in find_all(context.block(product).body, BufferLoad):
-        number = constants.get(load.buffer)
-        if number is not None:
+        if load.buffer in constants:
             index_map = IndexMap.of(lambda i, j, c, o: _panels(i, j, c, *_parts(o, columns)), 4)
-            context.sch.transform_layout(product, load.buffer.name, index_map)
-            context.packing[number] = index_map
+            context.pack(product, load.buffer, index_map)
             return
 
 

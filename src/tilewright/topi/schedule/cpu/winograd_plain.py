@@ -75,11 +75,8 @@ def _pack_weights(context: ScheduleContext, width: int) -> str | None:
         return (o // width, c, y, x, o % width) if width > 1 else (o, c, y, x)
 
     for load in find_all(context.block(rows).body, BufferLoad):
-        number = constants.get(load.buffer)
-        if number is not None:
-            index_map = IndexMap.of(arranged, 4)
-            context.sch.transform_layout(rows, load.buffer.name, index_map)
-            context.packing[number] = index_map
+        if load.buffer in constants:
+            context.pack(rows, load.buffer, IndexMap.of(arranged, 4))
             return load.buffer.name
     return None
 
