@@ -39,21 +39,21 @@ _GROUP_OPTIONS = 24
 """Tiles of warp groups that a tuner chooses from."""
 
 
-def tileable_output(context: ScheduleContext, anchor: BlockHandle) -> BlockHandle | None:
-    """The stage that gives the result of a product that can be tiled: the product itself, or its epilogue."""
+def tileable_output(context: ScheduleContext, anchor: BlockHandle) -> BlockHandle | str:
+    """The stage that gives the result of a product: the product itself, or its epilogue; or why it cannot be tiled."""
     block = context.block(anchor)
-    if not block.is_reduction or context.target.max_threads < _LEAST_THREADS:
-        return None
-    product = find_product(block)
+    product = find_product(block) if block.is_reduction else None
     if product is None:
-        return None
+        return "it is no product of two operands of known sizes"
+    if context.target.max_threads < _LEAST_THREADS:
+        return "blocks of the target are too small"
     sides = min(product.size(product.row), product.size(product.column))
     if sides < _LEAST_SIDE or product.size(product.depth) < _LEAST_DEPTH:
-        return None
+        return "rows, columns or steps are too few for tiles"
     consumers = context.sch.get_consumers(anchor)
     if len(consumers) == 1 and has_matrix_form(context, anchor, consumers[0]):
         return consumers[0]
-    return anchor if has_matrix_form(context, anchor, anchor) else None
+    return anchor if has_matrix_form(context, anchor, anchor) else "it has no matrix form"
 
 
 @dataclass(slots=True)

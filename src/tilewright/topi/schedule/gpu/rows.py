@@ -59,7 +59,8 @@ class KernelContext(ScheduleContext):
     def contains_product(self) -> bool:
         """Whether the kernel has a product that can be tiled."""
         if self.has_product is None:
-            self.has_product = any(tileable_output(self, handle) is not None for handle in self.sch.blocks())
+            outputs = (tileable_output(self, handle) for handle in self.sch.blocks())
+            self.has_product = any(not isinstance(output, str) for output in outputs)
         return self.has_product
 
 

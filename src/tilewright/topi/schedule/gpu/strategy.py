@@ -61,10 +61,10 @@ def _schedule(context: KernelContext) -> list[TemplateChoice]:
     without_product: dict[str, tuple[PassedOver, ...]] = {}
     # Products first: what they read (padding) is computed in them.
     for handle in context.sch.blocks() if context.contains_product() else []:
-        output = (
-            tileable_output(context, handle) if handle.name not in done and handle in context.sch.blocks() else None
-        )
-        if output is None:
+        if handle.name in done or handle not in context.sch.blocks():
+            continue
+        output = tileable_output(context, handle)
+        if isinstance(output, str):
             continue
         others = {other.name for other in context.sch.blocks()} - {handle.name, output.name}
         choice = schedule_product(context, handle, output)
@@ -76,11 +76,18 @@ def _schedule(context: KernelContext) -> list[TemplateChoice]:
     # Convolutions by channels before the padded images that they read, which threads have their windows of.
     for handle in sorted(context.sch.blocks(), key=lambda item: not kept_windows(context, item)):
         if handle.name not in done and handle in context.sch.blocks():
-            before = (*whole.passed_over, *without_product.get(handle.name, ()))
+            products = without_product.get(handle.name) or _passed_products(context, handle)
+            before = (*whole.passed_over, *products)
             choice, scheduled = _schedule_stage(context, handle, before)
             choices.append(choice)
             done.update(item.name for item in scheduled)
     return choices
+
+
+def _passed_products(context: ScheduleContext, handle: BlockHandle) -> tuple[PassedOver, ...]:
+    """Why the table of products was not asked for a reduction."""
+    reason = tileable_output(context, handle) if context.block(handle).is_reduction else None
+    return (PassedOver("products", reason),) if isinstance(reason, str) else ()
 
 
 def _inline_scalars(context: ScheduleContext) -> None:
