@@ -11,9 +11,9 @@ from tilewright.ir.expr import ZERO, Call, IntImm, Mul, Var
 from tilewright.ir.visit import find_all
 from tilewright.target.target import Target
 from tilewright.tir.buffer import make_buffer
+from tilewright.tir.expansion.exponentials import MAX_ULP
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.passes.float_math import MAX_ULP
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.stmt import BufferStore, For, LoopKind

@@ -12,9 +12,9 @@ from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import ZERO, Call, FloatImm, IntImm, PrimExpr, Sub
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad, make_buffer
+from tilewright.tir.expansion.exponentials import MAGIC
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes import lower_intrinsics as passes
-from tilewright.tir.passes.float_math import MAGIC
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.stmt import BufferStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.passes.rewriting import inner_statements
+from tilewright.tir.rewrite.statements import inner_statements
 from tilewright.tir.stmt import Allocate, For, LoopKind, Stmt
 
 STACK_BYTES: Final = 16 * 1024

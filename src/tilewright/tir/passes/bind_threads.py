@@ -33,12 +33,12 @@ from tilewright.ir.intrinsics import barrier, likely
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.tir.analysis.bindings import conjuncts
+from tilewright.tir.analysis.flat_accesses import touches
 from tilewright.tir.annotations import ORDERED
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.inject_virtual_threads import is_apart
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, substitute_stmt
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, substitute_stmt
 from tilewright.tir.stmt import (
     Allocate,
     BufferStore,

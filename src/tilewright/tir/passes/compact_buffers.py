@@ -22,10 +22,16 @@ from tilewright.arith.region import union_range
 from tilewright.ir.build import const, sub
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var
+from tilewright.tir.analysis.flat_accesses import (
+    Access,
+    accesses_of,
+    are_written_first,
+    touches,
+    values_cross_iterations,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.accesses import Access, accesses_of, are_written_first, touches, values_cross_iterations
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt, seq
 
 

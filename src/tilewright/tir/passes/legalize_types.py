@@ -17,7 +17,7 @@ from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 
 _NATIVE_CALLS: Final = frozenset("sqrt floor ceil round trunc abs copysign fma isnan isinf isfinite".split())
 """Intrinsics that float16 arithmetic units compute themselves."""

@@ -26,8 +26,8 @@ from tilewright.tir.analysis.empty_reductions import element_guards, empty_init,
 from tilewright.tir.annotations import REDUCTION
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.folding import fold
-from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, substitute_stmt
+from tilewright.tir.rewrite.folding import fold
+from tilewright.tir.rewrite.statements import StmtRewriter, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, SeqStmt, Stmt, seq
 
 

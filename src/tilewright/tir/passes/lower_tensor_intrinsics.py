@@ -21,7 +21,7 @@ from tilewright.tir.annotations import TENSOR_INTRIN, TENSOR_INTRIN_RESET
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.lower_blocks import lower_blocks
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Assert, Block, BufferStore, Evaluate, Stmt, seq
 from tilewright.tir.tensor_intrin import (
     AccessPointer,

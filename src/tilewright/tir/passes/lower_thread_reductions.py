@@ -15,8 +15,8 @@ from tilewright.ir.expr import Var, is_const_int
 from tilewright.ir.visit import uses_any
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.combine_threads import combine_threads
-from tilewright.tir.passes.rewriting import StmtRewriter, all_statements
+from tilewright.tir.rewrite.statements import StmtRewriter, all_statements
+from tilewright.tir.rewrite.thread_combination import combine_threads
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule

@@ -26,7 +26,8 @@ from tilewright.ir.expr import EQ, LE, LT, TRUE, IntImm, Not, PrimExpr, Range, S
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import (
+from tilewright.tir.passes.simplify_loops import simplify_stmt
+from tilewright.tir.rewrite.statements import (
     ExprRewriter,
     StmtRewriter,
     all_statements,
@@ -35,7 +36,6 @@ from tilewright.tir.passes.rewriting import (
     inside_loop,
     is_nothing,
 )
-from tilewright.tir.passes.simplify_loops import simplify_stmt
 from tilewright.tir.stmt import Assert, BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
 
 MAX_EDGE_DEPTH: Final = 1

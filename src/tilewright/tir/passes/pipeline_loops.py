@@ -26,14 +26,14 @@ copies to shared memory are asynchronous:
 
 Copies of constants for the first iterations come before all others, in the first group.
 
-With the notes `ORDER` the statements stand in another order in an iteration of the pipeline. Where the last users of a
+With the annotations `ORDER` the statements stand in another order in an iteration of the pipeline. Where the last users of a
 buffer come before what fills it anew, it needs a copy less:
 
     for i in range(8):  # stages [0, 1], order [1, 0]      for i in range(9):
         load(T, i)                                   ->        if 1 <= i: use(T, i - 1)
         use(T, i)                                              if i < 8:  load(T, i)
 
-With the note `WOVEN` the stages of an iteration go between each other's steps (`weave_loops.py`).
+With the annotation `WOVEN` the stages of an iteration go between each other's steps (`rewrite/interleave.py`).
 
 What an iteration writes is read one or more iterations later, after the barrier of that iteration; it is overwritten
 one iteration after its last reader. Each iteration is a group of copies, and the wait leaves only those under way that
@@ -48,15 +48,15 @@ from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
 from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringImm, Var
 from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
+from tilewright.tir.analysis.flat_accesses import touches
 from tilewright.tir.annotations import LATE, ORDER, ORDERED, PIPELINE, ROLLED, STAGE, WOVEN, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.machine import TILE_SCOPE, machine_call
-from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
-from tilewright.tir.passes.weave_loops import without_tiles, woven
 from tilewright.tir.passes.zigzag_loops import turned_inside
+from tilewright.tir.rewrite.interleave import without_tiles, woven
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 from tilewright.tir.warp_instructions import FENCE, reads_by_itself
 

@@ -28,7 +28,7 @@ from tilewright.ir.visit import pre_order, transform, uses_any
 from tilewright.tir.annotations import PREFETCH, ROLLED, Prefetch
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, all_statements, fresh_copy
+from tilewright.tir.rewrite.statements import StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import BufferStore, Evaluate, For, LoopKind, Stmt, seq
 
 MAX_STATEMENTS: Final = 4096

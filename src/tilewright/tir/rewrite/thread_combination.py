@@ -25,7 +25,7 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.tir.analysis.bindings import conjuncts
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements
 from tilewright.tir.schedule.reducer import combining_body, match_reducer
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 

@@ -29,7 +29,7 @@ from tilewright.ir.expr import Call, IntImm, PrimExpr, StringImm, Var, const_val
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.machine import TILE_SCOPE
-from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, substitute_stmt
+from tilewright.tir.rewrite.statements import StmtRewriter, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 
 _MOST_UNROLLED: Final = 8
