@@ -26,8 +26,8 @@ copies to shared memory are asynchronous:
 
 Copies of constants for the first iterations come before all others, in the first group.
 
-With the annotations `ORDER` the statements stand in another order in an iteration of the pipeline. Where the last users of a
-buffer come before what fills it anew, it needs a copy less:
+With the annotations `ORDER` the statements stand in another order in an iteration of the pipeline. Where the last users
+of a buffer come before what fills it anew, it needs a copy less:
 
     for i in range(8):  # stages [0, 1], order [1, 0]      for i in range(9):
         load(T, i)                                   ->        if 1 <= i: use(T, i - 1)
