@@ -15,6 +15,7 @@ from tests.graph.passes.test_meaning import assert_close
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import If, Tuple, TupleGet, Var, constant
 from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes import plan_memory as module_under_test
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import ALIGNMENT, KernelMemory, plan_memory
@@ -25,7 +26,7 @@ from tilewright.support.errors import CompilerBug, UnsupportedError
 
 
 def planned(params, body, **options):
-    return plan_memory(fuse(infer_types(IRModule([function(params, body)]))), **options)
+    return plan_memory(fuse(infer_types(IRModule([function(params, body)])), GraphOptions()), **options)
 
 
 def run_plan(module, plan, arguments):

@@ -25,6 +25,7 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -45,8 +46,9 @@ _HEADS_LAST = (0, 2, 1, 3)
 """Axes of a transpose between (batch, heads, places, size) and (batch, places, heads, size)."""
 
 
-def attention(module: IRModule, target: Target) -> IRModule:
+def attention(module: IRModule, options: GraphOptions) -> IRModule:
     """Put attention in the place of the operators that make it up; on GPUs, where one kernel computes it."""
+    target = options.machine
     rules = RULES if target.is_cpu else (Rule(_NAME, _PATTERN, partial(_replace_on_gpu, target)),)
 
     def visit(function: Function) -> Function:

@@ -29,6 +29,7 @@ from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAtt
 from tilewright.graph.ops.pooling import Pool2dAttributes
 from tilewright.graph.ops.reduce import ArgReduceAttributes, ReduceAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.lone_convolutions import as_product, is_pointwise, lone_convolutions
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -55,14 +56,14 @@ _PER_AXIS = {
 }
 
 
-def convert_layout(module: IRModule, layout: str = "NHWC", target: Target | None = None) -> IRModule:
+def convert_layout(module: IRModule, options: GraphOptions) -> IRModule:
     """Compute convolutional parts channels last (the only other layout for now is the model's own).
 
     What is as quick in the model's own order on a target stays in it.
     """
-    if layout != "NHWC":
+    if options.layout != "NHWC":
         return module
-    result = map_functions(module, lambda function: _Converter(target).run(function))
+    result = map_functions(module, lambda function: _Converter(options.target).run(function))
     assert isinstance(result, IRModule)
     return result
 

@@ -29,6 +29,7 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.quantized_products import MOST_PRODUCTS, has_byte_products, known_value
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.expr import const_value
@@ -40,8 +41,9 @@ _GROUP = 4
 _FLIP = 128
 
 
-def integer_products(module: IRModule, target: Target) -> IRModule:
+def integer_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Use products of bytes where the processor has them."""
+    target = options.machine
     if not has_byte_products(target):
         return module
     rules = _Rules(target).rules()

@@ -14,24 +14,23 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.graph.choices import GraphChoices
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.function import IRModule
-from tilewright.target import Target
 
 _MOST_JOINED: Final = 16
 """Groups that may become one: as many times more multiplications, about what gathering costs."""
 
 
-def join_groups(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
+def join_groups(module: IRModule, options: GraphOptions) -> IRModule:
     """Join the groups of float32 convolutions (channels last, constant weights) that are narrower than a vector."""
+    target, asked = options.machine, options.choices
     if not target.is_cpu:
         return module
-    asked = GraphChoices() if choices is None else choices
     lanes = target.vector_bits // 32
 
     def convolution(b: Bindings) -> GraphExpr | None:

@@ -21,12 +21,13 @@ from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
 from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.function import IRModule
-from tilewright.target import Target
 
 
-def joint_products(module: IRModule, target: Target) -> IRModule:
+def joint_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Join products of one value where the target is a GPU."""
+    target = options.machine
     if target.is_cpu:
         return module
     result = map_functions(module, _joined)

@@ -19,6 +19,7 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -34,8 +35,11 @@ FOLLOWERS = frozenset(
 HALVES = (FLOAT16, BFLOAT16)
 
 
-def reduce_precision(module: IRModule, dtype: DataType) -> IRModule:
+def reduce_precision(module: IRModule, options: GraphOptions) -> IRModule:
     """Compute float32 models in half precision where that is safe."""
+    dtype = options.half
+    if dtype is None:
+        return module
     result = map_functions(module, lambda function: _Reduce(dtype).run(function))
     assert isinstance(result, IRModule)
     return result

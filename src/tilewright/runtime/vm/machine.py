@@ -204,8 +204,8 @@ class Machine:
                     registers[register] = None
             elif opcode == _FIELD:
                 _, result, register, number = instruction
-                value = registers[register]
-                registers[result] = value[number] if type(value) is tuple else value.fields[number]
+                owner = registers[register]
+                registers[result] = owner[number] if type(owner) is tuple else owner.fields[number]
             elif opcode == _MOVE:
                 registers[instruction[1]] = registers[instruction[2]]
             elif opcode == _CONSTANT:
@@ -223,7 +223,7 @@ class Machine:
             elif opcode == _TUPLE:
                 registers[instruction[1]] = tuple([registers[n] for n in instruction[2]])
             elif opcode == _RETURN:
-                value = registers[instruction[1]]
+                value: Value = registers[instruction[1]]
                 if not stack:
                     return value
                 code, place, registers, symbols, result = stack.pop()

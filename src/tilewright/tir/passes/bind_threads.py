@@ -59,14 +59,22 @@ CLUSTER_AXIS: Final = "clusterIdx.x"
 """The place of a block in its cluster: blocks that run together and read each other's shared memory."""
 
 
-def bind_threads(func: PrimFunc, *, max_threads: int) -> PrimFunc:
+@dataclass(frozen=True, slots=True)
+class BindThreadsOptions:
+    """What a device takes."""
+
+    max_threads: int
+    """Threads of a block at most."""
+
+
+def bind_threads(func: PrimFunc, options: BindThreadsOptions) -> PrimFunc:
     """The function as a sequence of kernels: blocks, their shared memory, threads, and what each thread does."""
     found: dict[Buffer, tuple[For, ...]] = {}
     statements = _top_statements(func.body, found, ())
     inside = [_owned(found, statements, number) for number in range(len(statements))]
     workspaces = [buffer for buffer in found if not any(buffer in owned for owned in inside)]
     bound = [
-        _Top(_Kernel(func.name, max_threads, buffers=owned).bind(top.stmt), top.loops)
+        _Top(_Kernel(func.name, options.max_threads, buffers=owned).bind(top.stmt), top.loops)
         for top, owned in zip(statements, inside, strict=True)
     ]
     kernels = _in_loops(bound, 0)

@@ -16,6 +16,8 @@ provably shorter is cut to that range and its indices rebased.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import union_range
@@ -35,10 +37,21 @@ from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt, seq
 
 
-def compact_buffers(func: PrimFunc, *, keep: Sequence[str] = ()) -> PrimFunc:
-    """The function with its intermediate buffers placed and sized by what they hold; scopes in `keep` stay put."""
+@dataclass(frozen=True, slots=True)
+class CompactBuffersOptions:
+    """Which buffers are placed anew."""
+
+    keep: tuple[str, ...] = ()
+    """Scopes whose buffers stay where they are."""
+
+
+_USUAL: Final = CompactBuffersOptions()
+
+
+def compact_buffers(func: PrimFunc, options: CompactBuffersOptions = _USUAL) -> PrimFunc:
+    """The function with its intermediate buffers placed and sized by what they hold."""
     scalars = [param for param in func.params if isinstance(param, Var)]
-    return func.replace(body=_Compact({*scalars, *func.symbolic_dims()}, keep).stmt(func.body))
+    return func.replace(body=_Compact({*scalars, *func.symbolic_dims()}, options.keep).stmt(func.body))
 
 
 class _Compact(StmtRewriter):

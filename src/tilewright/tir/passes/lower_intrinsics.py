@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
@@ -66,21 +67,30 @@ _FLOAT32_ALONE: Final[_Table] = {
 }
 
 
-def lower_intrinsics(
-    func: PrimFunc, *, names: frozenset[str] | None = None, has_double: bool = True, has_scale: bool = False
-) -> PrimFunc:
-    """The function with its mathematics expanded: all of it, or what `names` says.
+@dataclass(frozen=True, slots=True)
+class LowerIntrinsicsOptions:
+    """Which functions become arithmetic, and of what."""
 
-    Without float64 (`has_double`), angles and powers are computed in float32 alone. With `has_scale`, an instruction
-    multiplies whole vectors by powers of two.
-    """
-    table = _FLOAT32 if has_double else _FLOAT32_ALONE
+    names: frozenset[str] | None = None
+    """The functions; None for all."""
+    has_double: bool = True
+    """Whether the processor has float64; else angles and powers are computed in float32 alone."""
+    has_scale: bool = False
+    """Whether an instruction multiplies whole vectors by powers of two."""
+
+
+_USUAL: Final = LowerIntrinsicsOptions()
+
+
+def lower_intrinsics(func: PrimFunc, options: LowerIntrinsicsOptions = _USUAL) -> PrimFunc:
+    """The function with its mathematics expanded."""
+    table, names = _FLOAT32 if options.has_double else _FLOAT32_ALONE, options.names
     if names is not None:
         joined = [_ERF_PLUS_ONE] if "erf" in names else []
         table = {name: table[name] for name in (*names, *joined)}
 
     def lowered(expr: PrimExpr) -> PrimExpr | None:
-        whole = has_scale and expr.dtype.lanes % _SCALE_LANES == 0
+        whole = options.has_scale and expr.dtype.lanes % _SCALE_LANES == 0
         return _lower(expr, _FLOAT32_SCALED if whole else table)
 
     body = func.body

@@ -11,6 +11,9 @@ That is `rfactor`; what is left, a reduction over threads alone, `combine_thread
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from tilewright.ir.expr import Var, is_const_int
 from tilewright.ir.visit import uses_any
 from tilewright.support.errors import UnsupportedError
@@ -23,7 +26,18 @@ from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind, Stmt
 
 
-def lower_thread_reductions(func: PrimFunc, *, warp_size: int = 1) -> PrimFunc:
+@dataclass(frozen=True, slots=True)
+class ThreadReductionOptions:
+    """How threads exchange values."""
+
+    warp_size: int = 1
+    """Threads that exchange values without shared memory; 1 for none."""
+
+
+_USUAL: Final = ThreadReductionOptions()
+
+
+def lower_thread_reductions(func: PrimFunc, options: ThreadReductionOptions = _USUAL) -> PrimFunc:
     """The function without reductions across threads; threads of a warp exchange values where it has several."""
     while True:
         found = _find(func, bare=False)
@@ -35,7 +49,7 @@ def lower_thread_reductions(func: PrimFunc, *, warp_size: int = 1) -> PrimFunc:
         if found is None:
             return func
         block, loop, path = found
-        func = combine_threads(func, block, loop, path[0], warp_size)
+        func = combine_threads(func, block, loop, path[0], options.warp_size)
 
 
 def _find(func: PrimFunc, *, bare: bool) -> tuple[Block, For, list[For]] | None:

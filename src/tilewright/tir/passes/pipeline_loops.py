@@ -43,6 +43,8 @@ no stage of this iteration reads.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
 from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringImm, Var
@@ -61,13 +63,24 @@ from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse
 from tilewright.tir.warp_instructions import FENCE, reads_by_itself
 
 
-def pipeline_loops(func: PrimFunc, *, asynchronous: bool = False) -> PrimFunc:
-    """The function with its pipelined loops overlapped; `asynchronous`: whether threads may leave copies under way."""
+@dataclass(frozen=True, slots=True)
+class PipelineLoopsOptions:
+    """How the stages of a pipeline overlap."""
+
+    asynchronous: bool = False
+    """Whether threads may leave copies to shared memory under way."""
+
+
+_USUAL: Final = PipelineLoopsOptions()
+
+
+def pipeline_loops(func: PrimFunc, options: PipelineLoopsOptions = _USUAL) -> PrimFunc:
+    """The function with its pipelined loops overlapped."""
     if not any(PIPELINE.is_on(item) for item in all_statements(func.body)):
         return func
     # Buffers sink to the iterations they live in: those are the ones to copy.
     func = compact_buffers(func)
-    return func.replace(body=_Pipeline(asynchronous, constant_buffers(func)).stmt(func.body))
+    return func.replace(body=_Pipeline(options.asynchronous, constant_buffers(func)).stmt(func.body))
 
 
 class _Pipeline(StmtRewriter):
