@@ -80,13 +80,13 @@ class IndexMap(Node):
 
         A new index may also join two parts: `i % c * d + j % d`.
         """
-        found: list[AxisStep] = []
+        steps: list[AxisStep] = []
         for item in self.outputs:
             part = _axis_steps(item, self.inputs)
             if part is None:
                 return None
-            found += part
-        return tuple(found)
+            steps += part
+        return tuple(steps)
 
     def is_rearrangement(self) -> bool:
         """Whether the map only permutes whole axes and both parts of divided ones: injective on any shape."""

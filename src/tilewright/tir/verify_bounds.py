@@ -1,7 +1,7 @@
 """Accesses outside of buffers, found before a program is built: `A[i + 1]` for all eight elements of A.
 
 Of every access the index is bounded by the ranges of loops and iterators and by the conditions around it (predicates,
-`if`, the lazy sides of a `Select`). What that does not settle is decided:
+`if`, the lazy sides of a `Select`). What that leaves open is decided:
 
 - with known sizes, the settings of the variables involved are tried, all of them: an access that leaves its buffer is
   refused, and so is one with more settings than can be tried that cannot be shown to stay inside;
@@ -274,22 +274,22 @@ class _Walk:
 
     def _ranges(self, involved: Sequence[Var]) -> dict[Var, range] | None:
         """The values that variables may have, if all are loops of known range."""
-        found: dict[Var, range] = {}
+        ranges: dict[Var, range] = {}
         pending = list(involved)
         while pending:
             var = pending.pop()
-            if var in found:
+            if var in ranges:
                 continue
             if var not in self._loops:
                 return None
             bounds = self._analyzer.bounds(var)
             if bounds.lower is None or bounds.upper is None:
                 return None
-            found[var] = range(bounds.lower, bounds.upper + 1)
+            ranges[var] = range(bounds.lower, bounds.upper + 1)
             own = self._loops[var]
             pending.extend(variables(self._in_loops(own.min)))
             pending.extend(variables(self._in_loops(own.extent)))
-        return found
+        return ranges
 
     def _own_range(self, var: Var) -> list[PrimExpr]:
         """Conditions that keep a loop's variable in its range, where that depends on others."""

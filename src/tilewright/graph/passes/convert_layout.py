@@ -119,23 +119,23 @@ class _Converter:
 
     def in_plain(self, item: GraphExpr) -> GraphExpr:
         """The value of an old node in its original order."""
-        found = self.plain.get(id(item))
-        if found is None:
-            found = make("transpose", self.last[id(item)], axes=TO_FIRST, span=item.span)
-            self.plain[id(item)] = found
-        return found
+        plain = self.plain.get(id(item))
+        if plain is None:
+            plain = make("transpose", self.last[id(item)], axes=TO_FIRST, span=item.span)
+            self.plain[id(item)] = plain
+        return plain
 
     def in_last(self, item: GraphExpr) -> GraphExpr:
         """The value of an old node of four dimensions, channels last."""
-        found = self.last.get(id(item))
-        if found is None:
+        converted = self.last.get(id(item))
+        if converted is None:
             plain = self.plain[id(item)]
             if isinstance(plain, Constant):
-                found = _rearranged(plain, plain.data.transpose(TO_LAST))
+                converted = _rearranged(plain, plain.data.transpose(TO_LAST))
             else:
-                found = make("transpose", plain, axes=TO_LAST, span=item.span)
-            self.last[id(item)] = found
-        return found
+                converted = make("transpose", plain, axes=TO_LAST, span=item.span)
+            self.last[id(item)] = converted
+        return converted
 
     def _is_native(self, item: GraphExpr) -> bool:
         return id(item) in self.native

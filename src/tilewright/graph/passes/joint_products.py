@@ -52,18 +52,18 @@ class _Family:
 
 
 def _joined(function: Function) -> Function:
-    found: dict[tuple[int, bool], list[Call]] = {}
+    products: dict[tuple[int, bool], list[Call]] = {}
     order = post_order(function, closures=False)
     # Calls of one scope only: what a branch computes must not move out of it.
     for item in order:
         if isinstance(item, Call) and _is_candidate(item):
             assert isinstance(item.attributes, MatmulAttributes)
-            found.setdefault((id(item.args[0]), item.attributes.transpose_b), []).append(item)
-    if all(len(calls) == 1 for calls in found.values()):
+            products.setdefault((id(item.args[0]), item.attributes.transpose_b), []).append(item)
+    if all(len(calls) == 1 for calls in products.values()):
         return function
     readers = users(post_order(function))
     places: dict[int, tuple[_Family, int]] = {}
-    for calls in found.values():
+    for calls in products.values():
         if len(calls) > 1:
             family, ends = _Family(calls), list[Call]()
             sums = [_sum(call, readers[id(call)]) for call in calls]
@@ -145,10 +145,10 @@ def _product(item: GraphExpr, family: _Family) -> GraphExpr:
 
 def _constant(data: np.ndarray, like: GraphExpr) -> Constant:
     assert isinstance(like, Constant)
-    made = Constant(np.ascontiguousarray(data), like.dtype)
-    made.span = like.span
-    fill_type(made)
-    return made
+    joined = Constant(np.ascontiguousarray(data), like.dtype)
+    joined.span = like.span
+    fill_type(joined)
+    return joined
 
 
 def _part(product: GraphExpr, family: _Family, number: int, item: GraphExpr) -> GraphExpr:

@@ -116,11 +116,11 @@ def _is_shifted_bytes(item: GraphExpr) -> bool:
 
 def _weights(item: GraphExpr) -> tuple[Constant, Array] | None:
     """Constant dequantised weights that fit a signed byte, as int32, and their scale."""
-    found = _dequantized(item)
-    values = None if found is None else known_value(found.integers)
-    if found is None or values is None or values.size == 0 or values.min() < -128 or values.max() > 127:
+    dequantized = _dequantized(item)
+    values = None if dequantized is None else known_value(dequantized.integers)
+    if dequantized is None or values is None or values.size == 0 or values.min() < -128 or values.max() > 127:
         return None
-    return constant(values.astype(np.int32)), found.scale
+    return constant(values.astype(np.int32)), dequantized.scale
 
 
 def _convolution(b: Bindings) -> GraphExpr | None:

@@ -109,8 +109,8 @@ class _Reduce:
 
     def _as(self, item: GraphExpr, dtype: DataType) -> GraphExpr:
         """A float value in another float type."""
-        found = _element(item)
-        if found is dtype or found not in (FLOAT32, self._dtype) or dtype not in (FLOAT32, self._dtype):
+        element = _element(item)
+        if element is dtype or element not in (FLOAT32, self._dtype) or dtype not in (FLOAT32, self._dtype):
             return item
         key = (id(item), dtype)
         cached = self._cast.get(key)

@@ -64,12 +64,12 @@ def reshape(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
 @register("shape.broadcast")
 def broadcast(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """The data repeated so that it broadcasts with a shape."""
-    data, wanted = tensor(values[0]), _checked(_entries(values[1], "the shape"))
+    data, shape = tensor(values[0]), _checked(_entries(values[1], "the shape"))
 
     def expand(item: Array) -> Array:
-        return np.array(np.broadcast_to(item, np.broadcast_shapes(item.shape, wanted)), order="C")
+        return np.array(np.broadcast_to(item, np.broadcast_shapes(item.shape, shape)), order="C")
 
-    return _moved(data, expand, f"broadcast to {wanted}")
+    return _moved(data, expand, f"broadcast to {shape}")
 
 
 @register("shape.slice")

@@ -38,7 +38,7 @@ from tilewright.runtime.vm.program import (
     VmFunction,
 )
 from tilewright.runtime.vm.storage import Storage, owner_of
-from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, settle
+from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, contiguous
 from tilewright.runtime.vm.verify import verify
 from tilewright.support.errors import CompilerBug, TilewrightError, UserError
 
@@ -253,7 +253,7 @@ class Machine:
         if len(values) != len(results):
             raise ValueError(f"{self.program.hosts[number].name} gives {len(values)} results")
         for result, value in zip(results, values, strict=True):
-            registers[result] = settle(value)
+            registers[result] = contiguous(value)
 
     def match_sizes(self, value: Any, dims: Any, symbols: list[int], text: int) -> None:
         """Bind symbols to the sizes of an array, and compare those that are known."""
@@ -401,13 +401,13 @@ def _own(value: Any, taken: list[object]) -> Any:
 
 def _owners(values: Iterable[Any]) -> list[object]:
     """What the memory of arrays belongs to, also of those in tuples and lists."""
-    found: list[object] = []
+    owners: list[object] = []
     for value in values:
         if isinstance(value, np.ndarray):
-            found.append(owner_of(value))
+            owners.append(owner_of(value))
         elif isinstance(value, (tuple, list)):
-            found += _owners(value)
-    return found
+            owners += _owners(value)
+    return owners
 
 
 def _on_host(value: Any) -> Any:

@@ -96,22 +96,22 @@ def _relax(ranges: Iterable[Range], buffer: Buffer, found: _Collector) -> Buffer
 
 def detect_accesses(body: Stmt, init: Stmt | None = None) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """The regions that a block's body (and init) reads and writes, in order of first access."""
-    found = _Collector()
-    found.visit(body)
+    collector = _Collector()
+    collector.visit(body)
     if init is not None:
-        found.visit(init)
-    writes = [_point(access, found) for access in found.stores]
-    writes.extend(_relax(region.region, region.buffer, found) for region in found.inner_writes)
-    reads = [_point(access, found) for access in found.loads]
-    reads.extend(_relax(region.region, region.buffer, found) for region in found.inner_reads)
+        collector.visit(init)
+    writes = [_point(access, collector) for access in collector.stores]
+    writes.extend(_relax(region.region, region.buffer, collector) for region in collector.inner_writes)
+    reads = [_point(access, collector) for access in collector.loads]
+    reads.extend(_relax(region.region, region.buffer, collector) for region in collector.inner_reads)
     if init is not None:
         own = {id(region.buffer) for region in writes}
         reads = [region for region in reads if id(region.buffer) not in own]
-    if found.repeats:
+    if collector.repeats:
         changed = tuple(dict.fromkeys(region.buffer for region in writes))
         reads, writes = [_whole_where(r, changed) for r in reads], [_whole_where(r, changed) for r in writes]
-    if found.private:
-        private = tuple(found.private)
+    if collector.private:
+        private = tuple(collector.private)
         reads, writes = list(_from_outside(reads, private)), list(_from_outside(writes, private))
     return _distinct(reads), _distinct(writes)
 

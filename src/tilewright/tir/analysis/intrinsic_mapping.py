@@ -40,20 +40,20 @@ class IntrinsicMapping:
 
 def find_mapping(block: Block, intrinsic: TensorIntrin) -> IntrinsicMapping | Mismatch:
     """How an intrinsic could compute a block, or why it could not."""
-    wanted = intrinsic.block
-    if not isinstance(block.body, BufferStore) or not isinstance(wanted.body, BufferStore):
+    computation = intrinsic.block
+    if not isinstance(block.body, BufferStore) or not isinstance(computation.body, BufferStore):
         return Mismatch("only blocks with a single store are matched")
-    if (block.init is None) != (wanted.init is None):
+    if (block.init is None) != (computation.init is None):
         return Mismatch(f"one of block {block.name} and {intrinsic.name} is a reduction and the other is not")
     reason = "the computation differs"
-    for operands in _matches(wanted.body, block.body):
-        if wanted.init is not None and not _same_init(wanted.init, block.init, operands):
+    for operands in _matches(computation.body, block.body):
+        if computation.init is not None and not _same_init(computation.init, block.init, operands):
             reason = "the init differs"
             continue
-        found = _with_operands(block, intrinsic, operands)
-        if isinstance(found, IntrinsicMapping):
-            return found
-        reason = found.reason
+        mapping = _with_operands(block, intrinsic, operands)
+        if isinstance(mapping, IntrinsicMapping):
+            return mapping
+        reason = mapping.reason
     return Mismatch(reason)
 
 

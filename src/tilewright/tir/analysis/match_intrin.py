@@ -64,8 +64,8 @@ def match_intrinsic(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
     loops, inner = loop_nest(block.body)
     if not isinstance(inner, Block):
         return Mismatch(f"block {block.name} does not hold a nest of loops around one block")
-    wanted = intrinsic.block
-    reduces = wanted.init is not None
+    computation = intrinsic.block
+    reduces = computation.init is not None
     if block.init is not None or (inner.init is None and reduces):
         role = "update"
     else:
@@ -73,18 +73,18 @@ def match_intrinsic(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
     if inner.init is not None and not reduces:
         return Mismatch(f"block {inner.name} is a reduction and {intrinsic.name} is not")
     if role == "compute" and reduces:
-        assert inner.init is not None and wanted.init is not None
-        parts = [(wanted.body, inner.body), (wanted.init, inner.init)]
+        assert inner.init is not None and computation.init is not None
+        parts = [(computation.body, inner.body), (computation.init, inner.init)]
     elif block.init is not None:
         init_loops, init_block = loop_nest(block.init)
-        if not isinstance(init_block, Block) or wanted.init is None:
+        if not isinstance(init_block, Block) or computation.init is None:
             return Mismatch(f"the init of block {block.name} is not a nest of loops around one block")
-        found = _match_nest(init_loops, init_block, intrinsic, [(wanted.init, init_block.body)], reset=True)
+        found = _match_nest(init_loops, init_block, intrinsic, [(computation.init, init_block.body)], reset=True)
         if isinstance(found, Mismatch):
             return Mismatch(f"the init: {found.reason}")
-        parts = [(wanted.body, inner.body)]
+        parts = [(computation.body, inner.body)]
     else:
-        parts = [(wanted.body, inner.body)]
+        parts = [(computation.body, inner.body)]
     operands = _match_nest(loops, inner, intrinsic, parts, reset=False)
     return operands if isinstance(operands, Mismatch) else Match(operands, role)
 
@@ -92,10 +92,10 @@ def match_intrinsic(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
 def match_reset(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
     """How an intrinsic's reset computes a block that initialises a tile."""
     loops, inner = loop_nest(block.body)
-    wanted = intrinsic.block.init
-    if not isinstance(inner, Block) or wanted is None:
+    init = intrinsic.block.init
+    if not isinstance(inner, Block) or init is None:
         return Mismatch(f"block {block.name} does not hold a nest of loops around one block to reset")
-    operands = _match_nest(loops, inner, intrinsic, [(wanted, inner.body)], reset=True)
+    operands = _match_nest(loops, inner, intrinsic, [(init, inner.body)], reset=True)
     return operands if isinstance(operands, Mismatch) else Match(operands, "reset")
 
 
@@ -104,9 +104,9 @@ def intrinsic_mismatch(block: Block) -> str | None:
     for key, match in ((TENSOR_INTRIN, match_intrinsic), (TENSOR_INTRIN_RESET, match_reset)):
         name = key.of(block)
         if name is not None:
-            found = match(block, find_intrinsic(name))
-            if isinstance(found, Mismatch):
-                return found.reason
+            matched = match(block, find_intrinsic(name))
+            if isinstance(matched, Mismatch):
+                return matched.reason
     return None
 
 
@@ -131,10 +131,10 @@ def _match_nest(
             for tile, item in zip(order, wide, strict=True)
         ):
             continue
-        found = _Unifier(intrinsic, tiles, dict(zip(wide, order, strict=True)), axes).run(parts, reset)
-        if not isinstance(found, Mismatch):
-            return found
-        reason = found.reason
+        operands = _Unifier(intrinsic, tiles, dict(zip(wide, order, strict=True)), axes).run(parts, reset)
+        if not isinstance(operands, Mismatch):
+            return operands
+        reason = operands.reason
     return Mismatch(reason)
 
 
@@ -285,12 +285,12 @@ class _Unifier:
                 return False
             matrix.append(tuple(row))
             base.append(self._analyzer.simplify(expression(rest)))
-        found = Operand(name, shape, wanted.buffer.dtype, given.buffer, tuple(base), tuple(matrix))
-        known = self._operands.setdefault(wanted.buffer, found)
-        if known is found:
+        operand = Operand(name, shape, wanted.buffer.dtype, given.buffer, tuple(base), tuple(matrix))
+        known = self._operands.setdefault(wanted.buffer, operand)
+        if known is operand:
             return True
-        same = known.buffer is found.buffer and known.matrix == found.matrix
-        if not same or not all(self._analyzer.prove_equal(a, b) for a, b in zip(known.base, found.base, strict=True)):
+        same = known.buffer is operand.buffer and known.matrix == operand.matrix
+        if not same or not all(self._analyzer.prove_equal(a, b) for a, b in zip(known.base, operand.base, strict=True)):
             self._reason = f"operand {name} would be two different tiles"
             return False
         return True

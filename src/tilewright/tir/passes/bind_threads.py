@@ -69,10 +69,10 @@ class BindThreadsOptions:
 
 def bind_threads(func: PrimFunc, options: BindThreadsOptions) -> PrimFunc:
     """The function as a sequence of kernels: blocks, their shared memory, threads, and what each thread does."""
-    found: dict[Buffer, tuple[For, ...]] = {}
-    statements = _top_statements(func.body, found, ())
-    inside = [_owned(found, statements, number) for number in range(len(statements))]
-    workspaces = [buffer for buffer in found if not any(buffer in owned for owned in inside)]
+    allocated: dict[Buffer, tuple[For, ...]] = {}
+    statements = _top_statements(func.body, allocated, ())
+    inside = [_owned(allocated, statements, number) for number in range(len(statements))]
+    workspaces = [buffer for buffer in allocated if not any(buffer in owned for owned in inside)]
     bound = [
         _Top(_Kernel(func.name, options.max_threads, buffers=owned).bind(top.stmt), top.loops)
         for top, owned in zip(statements, inside, strict=True)
@@ -358,10 +358,10 @@ class _Kernel:
     # ---------------------------------------------------------------- who touches what
 
     def _accessed(self, body: Stmt) -> dict[Buffer, None]:
-        found: dict[Buffer, None] = dict.fromkeys(self.buffers)
+        accessed: dict[Buffer, None] = dict.fromkeys(self.buffers)
         for leaf in self.leaves.values():
-            found.update(dict.fromkeys(sorted(leaf.accesses.writes, key=lambda buffer: buffer.name)))
-        return found
+            accessed.update(dict.fromkeys(sorted(leaf.accesses.writes, key=lambda buffer: buffer.name)))
+        return accessed
 
     def _keeps_apart(self, buffer: Buffer, body: Stmt) -> bool:
         """Whether every thread of a block keeps to elements of its own."""

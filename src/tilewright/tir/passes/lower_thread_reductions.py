@@ -40,15 +40,15 @@ _USUAL: Final = ThreadReductionOptions()
 def lower_thread_reductions(func: PrimFunc, options: ThreadReductionOptions = _USUAL) -> PrimFunc:
     """The function without reductions across threads; threads of a warp exchange values where it has several."""
     while True:
-        found = _find(func, bare=False)
-        if found is None:
+        reduction = _find(func, bare=False)
+        if reduction is None:
             break
-        func = _lower(func, *found)
+        func = _lower(func, *reduction)
     while True:
-        found = _find(func, bare=True)
-        if found is None:
+        reduction = _find(func, bare=True)
+        if reduction is None:
             return func
-        block, loop, path = found
+        block, loop, path = reduction
         func = combine_threads(func, block, loop, path[0], options.warp_size)
 
 
@@ -71,9 +71,9 @@ def _find(func: PrimFunc, *, bare: bool) -> tuple[Block, For, list[For]] | None:
                         return stmt, loop, path
         for child in stmt.children():
             if isinstance(child, Stmt):
-                found = visit(child, path)
-                if found is not None:
-                    return found
+                reduction = visit(child, path)
+                if reduction is not None:
+                    return reduction
         return None
 
     return visit(func.body, [])

@@ -99,14 +99,14 @@ class _Partition(StmtRewriter):
                 for part in conjuncts(condition):
                     if self._analyzer.prove(part) or loop.var not in self._analyzer.variables_of(part):
                         continue
-                    found = _solve(part, loop.var, domains, self._analyzer)
-                    if found is None or self._moves_with_outer_loops(found):
+                    solution = _solve(part, loop.var, domains, self._analyzer)
+                    if solution is None or self._moves_with_outer_loops(solution):
                         continue
                     holding.append(part)
-                    if found.low is not None:
-                        low = found.low if low is None else maximum(low, found.low)
-                    if found.high is not None:
-                        high = found.high if high is None else minimum(high, found.high)
+                    if solution.low is not None:
+                        low = solution.low if low is None else maximum(low, solution.low)
+                    if solution.high is not None:
+                        high = solution.high if high is None else minimum(high, solution.high)
         if low is None and high is None:
             return None
         return _Window(low, high, tuple(holding))
@@ -141,8 +141,9 @@ class _Partition(StmtRewriter):
         ends: set[PrimExpr] = set()
         with inside_loop(self._analyzer, loop):
             for guards, domains in _guards_of(loop.body):
-                found = [_solve(logical_not(part), loop.var, dict(domains), self._analyzer) for part in guards]
-                starts = [item.low for item in found if item is not None and item.low is not None and item.high is None]
+                solutions = [_solve(logical_not(part), loop.var, dict(domains), self._analyzer) for part in guards]
+                solved = [item for item in solutions if item is not None]
+                starts = [item.low for item in solved if item.low is not None and item.high is None]
                 if not starts:
                     return None
                 ends.add(self._analyzer.simplify(functools.reduce(minimum, starts)))
@@ -239,9 +240,9 @@ def _statements(stmt: Stmt) -> int:
 
 def _conditions(stmt: Stmt) -> list[tuple[PrimExpr, dict[Var, Range]]]:
     """Conditions below a statement, each with the loops between (as domains of their variables)."""
-    found: list[tuple[PrimExpr, dict[Var, Range]]] = []
-    _collect(stmt, {}, found)
-    return found
+    conditions: list[tuple[PrimExpr, dict[Var, Range]]] = []
+    _collect(stmt, {}, conditions)
+    return conditions
 
 
 _Guards = tuple[tuple[PrimExpr, ...], tuple[tuple[Var, Range], ...]]

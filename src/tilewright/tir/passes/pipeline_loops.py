@@ -57,7 +57,7 @@ from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.machine import TILE_SCOPE, machine_call
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.zigzag_loops import turned_inside
-from tilewright.tir.rewrite.interleave import without_tiles, woven
+from tilewright.tir.rewrite.interleave import interleaved, without_tiles
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 from tilewright.tir.warp_instructions import FENCE, reads_by_itself
@@ -102,12 +102,12 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     if not _speak_in_private(parts, allocations):
         return PIPELINE.drop(loop)
     depth = max(stage for stage, _ in parts)
-    overlaps = WOVEN.is_on(loop) and depth == 1 and _can_be_woven(loop)
+    overlaps = WOVEN.is_on(loop) and depth == 1 and _can_interleave(loop)
     versions = _with_copies(loop, parts, allocations, overlaps)
     if versions is None:
         return PIPELINE.drop(loop)
     if overlaps:
-        return _woven(loop, parts, allocations, versions)
+        return _interleaved(loop, parts, allocations, versions)
     ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
     result = _overlapped(loop, parts, versions, ordered, asynchronous, constants)
     for buffer in allocations:
@@ -208,12 +208,12 @@ def _meeting(loop: For, ordered: dict[Buffer, int], asynchronous: bool, notes: d
     return body
 
 
-def _can_be_woven(loop: For) -> bool:
+def _can_interleave(loop: For) -> bool:
     several = isinstance(loop.extent, IntImm) and loop.extent.value > 1
     return several and not _has_threads(loop.body)
 
 
-def _woven(
+def _interleaved(
     loop: For, parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer], versions: dict[Buffer, Buffer]
 ) -> Stmt:
     """Two stages: the first's first iteration, both with one iteration between them, the second's last iteration."""
@@ -230,7 +230,7 @@ def _woven(
     time = Var(loop.var.name, loop.var.dtype)
     notes = without(loop, PIPELINE, WOVEN)
     end = add(loop.min, loop.extent)
-    body = woven(at(0, time), at(1, sub(time, const(1))))
+    body = interleaved(at(0, time), at(1, sub(time, const(1))))
     start, rest = add(loop.min, const(1)), sub(loop.extent, const(1))
     main = loop.replace(var=time, min=start, extent=rest, body=body, annotations=notes)
     result = seq(*at(0, loop.min), main, *at(1, sub(end, const(1))))
@@ -248,7 +248,7 @@ def _ordered(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -
 
     All that the loop's stages exchange, or nothing: then barriers are placed where they are needed.
     """
-    found: dict[Buffer, int] = {}
+    distances: dict[Buffer, int] = {}
     for buffer in allocations:
         stages = {stage for stage, part in parts if touches(buffer, part)}
         writes = {stage for stage, part in parts if _writes(buffer, part)}
@@ -257,8 +257,8 @@ def _ordered(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -
             continue
         if len(writes) != 1 or not reads or min(reads) <= max(writes) or buffer.scope != "shared":
             return {}
-        found[buffer] = min(reads) - max(writes)
-    return found
+        distances[buffer] = min(reads) - max(writes)
+    return distances
 
 
 def _writes(buffer: Buffer, stmt: Stmt) -> bool:
@@ -363,13 +363,13 @@ def _depend(a: Stmt, b: Stmt) -> bool:
 
 def _written(stmt: Stmt) -> set[Buffer]:
     """The buffers that a statement writes, directly or through an address."""
-    found = {item.buffer for item in all_statements(stmt) if isinstance(item, BufferStore)}
+    written = {item.buffer for item in all_statements(stmt) if isinstance(item, BufferStore)}
     for item in pre_order(stmt):
         if isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
             mode = item.args[0]
             if not isinstance(mode, StringImm) or "w" in mode.value:
-                found.add(item.args[1].buffer)
-    return found
+                written.add(item.args[1].buffer)
+    return written
 
 
 class _Versions(StmtRewriter):

@@ -89,8 +89,8 @@ def _pad(
     """Make the axes multiples of the intrinsic's, with zeros; copies of operands go into the padding."""
     if all(length % extent == 0 for length, extent in zip(lengths, mapping.extents, strict=True)):
         return
-    made = sch.pad_einsum(handle, [*(1 for _ in mapping.rest), *mapping.extents])
-    for padding in made:
+    paddings = sch.pad_einsum(handle, [*(1 for _ in mapping.rest), *mapping.extents])
+    for padding in paddings:
         for copy in copies[:-1]:
             if copy is not None and copy in sch.get_producers(padding):
                 sch.compute_inline(copy)

@@ -20,6 +20,7 @@ from tilewright.tir.schedule import (
     inline,
     iterators,
     layout,
+    loop_kinds,
     loops,
     padded_layout,
     pipelining,
@@ -31,7 +32,6 @@ from tilewright.tir.schedule import (
     symbols,
     tensorize,
 )
-from tilewright.tir.schedule import annotations as notes
 from tilewright.tir.schedule import padding as padding_of
 from tilewright.tir.schedule.access_methods import AccessMethods
 from tilewright.tir.schedule.block_methods import BlockMethods
@@ -121,39 +121,39 @@ class Primitives(AccessMethods, BlockMethods, DataMethods):
 
     def parallel(self, loop: LoopHandle) -> None:
         """Run the iterations of a loop on several threads."""
-        notes.parallel(self._state, self._loop(loop, "parallel"))
+        loop_kinds.parallel(self._state, self._loop(loop, "parallel"))
         self._record("parallel", [loop])
 
     def vectorize(self, loop: LoopHandle) -> None:
         """Run the iterations of a loop as the lanes of vectors."""
-        notes.vectorize(self._state, self._loop(loop, "vectorize"))
+        loop_kinds.vectorize(self._state, self._loop(loop, "vectorize"))
         self._record("vectorize", [loop])
 
     def unroll(self, loop: LoopHandle) -> None:
         """Repeat the body of a loop for each of its iterations."""
-        notes.unroll(self._state, self._loop(loop, "unroll"))
+        loop_kinds.unroll(self._state, self._loop(loop, "unroll"))
         self._record("unroll", [loop])
 
     def zigzag(self, loop: LoopHandle) -> None:
         """Run a loop backwards in every second iteration of the loop around it: caches keep what comes first next."""
-        notes.zigzag(self._state, self._loop(loop, "zigzag"))
+        loop_kinds.zigzag(self._state, self._loop(loop, "zigzag"))
         self._record("zigzag", [loop])
 
     def bind(self, loop: LoopHandle, thread: str) -> None:
         """Run the iterations of a loop along a hardware axis: `blockIdx.x`, `threadIdx.x`, ..., or `vthread`."""
-        notes.bind(self._state, self._loop(loop, "bind"), thread)
+        loop_kinds.bind(self._state, self._loop(loop, "bind"), thread)
         self._record("bind", [loop], {"thread": thread})
 
     def annotate(self, target: LoopHandle | BlockHandle, key: str | Annotation[Any], value: Value) -> None:
         """Attach a note to a loop or a block."""
         self._trace.encode(value)
         name = str(key)
-        notes.annotate(self._state, self._target(target, "annotate"), name, value)
+        loop_kinds.annotate(self._state, self._target(target, "annotate"), name, value)
         self._record("annotate", [target], {"key": name, "value": value})
 
     def unannotate(self, target: LoopHandle | BlockHandle, key: str | Annotation[Any]) -> None:
         """Remove a note from a loop or a block."""
-        notes.unannotate(self._state, self._target(target, "unannotate"), str(key))
+        loop_kinds.unannotate(self._state, self._target(target, "unannotate"), str(key))
         self._record("unannotate", [target], {"key": str(key)})
 
     # Where blocks are computed
@@ -277,8 +277,8 @@ class Primitives(AccessMethods, BlockMethods, DataMethods):
 
     def fuse_iterators(self, block: BlockHandle, groups: Sequence[Sequence[int]]) -> list[LoopHandle]:
         """Make one iterator (and loop) of each group of a block's iterators; gives the new loops."""
-        found = iterators.fuse_iterators(self._state, self._block(block, "fuse_iterators"), groups)
-        result = [LoopHandle(var) for var in found]
+        variables = iterators.fuse_iterators(self._state, self._block(block, "fuse_iterators"), groups)
+        result = [LoopHandle(var) for var in variables]
         self._record("fuse_iterators", [block], {"groups": [list(group) for group in groups]}, result)
         return result
 
@@ -387,10 +387,10 @@ class Primitives(AccessMethods, BlockMethods, DataMethods):
         -2: inlined; -1: where it is; n: the n-th loop around its first consumer. The decision is that number.
         """
         node = self._block(block, "sample_compute_location")
-        found = sampling.compute_locations(self._state, node)
+        locations = sampling.compute_locations(self._state, node)
         if decision is None:
-            decision = self._random.choice(found)
-        elif decision not in found:
+            decision = self._random.choice(locations)
+        elif decision not in locations:
             self._state.fail(f"sample_compute_location: block {block.name} cannot be computed at {decision}", node)
         result = SampledInt(decision)
         self._record("sample_compute_location", [block], {}, [result], decision)
