@@ -94,12 +94,12 @@ class IndexMap(Node):
         if steps is None:
             return False
         divided = {step.axis: step.factor for step in steps if step.factor is not None}
-        wanted = {
+        expected = {
             (axis, part, divided.get(axis))
             for axis in range(len(self.inputs))
             for part in (("outer", "inner") if axis in divided else ("whole",))
         }
-        return len(steps) == len(wanted) and {(step.axis, step.part, step.factor) for step in steps} == wanted
+        return len(steps) == len(expected) and {(step.axis, step.part, step.factor) for step in steps} == expected
 
     def encode(self) -> tuple[tuple[int, str, int], ...]:
         """A rearrangement as plain data, for traces and attributes."""

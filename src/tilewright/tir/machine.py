@@ -47,7 +47,7 @@ class Instruction:
 
     def is_on(self, target: Target) -> bool:
         """Whether a processor has the instruction."""
-        return any(wanted <= target.feature_set for wanted in self.features)
+        return any(needed <= target.feature_set for needed in self.features)
 
     def require(self, target: Target) -> None:
         """Refuse a target that lacks the instruction."""
@@ -99,9 +99,9 @@ def machine_call(name: str, *arguments: PrimExpr) -> Call:
     instruction = find_instruction(name)
     if len(arguments) != len(instruction.arguments):
         raise UserError(f"{name} takes {len(instruction.arguments)} arguments, not {len(arguments)}")
-    for number, (argument, wanted) in enumerate(zip(arguments, instruction.arguments, strict=True)):
-        if argument.dtype is not wanted:
-            raise UserError(f"argument {number} of {name} is a {argument.dtype}, not {wanted}")
+    for number, (argument, expected) in enumerate(zip(arguments, instruction.arguments, strict=True)):
+        if argument.dtype is not expected:
+            raise UserError(f"argument {number} of {name} is a {argument.dtype}, not {expected}")
     return Call(name, arguments, instruction.result)
 
 

@@ -315,11 +315,11 @@ def _next_points(item: Progress, count: int) -> list[Point]:
         wanted: tuple[Point, ...] = ({}, *item.earlier[: count - 1])
         for point in wanted:
             try:
-                settled = item.space.settle(point)
+                canonical = item.space.canonical(point)
             except (ScheduleError, CompilerBug):
                 # A record of another version, whose answers the template no longer takes.
                 continue
-            first[key_of(settled)] = settled
+            first[key_of(canonical)] = canonical
         proposed = item.search.propose(count - len(first)) if count > len(first) else []
         return [*first.values(), *(point for point in proposed if key_of(point) not in first)]
     return item.search.propose(count)

@@ -204,8 +204,8 @@ def _number(item: GraphExpr) -> float | None:
     """The one number of a constant."""
     if not isinstance(item, Constant) or item.data.size != 1:
         return None
-    found = float(np.asarray(item.data, np.float64).reshape(-1)[0])
-    return found if np.isfinite(found) else None
+    number = float(np.asarray(item.data, np.float64).reshape(-1)[0])
+    return number if np.isfinite(number) else None
 
 
 def _heads_last(item: GraphExpr, scores: Sequence[Size], is_turned: bool) -> GraphExpr | None:

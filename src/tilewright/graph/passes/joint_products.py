@@ -153,8 +153,8 @@ def _constant(data: np.ndarray, like: GraphExpr) -> Constant:
 
 def _part(product: GraphExpr, family: _Family, number: int, item: GraphExpr) -> GraphExpr:
     """What one of the products is in the joint one."""
-    shape, wanted = static_shape(product), static_shape(item)
-    assert shape is not None and wanted is not None
+    shape, expected = static_shape(product), static_shape(item)
+    assert shape is not None and expected is not None
     begin, end = [0] * len(shape), list(shape)
     even = len(set(family.widths)) == 1
     if even:
@@ -163,4 +163,4 @@ def _part(product: GraphExpr, family: _Family, number: int, item: GraphExpr) -> 
         begin[-1] = sum(family.widths[:number])
         end[-1] = begin[-1] + family.widths[number]
     part = make("slice", product, begin=tuple(begin), end=tuple(end), strides=(1,) * len(shape), span=item.span)
-    return make("reshape", part, shape=wanted, span=item.span) if even else part
+    return make("reshape", part, shape=expected, span=item.span) if even else part

@@ -60,18 +60,18 @@ def assign_slots(values: Sequence[SlotRequest]) -> tuple[PrimExpr, ...]:
     chooser = _Chooser(values)
     slots: list[_Slot] = []
     for value in sorted(values, key=lambda value: (value.first, -chooser.guess(value.size))):
-        size, wanted = chooser.simplify(value.size), chooser.guess(value.size)
+        size, guessed = chooser.simplify(value.size), chooser.guess(value.size)
         free = [n for n, slot in enumerate(slots) if slot.free_from <= value.first]
         if free:
-            best = min(free, key=lambda n: (abs(slots[n].guess - wanted), n))
+            best = min(free, key=lambda n: (abs(slots[n].guess - guessed), n))
             slot = slots[best]
             slot.size = chooser.larger(slot.size, size)
-            slot.guess = max(slot.guess, wanted)
+            slot.guess = max(slot.guess, guessed)
             slot.free_from = value.last + 1
             value.slot = best
         else:
             value.slot = len(slots)
-            slots.append(_Slot(size, wanted, value.last + 1))
+            slots.append(_Slot(size, guessed, value.last + 1))
     return tuple(slot.size for slot in slots)
 
 

@@ -98,12 +98,12 @@ class _Reduce:
         """The new value of a node in its old type."""
         return self._restored(self._new[id(child)], child.type)
 
-    def _restored(self, new: GraphExpr, wanted: Type | None) -> GraphExpr:
-        if isinstance(wanted, TensorType):
-            return self._as(new, wanted.dtype)
-        if isinstance(wanted, TupleType) and new.type is not wanted:
-            parts = [fill_type(TupleGet(new, number)) for number in range(len(wanted.items))]
-            pairs = zip(parts, wanted.items, strict=True)
+    def _restored(self, new: GraphExpr, expected: Type | None) -> GraphExpr:
+        if isinstance(expected, TensorType):
+            return self._as(new, expected.dtype)
+        if isinstance(expected, TupleType) and new.type is not expected:
+            parts = [fill_type(TupleGet(new, number)) for number in range(len(expected.items))]
+            pairs = zip(parts, expected.items, strict=True)
             return fill_type(Tuple(tuple(self._restored(part, kind) for part, kind in pairs)))
         return new
 

@@ -363,8 +363,10 @@ def _written_within(
     boxes = [exact_box(first, region, loops, analyzer, given) for region in first.writes if region.buffer is buffer]
     inner = index.loops_between(loop, other)
     regions = [region for region in other.writes if region.buffer is buffer]
-    wanted = [box for _, box in relax(other, regions, inner, analyzer)]
-    return any(box is not None and all(_box_within(want, box, buffer, analyzer) for want in wanted) for box in boxes)
+    read_boxes = [box for _, box in relax(other, regions, inner, analyzer)]
+    return any(
+        box is not None and all(_box_within(want, box, buffer, analyzer) for want in read_boxes) for box in boxes
+    )
 
 
 def _touches_alike(

@@ -242,14 +242,14 @@ def _open_conditions(
     indexed = {var for index in store.indices for var in analyzer.variables_of(index)} & loops
     serial = {stmt.var for stmt, _ in store.path[:depth] if isinstance(stmt, For) and stmt.kind in _IN_ORDER}
     serial |= set() if carried is None else {carried}
-    found = []
+    open_conditions = []
     for part in (part for guard in store.guards_below(depth) for part in conjuncts(guard)):
         mentioned = set(analyzer.variables_of(part))
         moving = mentioned & loops
         cuts = bool(moving) and moving <= indexed
         if part not in known and not (isinstance(part, (LT, LE)) and (cuts or not mentioned & serial)):
-            found.append(part)
-    return found
+            open_conditions.append(part)
+    return open_conditions
 
 
 def _covers_range(a: Range, b: Range, analyzer: Analyzer) -> bool:

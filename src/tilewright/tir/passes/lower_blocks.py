@@ -109,14 +109,14 @@ def _find_reductions(stmt: Stmt, path: list[Stmt], plan: _InitPlan) -> None:
 
 def _plan_empty_init(block: Block, path: list[Stmt], plan: _InitPlan, place: For | None) -> None:
     """The init once more for where there are no steps, unless it stands in front of all of them (of `place`)."""
-    found = empty_init(block, path)
-    if isinstance(found, str) or found.place is place:
+    planned = empty_init(block, path)
+    if isinstance(planned, str) or planned.place is place:
         return
-    init = found.around(_LowerBlocks(_InitPlan()).stmt(init_at_start(block)))
-    if isinstance(found.place, Block):
+    init = planned.around(_LowerBlocks(_InitPlan()).stmt(init_at_start(block)))
+    if isinstance(planned.place, Block):
         plan.before_block[id(block)] = init
     else:
-        plan.before_loop.setdefault(found.place.var, []).append(fresh_copy(init, {}))
+        plan.before_loop.setdefault(planned.place.var, []).append(fresh_copy(init, {}))
 
 
 def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan, empty: bool) -> For | None:

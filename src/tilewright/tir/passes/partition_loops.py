@@ -251,7 +251,7 @@ _Guards = tuple[tuple[PrimExpr, ...], tuple[tuple[Var, Range], ...]]
 
 def _guards_of(stmt: Stmt) -> set[_Guards]:
     """What keeps each statement below (a store, a call, an assertion) from running."""
-    found: set[_Guards] = set()
+    sets_of_guards: set[_Guards] = set()
 
     def visit(item: Stmt, guards: tuple[PrimExpr, ...], domains: tuple[tuple[Var, Range], ...]) -> None:
         match item:
@@ -262,27 +262,27 @@ def _guards_of(stmt: Stmt) -> set[_Guards]:
             case For():
                 visit(item.body, guards, (*domains, (item.var, Range(item.min, item.extent))))
             case BufferStore() | Evaluate() | Assert():
-                found.add((guards, domains))
+                sets_of_guards.add((guards, domains))
             case _:
                 for inner in inner_statements(item):
                     visit(inner, guards, domains)
 
     visit(stmt, (), ())
-    return found
+    return sets_of_guards
 
 
-def _collect(stmt: Stmt, domains: dict[Var, Range], found: list[tuple[PrimExpr, dict[Var, Range]]]) -> None:
+def _collect(stmt: Stmt, domains: dict[Var, Range], collected: list[tuple[PrimExpr, dict[Var, Range]]]) -> None:
     if isinstance(stmt, IfThenElse):
-        found.append((stmt.condition, domains))
+        collected.append((stmt.condition, domains))
     if isinstance(stmt, For):
         domains = {**domains, stmt.var: Range(stmt.min, stmt.extent)}
     for child in stmt.children():
         if isinstance(child, Stmt):
-            _collect(child, domains, found)
+            _collect(child, domains, collected)
         else:
             for item in pre_order(child):
                 if isinstance(item, Select) and item.condition.dtype.is_scalar:
-                    found.append((item.condition, domains))
+                    collected.append((item.condition, domains))
 
 
 def _solve(condition: PrimExpr, var: Var, domains: dict[Var, Range], analyzer: Analyzer) -> _Window | None:

@@ -322,10 +322,10 @@ def _reads_only_written(
     analyzer = state.analyzer
     alone: set[Var] = set()
     for dimension, item in enumerate(read.region):
-        wanted = total_range(read, dimension, block)
-        if wanted is not None:
+        needed = total_range(read, dimension, block)
+        if needed is not None:
             alone.update(variables(item.min))
-            if not within(wanted, total_range(write, dimension, source), analyzer):
+            if not within(needed, total_range(write, dimension, source), analyzer):
                 break
     else:
         if alone.issuperset(solved):
@@ -333,7 +333,7 @@ def _reads_only_written(
     written_box = whole_box(source, write, analyzer)
     wanted_box = relax_whole(block, read, analyzer)
     return written_box is not None and all(
-        within(wanted, written, analyzer) for wanted, written in zip(wanted_box, written_box, strict=True)
+        within(needed, written, analyzer) for needed, written in zip(wanted_box, written_box, strict=True)
     )
 
 

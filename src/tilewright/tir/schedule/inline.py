@@ -335,9 +335,9 @@ def reader_mapping(
         for item in (*source.iters, *reader.iters):
             analyzer.bind(item.var, item.domain)
         written = whole_box(source, write, analyzer)
-        wanted = whole_box(reader, read, analyzer) or relax_whole(reader, read, analyzer)
+        read_box = whole_box(reader, read, analyzer) or relax_whole(reader, read, analyzer)
         for dimension in range(store.buffer.ndim):
-            if written is None or not within(wanted[dimension], written[dimension], analyzer):
+            if written is None or not within(read_box[dimension], written[dimension], analyzer):
                 state.fail(
                     f"{what}: block {reader.name} does not certainly read only elements of {store.buffer.name} that "
                     f"block {source.name} writes (dimension {dimension})",
@@ -348,7 +348,7 @@ def reader_mapping(
             mapping = {var: analyzer.simplify(value) for var, value in mapping.items()}
             conditions = inverse.conditions(store.indices)
         else:
-            bounds = zip(store.indices, wanted, strict=True)
+            bounds = zip(store.indices, read_box, strict=True)
             conditions = [part for index, item in bounds if item is not None for part in inside(index, item)]
         simpler = [analyzer.simplify(condition) for condition in conditions]
         kept = [item for item in simpler if not is_const_int(item, 1) and not analyzer.prove(item)]

@@ -104,14 +104,14 @@ def instances_touching(block: Block, region: BufferRegion, box: Box, analyzer: A
     Iterators whose ranges are not known are left out.
     """
     widths = [const_value(item.extent) for item in region.region]
-    found = invert_access(block, [item.min for item in region.region], analyzer)
-    if found is None or None in widths:
+    inverted = invert_access(block, [item.min for item in region.region], analyzer)
+    if inverted is None or None in widths:
         return {}
     domains: dict[Var, Range] = {}
     places: list[PrimExpr] = []
     for number, (width, part) in enumerate(zip(widths, box, strict=True)):
-        base, step = found.steps[number]
-        whole = None if found.box is None else found.box[number]
+        base, step = inverted.steps[number]
+        whole = None if inverted.box is None else inverted.box[number]
         wanted = part or whole
         if wanted is None or width is None:
             return {}
@@ -125,7 +125,7 @@ def instances_touching(block: Block, region: BufferRegion, box: Box, analyzer: A
         for count, domain in domains.items():
             analyzer.bind(count, domain)
         # (i * 16 + q) % 32 is i % 2 * 16 + q while q < 16: then its range is told.
-        values = {var: analyzer.simplify(value) for var, value in found.at(places).items()}
+        values = {var: analyzer.simplify(value) for var, value in inverted.at(places).items()}
     for var, span in zip(values, touched(list(values.values()), domains, analyzer), strict=True):
         extent = None if span is None else _bounded(span.extent, analyzer)
         if span is not None and extent is not None:

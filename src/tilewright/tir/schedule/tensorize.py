@@ -169,15 +169,15 @@ def _regions(
     state: ScheduleState, inner: Block, regions: Sequence[BufferRegion], loops: Sequence[For]
 ) -> tuple[BufferRegion, ...]:
     """What a tile touches, in terms of the iterators that count tiles."""
-    found: list[BufferRegion] = []
+    outer_regions: list[BufferRegion] = []
     for region, box in relax(inner, regions, loops, state.analyzer):
         whole = region.buffer.full_region().region
         ranges = tuple(whole[n] if part is None else part for n, part in enumerate(box))
         simplify = state.analyzer.simplify
-        found.append(
+        outer_regions.append(
             BufferRegion(region.buffer, tuple(Range(simplify(part.min), simplify(part.extent)) for part in ranges))
         )
-    return tuple(found)
+    return tuple(outer_regions)
 
 
 def tensorize(state: ScheduleState, target: For | Block, intrinsic: TensorIntrin) -> str:
