@@ -208,7 +208,7 @@ def programs_of(task: Task, known: Mapping[Key, float | None]) -> Programs:
     for key, value in known.items():
         if value:
             program = space.program(dict(key))
-            if key_of(space.settle(dict(key))) == key:
+            if key_of(space.canonical(dict(key))) == key:
                 rows.append((extract(program, task.target), 1.0 / value))
     features = np.stack([row for row, _ in rows]) if rows else np.zeros((0, layout().width), np.float32)
     return Programs(task.key, features, tuple(seconds for _, seconds in rows))

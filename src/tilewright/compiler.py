@@ -18,8 +18,9 @@ from tilewright.backends.llvm.emit import emit_module
 from tilewright.frontend import from_onnx
 from tilewright.graph.choices import GraphChoices, GraphQuestion, graph_answers
 from tilewright.graph.ir.expr import Function
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.bind_symbols import bind_symbols
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule

@@ -11,10 +11,10 @@ from tilewright.ir.expr import ZERO, Call, IntImm, Mul, Var
 from tilewright.ir.visit import find_all
 from tilewright.target.target import Target
 from tilewright.tir.buffer import make_buffer
+from tilewright.tir.expansion.exponentials import MAX_ULP
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.passes.float_math import MAX_ULP
-from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower_intrinsics
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.stmt import BufferStore, For, LoopKind
 
@@ -108,7 +108,7 @@ def test_vectors_of_other_lengths(name: str, lanes: int) -> None:
 @pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid"])
 def test_scaling_by_an_instruction_means_the_same(name: str) -> None:
     args = arguments(1, 3, 1600)
-    vector = lower_intrinsics(vectorize_loops(kernel(name, 1600, 16)), has_scale=True)
+    vector = lower_intrinsics(vectorize_loops(kernel(name, 1600, 16)), LowerIntrinsicsOptions(has_scale=True))
     assert any(item.name == "scale_by_power" for item in find_all(vector.body, Call))
     result = np.zeros(1600, "float32")
     interpret(vector, *args, result)

@@ -34,7 +34,8 @@ from tests.fuzz.graph_oracles import TOLERANCES, Refused, difference, run_onnxru
 from tilewright.frontend import from_onnx
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Function
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import optimize
 from tilewright.support.errors import UnsupportedError, UserError
 
 LONGEST = 300.0

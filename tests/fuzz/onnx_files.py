@@ -25,7 +25,8 @@ import tilewright as tw
 from tests.fuzz import onnx_victims
 from tests.fuzz.onnx_mutations import mutate, mutated_bytes
 from tilewright.frontend import from_onnx
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import optimize
 from tilewright.support.errors import UserError
 
 LONGEST = 60.0

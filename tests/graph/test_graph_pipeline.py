@@ -11,7 +11,8 @@ from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.verify import verify_fused, verify_typed
-from tilewright.graph.pipeline import GraphOptions, graph_pipeline, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import graph_pipeline, optimize
 from tilewright.graph.text import parse_text
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Recorder, instrumented

@@ -14,7 +14,8 @@ from tilewright.frontend import from_onnx
 from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call
-from tilewright.graph.pipeline import GraphOptions, graph_pipeline
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import graph_pipeline
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UserError

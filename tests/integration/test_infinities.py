@@ -10,7 +10,8 @@ from tests.graph.helpers import function, op, random, var
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import constant
 from tilewright.graph.ir.infer import infer_types
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

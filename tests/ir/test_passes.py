@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,20 @@ def f(A: Buffer[(8,), "float32"]):
 """
 
 
+@dataclass(frozen=True)
+class RenameOptions:
+    """How a function is to be called."""
+
+    name: str = "g"
+
+
+USUAL = RenameOptions()
+
+
 @function_pass("rename", requires="start", leaves="start")
-def rename(func: PrimFunc, *, name: str = "g") -> PrimFunc:
+def rename(func: PrimFunc, options: RenameOptions = USUAL) -> PrimFunc:
     """Give the function another name."""
-    return func.replace(name=name)
+    return func.replace(name=options.name)
 
 
 @function_pass("note", requires="start", leaves="end")
@@ -59,15 +70,23 @@ def function() -> PrimFunc:
 def test_passes_are_functions() -> None:
     func = function()
     assert rename(func).name == "g"
-    assert rename(func, name="h").name == "h"
-    assert rename.with_options(name="k")(func).name == "k"
-    with pytest.raises(UserError, match="the pass rename has no option colour") as caught:
-        rename.with_options(colour=1)
-    assert "it has: name" in str(caught.value)
+    assert rename(func, RenameOptions("h")).name == "h"
+    assert rename.with_options(RenameOptions("k"))(func).name == "k"
+    with pytest.raises(UserError, match="the pass rename takes no int") as caught:
+        rename.with_options(1)
+    assert "it takes RenameOptions" in str(caught.value)
+    with pytest.raises(UserError, match="the pass note takes no RenameOptions") as caught:
+        note.with_options(RenameOptions())
+    assert "it has no options" in str(caught.value)
+
+
+def test_lists_of_passes_show_their_options() -> None:
+    pipeline = Pipeline("test", [rename.with_options(RenameOptions()), rename.with_options(RenameOptions("h")), note])
+    assert str(pipeline) == "01 rename\n02 rename(name='h')\n03 note"
 
 
 def test_pipelines_run_in_order() -> None:
-    pipeline = Pipeline("test", [rename.with_options(name="a"), note], starts_at="start")
+    pipeline = Pipeline("test", [rename.with_options(RenameOptions("a")), note], starts_at="start")
     result = pipeline.run(function())
     assert result.name == "a"
     assert result.attributes == {"seen": True}

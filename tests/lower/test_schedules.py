@@ -196,7 +196,7 @@ def test_tuning_starts_from_the_plain_schedule_where_the_template_fails(monkeypa
     assert space.default == {} and space.open_questions
     # Points that the template takes are schedules of their own.
     question = space.open_questions[0]
-    assert space.settle({question.name: question.options[0]})
+    assert space.canonical({question.name: question.options[0]})
     assert build_candidate(BuildRequest(kernel, target)).failed_template
 
 
@@ -207,7 +207,7 @@ def test_a_candidate_is_not_a_plainer_schedule(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError, match="the template fails for these answers: the tuned schedule failed: not so"):
         build_candidate(BuildRequest(candidate, target))
     with pytest.raises(ScheduleError, match="not so"):
-        Space(kernel.func, target).settle({"tile_rows": 4})
+        Space(kernel.func, target).canonical({"tile_rows": 4})
 
 
 @pytest.mark.parametrize("family", ["dense", "softmax", "convolution_2d", "sorting"])

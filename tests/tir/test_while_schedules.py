@@ -44,9 +44,9 @@ from tilewright.tir.analysis.in_place import may_share
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.lower_blocks import lower_blocks
-from tilewright.tir.passes.rewriting import all_statements, is_nothing
 from tilewright.tir.passes.simplify_loops import simplify_loops, simplify_stmt
 from tilewright.tir.pipeline import gpu_pipeline
+from tilewright.tir.rewrite.statements import all_statements, is_nothing
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.script import to_script

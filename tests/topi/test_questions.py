@@ -79,7 +79,7 @@ def test_any_answers_keep_the_meaning(name: str, target: Target) -> None:
     random = Random(3)
     keys = set()
     for _ in range(3):
-        point = space.settle(space.random(random))
+        point = space.canonical(space.random(random))
         scheduled = space.schedule(Choices(point))
         keys.add(structural_key(scheduled))
         compare(func, scheduled)
@@ -112,7 +112,7 @@ def test_different_answers_are_different_programs() -> None:
     default = structural_key(space.schedule(Choices(space.default)))
     for question in space.open_questions:
         other = next(option for option in question.options if option != question.default)
-        changed = space.settle({**space.default, question.name: other})
+        changed = space.canonical({**space.default, question.name: other})
         assert structural_key(space.schedule(Choices(changed))) != default, question.name
 
 

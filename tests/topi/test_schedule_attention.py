@@ -14,8 +14,8 @@ from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.schedule import Trace, replay
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.schedule.trace import Trace
 from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
@@ -89,7 +89,7 @@ def test_attention_is_scheduled_by_primitives_alone_whose_trace_replays() -> Non
     assert apply_first(WHOLE_KERNELS, context).name == "attention"
     compare(func, context.sch.func)
     assert not {item.kind for item in context.sch.trace.instructions} & {"replace_by_equivalent", "unsafe_set_dtype"}
-    replayed = Trace.from_json(context.sch.trace.to_json()).replay(func)
+    replayed = replay(Trace.from_json(context.sch.trace.to_json()), func)
     assert structural_equal(replayed.func, context.sch.func)
 
 

@@ -23,7 +23,7 @@ from tilewright.te.program import create_prim_func
 from tilewright.tir.agreement import disagreement
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.schedule import Schedule, ScheduleError, Trace
+from tilewright.tir.schedule import Schedule, ScheduleError, Trace, replay
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.gpu.attention.online_softmax import ONLINE_SOFTMAX, TOLERANCES, use_online_softmax
@@ -192,7 +192,7 @@ def test_the_replacement_is_in_the_trace(dtype: str, given: dict[str, Any], name
     calls = [line for line in context.sch.trace.lines() if "replace_by_equivalent" in line]
     assert len(calls) == 1 and "equivalent='online_softmax'" in calls[0]
     assert f"tolerance={TOLERANCES[dtype]}" in calls[0]
-    assert Trace.from_json(context.sch.trace.to_json()).replay(func).show() == context.sch.show()
+    assert replay(Trace.from_json(context.sch.trace.to_json()), func).show() == context.sch.show()
 
 
 TILES = [

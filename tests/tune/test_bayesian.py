@@ -53,10 +53,10 @@ def test_before_anything_is_known_the_order_of_options_decides() -> None:
 class Failing(ToySpace):
     """Large tiles cannot be scheduled."""
 
-    def settle(self, point: Point) -> dict[str, Answer]:
+    def canonical(self, point: Point) -> dict[str, Answer]:
         if point.get("columns") == 32:
             raise UserError("too large")
-        return super().settle(point)
+        return super().canonical(point)
 
 
 def test_points_that_cannot_be_scheduled_are_left_out() -> None:
@@ -84,9 +84,9 @@ def test_templates_are_run_once_for_each_set_of_the_smaller_questions() -> None:
     runs: list[Point] = []
 
     class Counting(ToySpace):
-        def settle(self, point: Point) -> dict[str, Answer]:
+        def canonical(self, point: Point) -> dict[str, Answer]:
             runs.append(point)
-            return super().settle(point)
+            return super().canonical(point)
 
     counting = Counting()
     runs.clear()
@@ -95,7 +95,7 @@ def test_templates_are_run_once_for_each_set_of_the_smaller_questions() -> None:
     # Six numbers of columns, inside by one of three depths or outside (where the depth means nothing), before and after
     # the question of the depth is known.
     assert len(runs) <= 2 * 6 * (3 + 3)
-    assert all(space.settle(point) == point for point in proposed)
+    assert all(space.canonical(point) == point for point in proposed)
 
 
 def test_points_that_all_failed_leave_the_order_of_options() -> None:
@@ -120,7 +120,7 @@ class Measured(ToySpace):
         self.questions = {"tile": Question("tile", tuple(tiles), tiles[0])}
         self.default = {"tile": tiles[0]}
 
-    def settle(self, point: Point) -> dict[str, Answer]:
+    def canonical(self, point: Point) -> dict[str, Answer]:
         return dict(point)
 
 

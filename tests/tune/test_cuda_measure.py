@@ -48,7 +48,7 @@ def test_bad_candidates_lose_only_themselves() -> None:
     need("cuda")
     (task,) = extract_tasks(Compilation(product(64), "cuda").lowered)
     space = task.space()
-    points = [space.settle({"tile": option}) for option in space.questions["tile"].options[:9]]
+    points = [space.canonical({"tile": option}) for option in space.questions["tile"].options[:9]]
     with Spoiling(4, limits=Limits(run_seconds=5.0)) as measurer:
         names = ("fault", "hang", "nothing", "memory")
         measurer.spoiled = {str(point): name for point, name in zip(points[1::2], names, strict=True)}

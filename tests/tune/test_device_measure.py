@@ -66,7 +66,7 @@ def bench(task: Task, default: CompiledKernel) -> DeviceBench:
 
 
 def test_a_candidate_is_checked_and_timed_beside_the_default(task: Task, bench: DeviceBench) -> None:
-    point = task.space().settle({"tile": task.space().questions["tile"].options[1]})
+    point = task.space().canonical({"tile": task.space().questions["tile"].options[1]})
     timing = bench.measure(build_candidate(task.request(point)))
     assert bench.copies == 4, "weights are small, but launches still take copies in turn"
     assert 0 < timing.seconds < 1 and 0 < timing.reference < 1 and timing.error < 1e-5

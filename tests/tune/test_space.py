@@ -21,20 +21,20 @@ def test_the_default_point_and_its_questions() -> None:
 
 def test_questions_that_other_answers_lead_to_are_learned() -> None:
     space = ToySpace()
-    assert space.settle({"inside": True})["depth"] == 1
+    assert space.canonical({"inside": True})["depth"] == 1
     assert "depth" in space.questions
     assert space.size() == 6 * 6 * 2 * 3
 
 
 def test_points_of_the_same_meaning_are_one() -> None:
     space = ToySpace()
-    assert key_of(space.settle({"inside": False, "depth": 4})) == key_of(space.settle({}))
-    assert space.settle({"rows": 999})["rows"] == 1
+    assert key_of(space.canonical({"inside": False, "depth": 4})) == key_of(space.canonical({}))
+    assert space.canonical({"rows": 999})["rows"] == 1
 
 
 def test_moves_stay_in_the_space() -> None:
     space, random = ToySpace(), Random(0)
-    space.settle({"inside": True})
+    space.canonical({"inside": True})
     for _ in range(50):
         first, second = space.random(random), space.random(random)
         for point in (first, space.mutate(first, random), space.cross(first, second, random)):

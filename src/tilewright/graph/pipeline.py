@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from tilewright.graph.choices import GraphChoices
 from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
@@ -28,32 +28,8 @@ from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
-from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass
-from tilewright.target import Target
-
-
-@dataclass(frozen=True)
-class GraphOptions:
-    """What a target wants of the graph."""
-
-    layout: str | None = None
-    """The layout of convolutions and pools: NHWC, or None to keep the model's own."""
-    fuse: bool = True
-    """Whether operators are grouped into kernels."""
-    target: Target | None = None
-    """The machine that choices between algorithms are made for; None to make none."""
-    half: DataType | None = None
-    """The type of half precision that float32 models are computed in, if any."""
-    winograd: bool = True
-    """Whether convolutions may be computed by Winograd's algorithm, which rounds differently."""
-    infinities: bool = False
-    """Whether infinities and NaN must not spread: no zeros among weights, no Winograd's algorithm."""
-    unchecked: bool = False
-    """Whether indices and divisors are not checked when the model runs."""
-    choices: GraphChoices = field(default_factory=GraphChoices)
-    """What was measured, and goes before estimates of speed; notes what was asked."""
 
 
 def _infer(module: IRModule) -> IRModule:
@@ -69,61 +45,46 @@ _SIMPLIFY: list[Pass[IRModule]] = [
 
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
-    winograd = options.winograd and not options.infinities
+
+    def with_options(name: str, function: Callable[[IRModule, GraphOptions], IRModule]) -> Pass[IRModule]:
+        return module_pass(name, requires="graph_typed")(function).with_options(options)
+
     passes: list[Pass[IRModule]] = [
         module_pass("infer_types", leaves="graph_typed")(_infer),
         *([module_pass("drop_checks", requires="graph_typed")(drop_checks)] if options.unchecked else []),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
-        module_pass("quantized_products", requires="graph_typed")(quantized_products).with_options(
-            target=options.target
-        ),
+        with_options("quantized_products", quantized_products),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),
         module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
         *_SIMPLIFY,
     ]
     if options.half is not None:
-        halve = module_pass("reduce_precision", requires="graph_typed")(reduce_precision)
-        passes += [halve.with_options(dtype=options.half), *_SIMPLIFY]
+        passes += [with_options("reduce_precision", reduce_precision), *_SIMPLIFY]
     if options.layout is not None:
-        convert = module_pass("convert_layout", requires="graph_typed")(convert_layout)
-        passes += [convert.with_options(layout=options.layout, target=options.target), *_SIMPLIFY]
+        passes += [with_options("convert_layout", convert_layout), *_SIMPLIFY]
     if options.target is not None:
-        products = module_pass("integer_products", requires="graph_typed")(integer_products)
-        halves = module_pass("half_products", requires="graph_typed")(half_products)
-        steps = module_pass("single_steps", requires="graph_typed")(single_steps)
         passes += [
-            products.with_options(target=options.target),
+            with_options("integer_products", integer_products),
             *_SIMPLIFY,
-            halves.with_options(target=options.target, winograd=winograd, choices=options.choices),
-            steps.with_options(target=options.target, choices=options.choices),
+            with_options("half_products", half_products),
+            with_options("single_steps", single_steps),
+            with_options("attention", attention),
+            with_options("joint_products", joint_products),
+            *_SIMPLIFY,
         ]
-    if options.target is not None:
-        attend = module_pass("attention", requires="graph_typed")(attention)
-        join = module_pass("joint_products", requires="graph_typed")(joint_products)
-        passes += [attend.with_options(target=options.target), join.with_options(target=options.target), *_SIMPLIFY]
     if options.target is not None and options.layout == "NHWC":
-        phases = module_pass("transposed_convolution", requires="graph_typed")(transposed_convolution)
-        groups = module_pass("join_groups", requires="graph_typed")(join_groups)
-        fill = module_pass("pad_channels", requires="graph_typed")(pad_channels)
-        passes.append(
-            phases.with_options(
-                target=options.target, winograd=winograd, infinities=options.infinities, choices=options.choices
-            )
-        )
+        passes.append(with_options("transposed_convolution", transposed_convolution))
         if not options.infinities:
-            passes.append(groups.with_options(target=options.target, choices=options.choices))
-        passes.append(fill.with_options(target=options.target))
-    if options.target is not None and winograd and options.layout == "NHWC":
-        choose = module_pass("choose_algorithm", requires="graph_typed")(choose_algorithm)
-        passes.append(choose.with_options(target=options.target, choices=options.choices))
+            passes.append(with_options("join_groups", join_groups))
+        passes.append(with_options("pad_channels", pad_channels))
+        if options.may_use_winograd:
+            passes.append(with_options("choose_algorithm", choose_algorithm))
     if options.target is not None:
-        rounding = module_pass("round_operands", requires="graph_typed")(round_operands)
-        passes.append(rounding.with_options(target=options.target))
+        passes.append(with_options("round_operands", round_operands))
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
-        group = module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse)
-        passes.append(group.with_options(target=options.target, choices=options.choices))
+        passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options))
     return Pipeline("graph", passes)
 
 

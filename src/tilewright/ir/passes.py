@@ -1,12 +1,12 @@
 """Passes and pipelines: named transformations with contracts, timed, dumped, overridable and verified.
 
     @function_pass("unroll_loops", requires="blocks_lowered", leaves="blocks_lowered")
-    def unroll_loops(func: PrimFunc, *, limit: int = 16) -> PrimFunc: ...
+    def unroll_loops(func: PrimFunc, options: UnrollOptions = UnrollOptions()) -> PrimFunc: ...
 
-    pipeline = Pipeline("cpu", [lower_blocks, unroll_loops.with_options(limit=8)])
+    pipeline = Pipeline("cpu", [lower_blocks, unroll_loops.with_options(UnrollOptions(limit=8))])
     lowered = pipeline.run(func)
 
-A pass is still a plain function of its input: `unroll_loops(func, limit=4)`. While a pipeline runs:
+A pass is still a plain function of its input: `unroll_loops(func, UnrollOptions(limit=4))`. While a pipeline runs:
 
 - `TILEWRIGHT_TRACE=time` times each pass;
 - the program after each pass can be written to a file, and a changed file takes its place (`ir/stage_files.py`);
@@ -18,11 +18,11 @@ A pass is still a plain function of its input: `unroll_loops(func, limit=4)`. Wh
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from tilewright.ir.codec import codec_for, to_text
 from tilewright.ir.function import BaseFunction, IRModule
@@ -42,7 +42,7 @@ class Pass(Generic[T]):
     """A named transformation of functions or of modules.
 
     `requires` and `leaves` name the stage contracts it needs and establishes (None: any; the stage stays as it was).
-    `options` are keyword arguments of the function.
+    `options` is what the function takes besides the program, if it takes something: a frozen dataclass.
     """
 
     name: str
@@ -50,21 +50,37 @@ class Pass(Generic[T]):
     on_modules: bool
     requires: str | None = None
     leaves: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: object = None
 
-    def __call__(self, value: T, **options: object) -> T:
+    def __call__(self, value: T, options: object = None) -> T:
         """Run the pass on its own."""
-        return self.function(value, **{**self.options, **options})
+        given = self.options if options is None else options
+        return self.function(value) if given is None else self.function(value, given)
 
-    def with_options(self, **options: object) -> Pass[T]:
-        """This pass with options set."""
-        known = list(inspect.signature(self.function).parameters)[1:]
-        for name in options:
-            if name not in known:
-                raise UserError(
-                    f"the pass {self.name} has no option {name}", hint=f"it has: {', '.join(known) or 'none'}"
-                )
-        return replace(self, options={**self.options, **options})
+    def __str__(self) -> str:
+        """The name, with the options that are not the usual ones: `unroll_loops(limit=8)`."""
+        shown = (
+            []
+            if self.options is None
+            else [
+                f"{item.name}={getattr(self.options, item.name)!r}"
+                for item in fields(self.options)  # type: ignore[arg-type]
+                if item.repr and getattr(self.options, item.name) != item.default
+            ]
+        )
+        return f"{self.name}({', '.join(shown)})" if shown else self.name
+
+    def with_options(self, options: object) -> Pass[T]:
+        """This pass with options of the type that its function takes."""
+        _, *parameters = get_type_hints(self.function).items()
+        taken = [kind for name, kind in parameters if name != "return"]
+        if len(taken) != 1 or not isinstance(options, taken[0]):
+            kinds = " and ".join(getattr(kind, "__name__", str(kind)) for kind in taken)
+            raise UserError(
+                f"the pass {self.name} takes no {type(options).__name__}",
+                hint=f"it takes {kinds}" if taken else "it has no options",
+            )
+        return replace(self, options=options)
 
 
 def function_pass(
@@ -185,6 +201,11 @@ class Pipeline:
                 )
             stage = item.leaves or item.requires or stage
         self.ends_at = stage
+
+    def __str__(self) -> str:
+        """The passes in order, a line each, with their options."""
+        stages = [*map(str, self.passes), *([self.ends_with.name] if self.ends_with is not None else [])]
+        return "\n".join(f"{number:02d} {stage}" for number, stage in enumerate(stages, start=1))
 
     def __iter__(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         """Each pass with its name, to run them one at a time."""

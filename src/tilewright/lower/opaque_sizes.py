@@ -26,11 +26,11 @@ def hide_sizes(func: PrimFunc) -> tuple[PrimFunc, Mapping[Var, PrimExpr]]:
 
     Only where nothing else of the program has the symbols of the size: what relates them to other sizes must stay.
     """
-    found: list[PrimExpr] = []
+    opaque: list[PrimExpr] = []
     for buffer in func.buffers:
         for size in buffer.shape:
-            found += [item for item in post_order(size) if _is_opaque(item) and item not in found]
-    sizes = [item for item in found if not any(item is not other and item in pre_order(other) for other in found)]
+            opaque += [item for item in post_order(size) if _is_opaque(item) and item not in opaque]
+    sizes = [item for item in opaque if not any(item is not other and item in pre_order(other) for other in opaque)]
     hidden = {Var(f"size{n}"): item for n, item in enumerate(sizes)}
     if not hidden:
         return func, {}

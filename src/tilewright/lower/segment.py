@@ -54,20 +54,20 @@ class KernelSet:
         """All kernels, in the order in which they were first used."""
         return tuple(self._kernels.values())
 
-    def use(self, function: Function, constants: tuple[int, ...], dying: tuple[Pair, ...] = ()) -> _Use:
+    def use(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...] = ()) -> _Use:
         """The kernel of a primitive function; `constants` are the parameters that are known at compile time.
 
-        `dying` has arguments that results of the same size may be written over, if the computation allows it: pairs of
+        `ending` has arguments that results of the same size may be written over, if the computation allows it: pairs of
         an argument's and a result's number. Code that allows it is a kernel of its own.
         """
-        dying = dying if self.on_cpu else ()
-        key = (id(function), constants, dying)
+        ending = ending if self.on_cpu else ()
+        key = (id(function), constants, ending)
         found = self._uses.get(key)
         if found is None:
             label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
             with trace.span("tensor expressions"):
                 func = lower_primitive(function, "kernel", constants, on_cpu=self.on_cpu)
-                wanted = [(argument, len(function.params) + result) for argument, result in dying]
+                wanted = [(argument, len(function.params) + result) for argument, result in ending]
                 func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
                 kernel = make_kernel(func, label)
             shared = self._kernels.setdefault(kernel.symbol, kernel)
@@ -125,7 +125,7 @@ def lower_segment(
     uses: list[_Use] = []
     for step in plan.steps:
         constants = tuple(n for n, place in enumerate(step.arguments) if place.kind == "constant")
-        uses.append(kernels.use(step.function, constants, step.dying))
+        uses.append(kernels.use(step.function, constants, step.ending))
         infos.append(_kernel_info(uses[-1], step, table))
     types = _result_types(function)
     required = requirements(function)
@@ -154,7 +154,7 @@ def lower_segment(
 
 def _checks(plan: MemoryPlan, table: SymbolTable) -> tuple[CheckInfo, ...]:
     """The steps of a plan that check data."""
-    found: list[CheckInfo] = []
+    checks: list[CheckInfo] = []
     for number, step in enumerate(plan.steps):
         call = check_of(step.function)
         if call is not None:
@@ -162,8 +162,8 @@ def _checks(plan: MemoryPlan, table: SymbolTable) -> tuple[CheckInfo, ...]:
             assert isinstance(attributes, CheckAttributes)
             node = "" if call.span is None else call.span.described()
             shape = tuple(table.extent(dim) for dim in as_dims(attributes.shape))
-            found.append(CheckInfo(number, node, attributes.what, attributes.axes, shape))
-    return tuple(found)
+            checks.append(CheckInfo(number, node, attributes.what, attributes.axes, shape))
+    return tuple(checks)
 
 
 def _plan(function: Function, kernels: Sequence[KernelMemory], in_slots: bool) -> MemoryPlan:
@@ -191,12 +191,12 @@ def tensor_dims(kind: Type | None) -> tuple[PrimExpr, ...]:
 
 
 def _all_symbols(exprs: Iterable[PrimExpr], uses: Iterable[_Use]) -> tuple[Symbol, ...]:
-    found: dict[Symbol, None] = {}
+    symbols: dict[Symbol, None] = {}
     for expr in exprs:
-        found.update(dict.fromkeys(variables(expr)))
+        symbols.update(dict.fromkeys(variables(expr)))
     for use in uses:
-        found.update(dict.fromkeys(use.symbols))
-    return tuple(found)
+        symbols.update(dict.fromkeys(use.symbols))
+    return tuple(symbols)
 
 
 def _symbol_args(use: _Use, numbers: dict[Symbol, int]) -> tuple[ArgRef, ...]:

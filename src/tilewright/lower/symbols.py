@@ -50,16 +50,16 @@ class SymbolTable:
 
     def name(self, symbol: Var) -> str:
         """The name of a symbol."""
-        found = self._names.get(symbol)
-        if found is None:
+        name = self._names.get(symbol)
+        if name is None:
             base = _identifier(symbol.name)
-            found, count = base, 0
-            while found in self._used:
+            name, count = base, 0
+            while name in self._used:
                 count += 1
-                found = f"{base}_{count}"
-            self._used.add(found)
-            self._names[symbol] = found
-        return found
+                name = f"{base}_{count}"
+            self._used.add(name)
+            self._names[symbol] = name
+        return name
 
     def extent(self, expr: PrimExpr | int) -> Extent:
         """An expression as the artifact keeps it: a number, or text that `runtime/core/shapes.py` reads."""
@@ -68,10 +68,10 @@ class SymbolTable:
         return expr.value if isinstance(expr, IntImm) else self._text(expr)
 
     def _text(self, expr: PrimExpr) -> str:
-        found = self._texts.get(expr)
-        if found is None:
-            found = self._texts[expr] = self._print(expr)
-        return found
+        text = self._texts.get(expr)
+        if text is None:
+            text = self._texts[expr] = self._print(expr)
+        return text
 
     def _print(self, expr: PrimExpr) -> str:
         if isinstance(expr, IntImm):

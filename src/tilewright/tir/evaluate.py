@@ -68,13 +68,13 @@ class Bounds:
 
     def of(self, expr: PrimExpr) -> Interval:
         """Bounds of the value of an integer expression (all lanes)."""
-        found = self._memo.get(expr)
-        if found is None:
+        bounds = self._memo.get(expr)
+        if bounds is None:
             whole = type_range(expr.dtype)
             low, high = self._compute(expr, whole)
-            found = (low, high) if whole[0] <= low and high <= whole[1] else whole
-            self._memo[expr] = found
-        return found
+            bounds = (low, high) if whole[0] <= low and high <= whole[1] else whole
+            self._memo[expr] = bounds
+        return bounds
 
     def _compute(self, expr: PrimExpr, whole: Interval) -> Interval:
         if isinstance(expr, e.IntImm):

@@ -56,15 +56,15 @@ class PrimFunc(BaseFunction):
     def symbolic_dims(self) -> tuple[Var, ...]:
         """Variables in parameter shapes, strides and offsets that are not parameters themselves, by first use."""
         known = {param for param in self.params if isinstance(param, Var)}
-        found: list[Var] = []
+        symbols: list[Var] = []
         for buffer in self.buffers:
             exprs: tuple[PrimExpr, ...] = (*buffer.shape, *buffer.strides, buffer.offset)
             for expr in exprs:
                 for item in pre_order(expr):
                     if type(item) is Var and item not in known:
                         known.add(item)
-                        found.append(item)
-        return tuple(found)
+                        symbols.append(item)
+        return tuple(symbols)
 
     @property
     def root(self) -> Block:

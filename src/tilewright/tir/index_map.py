@@ -80,13 +80,13 @@ class IndexMap(Node):
 
         A new index may also join two parts: `i % c * d + j % d`.
         """
-        found: list[AxisStep] = []
+        steps: list[AxisStep] = []
         for item in self.outputs:
             part = _axis_steps(item, self.inputs)
             if part is None:
                 return None
-            found += part
-        return tuple(found)
+            steps += part
+        return tuple(steps)
 
     def is_rearrangement(self) -> bool:
         """Whether the map only permutes whole axes and both parts of divided ones: injective on any shape."""
@@ -94,12 +94,12 @@ class IndexMap(Node):
         if steps is None:
             return False
         divided = {step.axis: step.factor for step in steps if step.factor is not None}
-        wanted = {
+        expected = {
             (axis, part, divided.get(axis))
             for axis in range(len(self.inputs))
             for part in (("outer", "inner") if axis in divided else ("whole",))
         }
-        return len(steps) == len(wanted) and {(step.axis, step.part, step.factor) for step in steps} == wanted
+        return len(steps) == len(expected) and {(step.axis, step.part, step.factor) for step in steps} == expected
 
     def encode(self) -> tuple[tuple[int, str, int], ...]:
         """A rearrangement as plain data, for traces and attributes."""

@@ -119,10 +119,10 @@ class _Binding:
             self.dims.setdefault(buffer.offset, 0)
 
     def _check_shape(self, func: PrimFunc, buffer: Buffer, array: Array, values: dict[Var, Any]) -> None:
-        wanted = tuple(evaluate(dim, values) for dim in buffer.shape)
-        count = int(np.prod(wanted, dtype=np.int64)) * buffer.dtype.lanes
-        if array.size != count or (array.ndim == len(wanted) > 1 and array.shape != wanted):
-            raise UserError(f"{func.name}: buffer {buffer.name} has shape {wanted}, the array given has {array.shape}")
+        expected = tuple(evaluate(dim, values) for dim in buffer.shape)
+        count = int(np.prod(expected, dtype=np.int64)) * buffer.dtype.lanes
+        if array.size != count or (array.ndim == len(expected) > 1 and array.shape != expected):
+            raise UserError(f"{func.name}: buffer {buffer.name} has shape {expected}, the array has {array.shape}")
 
     def list_of(self, buffer: Buffer) -> list[Any]:
         """The list that holds a buffer's elements; arrays at the same place share one."""
@@ -295,10 +295,10 @@ class _Compiler:
         for block, path in reductions(body):
             if not may_be_empty(block, path):
                 continue
-            found = empty_init(block, path)
-            if not isinstance(found, str):
-                due = found.around(init_at_start(block))
-                self._empty_inits.setdefault(id(found.place), []).append(due)
+            init = empty_init(block, path)
+            if not isinstance(init, str):
+                due = init.around(init_at_start(block))
+                self._empty_inits.setdefault(id(init.place), []).append(due)
 
     # ---------------------------------------------------------------- statements
 
@@ -416,11 +416,11 @@ class _Compiler:
     # ---------------------------------------------------------------- loops
 
     def _has_barrier(self, statement: Stmt) -> bool:
-        found = self._barriers.get(statement)
-        if found is None:
-            found = any(isinstance(item, e.Call) and item.name == "barrier" for item in pre_order(statement))
-            self._barriers[statement] = found
-        return found
+        known = self._barriers.get(statement)
+        if known is None:
+            known = any(isinstance(item, e.Call) and item.name == "barrier" for item in pre_order(statement))
+            self._barriers[statement] = known
+        return known
 
     def _for(self, loop: For, depth: int) -> None:
         group = loop.kind is LoopKind.VTHREAD or (loop.thread or "").startswith(("threadIdx", "clusterIdx"))

@@ -47,14 +47,14 @@ class Instruction:
 
     def is_on(self, target: Target) -> bool:
         """Whether a processor has the instruction."""
-        return any(wanted <= target.feature_set for wanted in self.features)
+        return any(needed <= target.feature_set for needed in self.features)
 
     def require(self, target: Target) -> None:
         """Refuse a target that lacks the instruction."""
         if not self.is_on(target):
-            wanted = " or ".join(" and ".join(f"+{name}" for name in sorted(item)) for item in self.features)
+            needed = " or ".join(" and ".join(f"+{name}" for name in sorted(item)) for item in self.features)
             raise UnsupportedError(
-                f"the instruction {self.name} needs {wanted}, which {target.cpu} ({target.arch}) does not have",
+                f"the instruction {self.name} needs {needed}, which {target.cpu} ({target.arch}) does not have",
                 hint="leave the tensor intrinsic out for this target, or add the feature with -mattr",
             )
 
@@ -80,18 +80,18 @@ def define(
     """Add an instruction; `features` are alternatives such as "avx512vnni avx512vl"."""
     types = tuple(HANDLE if item == "handle" else DataType.of(item) for item in arguments)
     sets = tuple(frozenset(item.split()) for item in features)
-    made = Instruction(name, llvm, DataType.of(result), types, sets, reference, doc, pure)
-    table[name] = made
+    instruction = Instruction(name, llvm, DataType.of(result), types, sets, reference, doc, pure)
+    table[name] = instruction
     intrinsics.define(name, len(types), "any", None, doc, result="given", pure=pure)
-    return made
+    return instruction
 
 
 def find_instruction(name: str) -> Instruction:
     """The instruction of a name."""
-    found = table.get(name)
-    if found is None:
+    instruction = table.get(name)
+    if instruction is None:
         raise UserError(f"there is no machine instruction {name!r}", hint=f"known: {', '.join(sorted(table))}")
-    return found
+    return instruction
 
 
 def machine_call(name: str, *arguments: PrimExpr) -> Call:
@@ -99,9 +99,9 @@ def machine_call(name: str, *arguments: PrimExpr) -> Call:
     instruction = find_instruction(name)
     if len(arguments) != len(instruction.arguments):
         raise UserError(f"{name} takes {len(instruction.arguments)} arguments, not {len(arguments)}")
-    for number, (argument, wanted) in enumerate(zip(arguments, instruction.arguments, strict=True)):
-        if argument.dtype is not wanted:
-            raise UserError(f"argument {number} of {name} is a {argument.dtype}, not {wanted}")
+    for number, (argument, expected) in enumerate(zip(arguments, instruction.arguments, strict=True)):
+        if argument.dtype is not expected:
+            raise UserError(f"argument {number} of {name} is a {argument.dtype}, not {expected}")
     return Call(name, arguments, instruction.result)
 
 

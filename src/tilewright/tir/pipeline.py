@@ -8,27 +8,27 @@ import tilewright.tir.script  # noqa: F401  (dumps and overrides of stages need 
 from tilewright.ir.passes import Exit, Pipeline, function_pass
 from tilewright.target.target import Target
 from tilewright.tir.passes.align_storage import align_storage
-from tilewright.tir.passes.bind_threads import bind_threads
-from tilewright.tir.passes.compact_buffers import compact_buffers
+from tilewright.tir.passes.bind_threads import BindThreadsOptions, bind_threads
+from tilewright.tir.passes.compact_buffers import CompactBuffersOptions, compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.hoist_guards import hoist_guards
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.keep_in_place import keep_in_place
-from tilewright.tir.passes.legalize_types import legalize_types
+from tilewright.tir.passes.legalize_types import LegalizeTypesOptions, legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
-from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
-from tilewright.tir.passes.lower_thread_reductions import lower_thread_reductions
+from tilewright.tir.passes.lower_thread_reductions import ThreadReductionOptions, lower_thread_reductions
 from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.partition_loops import partition_loops
-from tilewright.tir.passes.pipeline_loops import pipeline_loops
+from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
 from tilewright.tir.passes.scratch_parameters import scratch_parameters
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.split_host_device import split_host_device, split_text
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
-from tilewright.tir.passes.unroll_loops import unroll_loops
+from tilewright.tir.passes.unroll_loops import UnrollLoopsOptions, unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.passes.widen_loops import widen_loops
 from tilewright.tir.passes.zigzag_loops import zigzag_loops
@@ -55,9 +55,11 @@ def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
             function_pass("unroll_loops", requires="vectorized", leaves="cpu_ready")(unroll_loops),
             function_pass("simplify_again")(simplify_loops),
             function_pass("plan_storage")(plan_storage),
-            function_pass("legalize_types")(legalize_types).with_options(has_half=target.has_fp16),
+            function_pass("legalize_types")(legalize_types).with_options(
+                LegalizeTypesOptions(has_half=target.has_fp16)
+            ),
             function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics).with_options(
-                has_scale=target.has_feature("avx512f")
+                LowerIntrinsicsOptions(has_scale=target.has_feature("avx512f"))
             ),
             function_pass("keep_in_place")(keep_in_place),
             *([function_pass("scratch_parameters")(scratch_parameters)] if planned else []),
@@ -73,28 +75,34 @@ def gpu_pipeline(target: Target) -> Pipeline:
         [
             function_pass("lower_tensor_intrinsics")(lower_tensor_intrinsics),
             function_pass("lower_thread_reductions")(lower_thread_reductions).with_options(
-                warp_size=target.shuffle_width
+                ThreadReductionOptions(warp_size=target.shuffle_width)
             ),
             function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
             function_pass("widen_loops")(widen_loops),
-            function_pass("pipeline_loops")(pipeline_loops).with_options(asynchronous=can.async_copies),
+            function_pass("pipeline_loops")(pipeline_loops).with_options(PipelineLoopsOptions(can.async_copies)),
             function_pass("inject_virtual_threads")(inject_virtual_threads),
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),
-            function_pass("bind_threads")(bind_threads).with_options(max_threads=target.max_threads),
+            function_pass("bind_threads")(bind_threads).with_options(
+                BindThreadsOptions(max_threads=target.max_threads)
+            ),
             function_pass("simplify_kernels")(simplify_loops),
-            function_pass("compact_private_buffers")(compact_buffers).with_options(keep=("global",)),
+            function_pass("compact_private_buffers")(compact_buffers).with_options(
+                CompactBuffersOptions(keep=("global",))
+            ),
             function_pass("align_storage")(align_storage),
             function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
             function_pass("swizzle_storage", requires="vectorized")(swizzle_storage),
             function_pass("hoist_guards")(hoist_guards),
-            function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(copied=False),
+            function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(
+                UnrollLoopsOptions(copied=False)
+            ),
             function_pass("simplify_again")(simplify_loops),
             *([function_pass("reuse_shared_memory")(reuse_shared_memory)] if can.shared_reuse else []),
-            function_pass("legalize_types")(legalize_types).with_options(has_half=False),
+            function_pass("legalize_types")(legalize_types).with_options(LegalizeTypesOptions(has_half=False)),
             function_pass("lower_intrinsics")(lower_intrinsics).with_options(
-                names=can.expanded_mathematics, has_double=can.double_steps
+                LowerIntrinsicsOptions(can.expanded_mathematics, has_double=can.double_steps)
             ),
         ],
         ends_with=Exit("split_host_device", partial(split_host_device, target=target), split_text),

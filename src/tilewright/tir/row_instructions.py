@@ -46,8 +46,8 @@ def _refuse(*arguments: object) -> NoReturn:
 
 def _power_of_two(x: float) -> np.float32:
     with np.errstate(all="ignore"):
-        found = np.float32(np.exp2(np.float32(x)))
-    return np.float32(0) if found < np.finfo(np.float32).tiny else found
+        power = np.float32(np.exp2(np.float32(x)))
+    return np.float32(0) if power < np.finfo(np.float32).tiny else power
 
 
 for _names, _what in ((ROW_MAX, "greatest"), (ROW_SUM, "sum")):

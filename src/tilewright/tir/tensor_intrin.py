@@ -230,8 +230,8 @@ class TensorIntrin:
 
     def lower(self, operands: Sequence[Operand]) -> Pieces:
         """What the rule makes of operands (those of the description's parameters, outputs last)."""
-        found = self.rule(list(operands[:-1]), list(operands[-1:]))
-        parts = found if isinstance(found, tuple) else (found,)
+        lowering = self.rule(list(operands[:-1]), list(operands[-1:]))
+        parts = lowering if isinstance(lowering, tuple) else (lowering,)
         if len(parts) not in (1, 3):
             raise UserError(
                 f"intrinsic {self.name}: the lowering rule gave {len(parts)} parts",
@@ -264,14 +264,14 @@ def declare(intrinsic: TensorIntrin) -> TensorIntrin:
 
 def find_intrinsic(name: str) -> TensorIntrin:
     """The intrinsic of a name."""
-    found = _declared.get(name)
-    if found is None:
+    intrinsic = _declared.get(name)
+    if intrinsic is None:
         known = ", ".join(_declared) or "none"
         raise UserError(
             f"there is no tensor intrinsic {name!r}",
             hint=f"declare it with te.decl_tensor_intrin first; declared are: {known}",
         )
-    return found
+    return intrinsic
 
 
 def is_declared(name: str) -> bool:

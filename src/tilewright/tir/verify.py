@@ -40,16 +40,16 @@ STAGES: Final = ("scheduled", "blocks_lowered", "flattened", "vectorized", "cpu_
 
 def verify(func: PrimFunc, stage: str = "scheduled") -> None:
     """Raise a `CompilerBug` that lists every way in which a function breaks the contract of a stage."""
-    found = violations(func, stage)
-    if found:
-        raise CompilerBug(_report(func, stage, found))
+    violated = violations(func, stage)
+    if violated:
+        raise CompilerBug(_report(func, stage, violated))
 
 
 def verify_written(func: PrimFunc, stage: str = "scheduled") -> None:
     """The same for a function that a user wrote: a `UserError`."""
-    found = violations(func, stage)
-    if found:
-        raise UserError(_report(func, stage, found), where=str(func.span) if func.span else None)
+    violated = violations(func, stage)
+    if violated:
+        raise UserError(_report(func, stage, violated), where=str(func.span) if func.span else None)
 
 
 def violations(func: PrimFunc, stage: str = "scheduled") -> list[str]:
@@ -61,10 +61,10 @@ def violations(func: PrimFunc, stage: str = "scheduled") -> list[str]:
     return checker.found
 
 
-def _report(func: PrimFunc, stage: str, found: Sequence[str]) -> str:
-    count = f"{len(found)} violation{'s' if len(found) > 1 else ''}"
-    lines = "\n".join(f"  - {item}" for item in found[:20])
-    more = f"\n  ... and {len(found) - 20} more" if len(found) > 20 else ""
+def _report(func: PrimFunc, stage: str, violated: Sequence[str]) -> str:
+    count = f"{len(violated)} violation{'s' if len(violated) > 1 else ''}"
+    lines = "\n".join(f"  - {item}" for item in violated[:20])
+    more = f"\n  ... and {len(violated) - 20} more" if len(violated) > 20 else ""
     return f"function {func.name} is not well formed at stage {stage} ({count}):\n{lines}{more}"
 
 

@@ -1,7 +1,7 @@
 """Accesses outside of buffers, found before a program is built: `A[i + 1]` for all eight elements of A.
 
 Of every access the index is bounded by the ranges of loops and iterators and by the conditions around it (predicates,
-`if`, the lazy sides of a `Select`). What that does not settle is decided:
+`if`, the lazy sides of a `Select`). What that leaves open is decided:
 
 - with known sizes, the settings of the variables involved are tried, all of them: an access that leaves its buffer is
   refused, and so is one with more settings than can be tried that cannot be shown to stay inside;
@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.interval import Interval
@@ -28,6 +27,7 @@ from tilewright.ir.expr import PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import pre_order, substitute, variables
 from tilewright.support.errors import UserError
 from tilewright.tir import stmt as s
+from tilewright.tir.analysis.index_values import Numbers, evaluate, is_index
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -255,7 +255,7 @@ class _Walk:
         if ranges is None or any(_reads_memory(part) for part in conditions):
             return self._always_leaves(index, extent, conditions)
         inside = [part for var in ranges for part in self._own_range(var)]
-        if not all(_is_plain(part) for part in (index, extent, *conditions, *inside)):
+        if not all(is_index(part) for part in (index, extent, *conditions, *inside)):
             return None
         count = 1
         for interval in ranges.values():
@@ -274,22 +274,22 @@ class _Walk:
 
     def _ranges(self, involved: Sequence[Var]) -> dict[Var, range] | None:
         """The values that variables may have, if all are loops of known range."""
-        found: dict[Var, range] = {}
+        ranges: dict[Var, range] = {}
         pending = list(involved)
         while pending:
             var = pending.pop()
-            if var in found:
+            if var in ranges:
                 continue
             if var not in self._loops:
                 return None
             bounds = self._analyzer.bounds(var)
             if bounds.lower is None or bounds.upper is None:
                 return None
-            found[var] = range(bounds.lower, bounds.upper + 1)
+            ranges[var] = range(bounds.lower, bounds.upper + 1)
             own = self._loops[var]
             pending.extend(variables(self._in_loops(own.min)))
             pending.extend(variables(self._in_loops(own.extent)))
-        return found
+        return ranges
 
     def _own_range(self, var: Var) -> list[PrimExpr]:
         """Conditions that keep a loop's variable in its range, where that depends on others."""
@@ -389,8 +389,6 @@ def _connected(index: PrimExpr, conditions: Sequence[PrimExpr]) -> list[PrimExpr
 
 # ---------------------------------------------------------------- all settings at once
 
-Numbers = npt.NDArray[Any]
-
 
 def _found_outside(
     index: PrimExpr, extent: PrimExpr, conditions: Sequence[PrimExpr], ranges: Mapping[Var, range]
@@ -399,12 +397,13 @@ def _found_outside(
     if any(len(values) == 0 for values in ranges.values()):
         return None
     grids = np.meshgrid(*(np.arange(r.start, r.stop) for r in ranges.values()), indexing="ij", sparse=True)
-    values: dict[PrimExpr, Numbers] = dict(zip(ranges, grids, strict=True))
+    values: dict[Var, Numbers] = dict(zip(ranges, grids, strict=True))
+    known: dict[PrimExpr, Numbers] = {}
     with np.errstate(all="ignore"):
-        place, size = _evaluate(index, values), _evaluate(extent, values)
+        place, size = evaluate(index, values, known), evaluate(extent, values, known)
         wrong = (place < 0) | (place >= size)
         for part in conditions:
-            wrong = wrong & _evaluate(part, values).astype(bool)
+            wrong = wrong & evaluate(part, values, known).astype(bool)
     wrong = np.broadcast_to(wrong, tuple(len(values) for values in ranges.values()))
     if not wrong.any():
         return None
@@ -413,67 +412,3 @@ def _found_outside(
     shown = np.broadcast_to(place, wrong.shape)[first]
     names = ", ".join(f"{var.name} = {value}" for var, value in setting.items())
     return f"{int(shown)} where {names}" if names else str(int(shown))
-
-
-def _likely(expr: e.Call, values: dict[PrimExpr, Numbers]) -> Numbers:
-    return _evaluate(expr.args[0], values)
-
-
-def _quotient(a: Numbers, b: Numbers) -> Numbers:
-    """Division toward zero."""
-    return np.asarray(np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1)))
-
-
-_BINARY: Final[dict[type[PrimExpr], Callable[[Numbers, Numbers], Numbers]]] = {
-    e.Add: np.add,
-    e.Sub: np.subtract,
-    e.Mul: np.multiply,
-    e.FloorDiv: np.floor_divide,
-    e.FloorMod: np.mod,
-    e.Div: _quotient,
-    e.Mod: lambda a, b: a - _quotient(a, b) * b,
-    e.Min: np.minimum,
-    e.Max: np.maximum,
-    e.EQ: np.equal,
-    e.NE: np.not_equal,
-    e.LT: np.less,
-    e.LE: np.less_equal,
-    e.And: np.logical_and,
-    e.Or: np.logical_or,
-}
-
-
-def _is_plain(root: PrimExpr) -> bool:
-    """Whether an expression is arithmetic on integers of variables and constants alone."""
-    return all(
-        type(item) in _BINARY
-        or isinstance(item, (Var, e.IntImm, e.Not, e.Select, e.Cast))
-        or (isinstance(item, e.Call) and item.name == "likely")
-        for item in pre_order(root)
-        if isinstance(item, PrimExpr)
-    ) and not any(isinstance(item, PrimExpr) and item.dtype.is_float for item in pre_order(root))
-
-
-def _evaluate(expr: PrimExpr, values: dict[PrimExpr, Numbers]) -> Numbers:
-    """The values of a plain expression at all settings (kept for parts that occur again)."""
-    found = values.get(expr)
-    if found is not None:
-        return found
-    binary = _BINARY.get(type(expr))
-    if binary is not None:
-        assert isinstance(expr, e.BinaryExpr)
-        result = binary(_evaluate(expr.a, values), _evaluate(expr.b, values))
-    elif isinstance(expr, e.IntImm):
-        result = np.asarray(expr.value)
-    elif isinstance(expr, e.Not):
-        result = np.logical_not(_evaluate(expr.a, values))
-    elif isinstance(expr, e.Select):
-        result = np.where(*(_evaluate(part, values) for part in (expr.condition, expr.a, expr.b)))
-    elif isinstance(expr, e.Cast):
-        inner = _evaluate(expr.value, values)
-        result = inner.astype(bool) if expr.dtype.is_bool else inner.astype(np.int64)
-    else:
-        assert isinstance(expr, e.Call)
-        result = _likely(expr, values)
-    values[expr] = result
-    return result

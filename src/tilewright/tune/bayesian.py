@@ -69,25 +69,25 @@ class BayesianSearch:
         left = np.ones(len(pool), bool)
         while left.any() and len(found) < count:
             number = int(np.argmax(np.where(left, guess.improvements(described), -np.inf)))
-            new = self._settled(pool[number])
+            new = self._canonical(pool[number])
             for item in new:
                 guess.assume(item)
             found += new
             left &= [self._is_new(point) for point in pool]
         return found
 
-    def _settled(self, point: Point) -> list[Point]:
+    def _canonical(self, point: Point) -> list[Point]:
         """The point as the template takes it, unless that is known already or cannot be."""
         try:
-            settled = self._taken(point)
+            canonical = self._taken(point)
         except TilewrightError:
             self.seen.add(key_of(point))
             return []
-        if len(settled) < len(point):
-            self._same[key_of(settled)] = frozenset(settled.items())
-        known = key_of(settled) in self.seen
-        self.seen.update((key_of(settled), key_of(point)))
-        return [] if known else [settled]
+        if len(canonical) < len(point):
+            self._same[key_of(canonical)] = frozenset(canonical.items())
+        known = key_of(canonical) in self.seen
+        self.seen.update((key_of(canonical), key_of(point)))
+        return [] if known else [canonical]
 
     def _taken(self, point: Point) -> Point:
         """The answers that the template asks for.
@@ -99,9 +99,9 @@ class BayesianSearch:
         others = key_of({name: answer for name, answer in point.items() if name != largest})
         asked = self._asked.get(others)
         if asked is None or any(name not in point for name in asked):
-            settled = self.space.settle(point)
-            self._asked[others] = tuple(settled)
-            return settled
+            canonical = self.space.canonical(point)
+            self._asked[others] = tuple(canonical)
+            return canonical
         return {name: point[name] for name in asked}
 
     def _is_new(self, point: Point) -> bool:

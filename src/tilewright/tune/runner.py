@@ -34,7 +34,7 @@ from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import BufferStore
 from tilewright.topi.schedule.packing import constant_parameters
-from tilewright.tune.middles import CLEARLY, bound_of_middle, lower_quartile
+from tilewright.tune.medians import CLEARLY, lower_quartile, median_bound
 
 Array = npt.NDArray[np.generic]
 
@@ -107,19 +107,19 @@ class Bench:
         error = compare(self.func, {number: self.arrays[number] for number in self.results}, self.right)
         # A kernel of one thread is timed by the time it has the processor: what else runs there does not count.
         clock = time.thread_time if self.target.cores == 1 else time.perf_counter
-        middles: list[float] = []
+        medians: list[float] = []
         theirs: list[float] = []
         for place, other in (self._places, self._places[::-1]):
             default.move_to(place)
             call.move_to(other)
             pairs = self._pairs(self._sampler(default, clock), self._sampler(call, clock))
             theirs += [reference for reference, _ in pairs]
-            middles.append(float(np.median(_ratios(pairs))))
-            if bound_of_middle(_ratios(pairs), -CLEARLY) > _SLOWER:
+            medians.append(float(np.median(_ratios(pairs))))
+            if median_bound(_ratios(pairs), -CLEARLY) > _SLOWER:
                 # Of a candidate that is slower nobody wants to know more.
                 break
         reference = lower_quartile(theirs)
-        return Timing(reference * float(np.exp(np.mean(np.log(middles)))), reference, error)
+        return Timing(reference * float(np.exp(np.mean(np.log(medians)))), reference, error)
 
     def _sampler(self, call: _Call, clock: Callable[[], float]) -> Callable[[], float]:
         """Takes a sample of a call: seconds of one."""
@@ -143,7 +143,7 @@ class Bench:
         if len(pairs) < self.budget.samples or len(pairs) % self.budget.samples:
             return False
         ratios = _ratios(pairs)
-        low, high = (bound_of_middle(ratios, deviations) for deviations in (-CLEARLY, CLEARLY))
+        low, high = (median_bound(ratios, deviations) for deviations in (-CLEARLY, CLEARLY))
         return low > _SLOWER or high < low * _CLOSE or spent >= self.budget.seconds / 2
 
     def _spoil_results(self) -> None:

@@ -61,25 +61,25 @@ class _Base:
         return [self.observed[n][0] for _, n in sorted(good)]
 
     def _fresh(self, points: Iterator[Point], count: int, tries: int) -> list[Point]:
-        """The first `count` new points of a stream, settled; gives up after `tries` in vain."""
+        """The first `count` new points of a stream, canonical; gives up after `tries` in vain."""
         found: list[Point] = []
         vain = 0
         while len(found) < count and vain < tries:
             point = next(points, None)
             if point is None:
                 break
-            settled = self._settled(point)
-            if settled is None or key_of(settled) in self.seen:
+            canonical = self._canonical(point)
+            if canonical is None or key_of(canonical) in self.seen:
                 vain += 1
                 continue
-            self.seen.add(key_of(settled))
-            found.append(settled)
+            self.seen.add(key_of(canonical))
+            found.append(canonical)
         return found
 
-    def _settled(self, point: Point) -> Point | None:
+    def _canonical(self, point: Point) -> Point | None:
         """The point as the template takes it, or None if the template cannot."""
         try:
-            return self.space.settle(point)
+            return self.space.canonical(point)
         except TilewrightError:
             return None
 
@@ -207,10 +207,10 @@ class _ModelSearch(_Base):
             try:
                 func = self.space.program(point)
                 # Points that mean the same program are known by the answers that the template really used.
-                settled = key_of(self.space.settle(point))
-                if settled not in self._features:
-                    self._features[settled] = extract(func, self.space.target)
-                self._features[key] = self._features[settled]
+                canonical = key_of(self.space.canonical(point))
+                if canonical not in self._features:
+                    self._features[canonical] = extract(func, self.space.target)
+                self._features[key] = self._features[canonical]
             except TilewrightError:
                 self._features[key] = None
         return self._features[key]

@@ -2,7 +2,7 @@
 
 The space is found by running the template: it starts with the questions of the default answers, and grows when a point
 leads to new ones. A point holds answers to known questions only; what a template does not ask for that point is dropped
-when it is run (`settle`), so that two points that mean the same schedule are one.
+when it is run (`canonical`), so that two points that mean the same schedule are one.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class Space:
         self.target = target
         self.questions: dict[str, Question] = {}
         self._tree = ScheduleTree(func)
-        self._settled: dict[Key, dict[str, Answer]] = {}
-        self.default = self.settle({})
+        self._canonical: dict[Key, dict[str, Answer]] = {}
+        self.default = self.canonical({})
 
     def schedule(self, choices: Choices) -> PrimFunc:
         """Run the template with these choices."""
         return schedule_kernel(self.func, self.target, choices, self._tree.schedule()).func
 
-    def settle(self, point: Point) -> dict[str, Answer]:
+    def canonical(self, point: Point) -> dict[str, Answer]:
         """The point as the template takes it: every question it asks answered, nothing else. Learns new questions."""
-        if key_of(point) not in self._settled:
+        if key_of(point) not in self._canonical:
             self.program(point)
-        return self._settled[key_of(point)]
+        return self._canonical[key_of(point)]
 
     def program(self, point: Point) -> PrimFunc:
-        """The program of a point; afterwards it is known how the point settles."""
+        """The program of a point; afterwards its canonical form is known."""
         choices = Choices(point)
         try:
             func = self.schedule(choices)
@@ -62,11 +62,11 @@ class Space:
                 raise
             # The default is what a model gets, which is a plainer schedule here. Other points may still do.
             self._learn(choices)
-            self._settled[key_of(point)] = {}
+            self._canonical[key_of(point)] = {}
             return use_schedule(self.func, self.target, {}, lambda func: func).result
         self._learn(choices)
         known = dict(choices.answers)
-        self._settled[key_of(point)] = self._settled[key_of(known)] = known
+        self._canonical[key_of(point)] = self._canonical[key_of(known)] = known
         return func
 
     def _learn(self, choices: Choices) -> None:

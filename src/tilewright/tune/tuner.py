@@ -21,7 +21,7 @@ from tilewright.lower.records import Record
 from tilewright.support.collecting import seldom_collecting
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.fingerprint import compiler_name
-from tilewright.support.interrupts import noted_interrupts
+from tilewright.support.interrupts import Interrupt, noted_interrupts
 from tilewright.target import Target
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tune.ahead import Ahead
@@ -166,63 +166,98 @@ def tune(
     An interrupt from the keyboard ends it after the candidate at hand, a second one at once; either keeps all records.
     """
     options = options.checked()
-    own = measurer is None
-    measuring = measurer or local_measurer(tasks)
-    start = time.monotonic()
-    run = uuid.uuid4().hex[:12]
-    spent, measured_seconds, stopped = 0, 0.0, False
-    progress = [_begin(task, database, options) for task in tasks]
-    earlier = sum(item.trials for item in progress)
-    timeline = [(earlier, _gain_so_far(progress))] if earlier else []
-
-    def find(item: Progress, count: int) -> list[Point]:
-        points = _next_points(item, count)
-        if isinstance(measuring, DeviceMeasurer):
-            # Compiling for a device takes much longer than measuring there.
-            measuring.prepare(item.task, points)
-        return points
-
+    session = _Session(tasks, database, options, measurer or local_measurer(tasks))
+    stopped = False
     try:
-        with noted_interrupts() as interrupt, seldom_collecting(), Ahead(find) as ahead:
+        with noted_interrupts() as interrupt, seldom_collecting(), Ahead(session.find) as ahead:
             while not interrupt.has_come():
-                left = options.trials - spent if options.trials else 1 << 30
-                if left <= 0 or (options.seconds and time.monotonic() - start >= options.seconds):
-                    break
-                item = _most_promising(progress)
+                item = session.next_task()
                 if item is None:
                     break
-                points = ahead.points(item, min(options.batch, left))
-                if not points:
-                    item.finished = True
-                    continue
-                following = _most_promising([other for other in progress if other is not item])
-                if following is not None and left > len(points) and _may_think(measuring, item.task):
-                    ahead.begin(following, options.batch)
-                began = time.monotonic()
-                results: list[Measurement] = []
-                try:
-                    # One by one: an interrupt in the middle of a batch loses nothing that was measured.
-                    for result in measuring.measure(item.task, points):
-                        results.append(result)
-                        if interrupt.has_come():
-                            break
-                finally:
-                    measured_seconds += time.monotonic() - began
-                    database.add(_records(item, results, run, spent))
-                    spent += len(results)
-                _learn(item, results, options)
-                timeline.append((earlier + spent, _gain_so_far(progress)))
-                on_batch(progress, item, spent)
+                if session.measure_batch(item, ahead, interrupt):
+                    on_batch(session.progress, item, session.spent)
             stopped = interrupt.has_come()
-        for item in () if stopped else progress:
-            measured_seconds += _confirm(item, database, measuring, options.confirm, run)
+        if not stopped:
+            session.confirm()
     except KeyboardInterrupt:
         stopped = True
     finally:
-        if own:
-            measuring.close()
-    taken = time.monotonic() - start
-    return Report(tuple(progress), spent, taken, measured_seconds, stopped, timeline=tuple(timeline))
+        if measurer is None:
+            session.measuring.close()
+    return session.report(stopped)
+
+
+class _Session:
+    """Tasks being tuned: how far each is, and what that took so far."""
+
+    def __init__(
+        self, tasks: Sequence[Task], database: Database, options: TuneOptions, measuring: Measurer | DeviceMeasurer
+    ) -> None:
+        self.database = database
+        self.options = options
+        self.measuring = measuring
+        self.start = time.monotonic()
+        self.run = uuid.uuid4().hex[:12]
+        self.spent = 0
+        self.measuring_seconds = 0.0
+        self.progress = [_begin(task, database, options) for task in tasks]
+        self.earlier = sum(item.trials for item in self.progress)
+        self.timeline = [(self.earlier, _gain_so_far(self.progress))] if self.earlier else []
+
+    @property
+    def left(self) -> int:
+        """Candidates that may still be measured."""
+        return self.options.trials - self.spent if self.options.trials else 1 << 30
+
+    def find(self, item: Progress, count: int) -> list[Point]:
+        """The next candidates of a task."""
+        points = _next_points(item, count)
+        if isinstance(self.measuring, DeviceMeasurer):
+            # Compiling for a device takes much longer than measuring there.
+            self.measuring.prepare(item.task, points)
+        return points
+
+    def next_task(self) -> Progress | None:
+        """The task to go on with; None when there is none, or no time or trials for it."""
+        out_of_time = self.options.seconds and time.monotonic() - self.start >= self.options.seconds
+        return None if self.left <= 0 or out_of_time else _most_promising(self.progress)
+
+    def measure_batch(self, item: Progress, ahead: Ahead[Progress], interrupt: Interrupt) -> bool:
+        """Measure a task's next candidates and learn from them; False where it has none."""
+        points = ahead.points(item, min(self.options.batch, self.left))
+        if not points:
+            item.finished = True
+            return False
+        following = _most_promising([other for other in self.progress if other is not item])
+        if following is not None and self.left > len(points) and _may_think(self.measuring, item.task):
+            ahead.begin(following, self.options.batch)
+        began = time.monotonic()
+        results: list[Measurement] = []
+        try:
+            # One by one: an interrupt in the middle of a batch loses nothing that was measured.
+            for result in self.measuring.measure(item.task, points):
+                results.append(result)
+                if interrupt.has_come():
+                    break
+        finally:
+            self.measuring_seconds += time.monotonic() - began
+            self.database.add(_records(item, results, self.run, self.spent))
+            self.spent += len(results)
+        _learn(item, results, self.options)
+        self.timeline.append((self.earlier + self.spent, _gain_so_far(self.progress)))
+        return True
+
+    def confirm(self) -> None:
+        """Measure the best candidates once more."""
+        for item in self.progress:
+            self.measuring_seconds += _confirm(item, self.database, self.measuring, self.options.confirm, self.run)
+
+    def report(self, stopped: bool) -> Report:
+        """What was done."""
+        taken = time.monotonic() - self.start
+        return Report(
+            tuple(self.progress), self.spent, taken, self.measuring_seconds, stopped, timeline=tuple(self.timeline)
+        )
 
 
 def _gain_so_far(progress: Sequence[Progress]) -> float:
@@ -280,11 +315,11 @@ def _next_points(item: Progress, count: int) -> list[Point]:
         wanted: tuple[Point, ...] = ({}, *item.earlier[: count - 1])
         for point in wanted:
             try:
-                settled = item.space.settle(point)
+                canonical = item.space.canonical(point)
             except (ScheduleError, CompilerBug):
                 # A record of another version, whose answers the template no longer takes.
                 continue
-            first[key_of(settled)] = settled
+            first[key_of(canonical)] = canonical
         proposed = item.search.propose(count - len(first)) if count > len(first) else []
         return [*first.values(), *(point for point in proposed if key_of(point) not in first)]
     return item.search.propose(count)

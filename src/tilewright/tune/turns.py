@@ -21,7 +21,7 @@ from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.core.profiler import ProfileRow
 from tilewright.support.errors import UnsupportedError
-from tilewright.tune.middles import CLEARLY, SURELY, bound_of_middle, lower_quartile
+from tilewright.tune.medians import CLEARLY, SURELY, lower_quartile, median_bound
 
 TURNS, MOST_TURNS, SECONDS = 8, 60, 8.0
 """Turns of profiles: at least, at most, and for about so long, if nothing else is said."""
@@ -80,9 +80,9 @@ class Comparison:
     @property
     def bounds(self) -> tuple[float, float]:
         """Between which that lies: as far as chance goes, and wherever the models lay."""
-        middles = [float(np.median(place)) for place in self.places]
+        medians = [float(np.median(place)) for place in self.places]
         ratios = self.ratios
-        return min(bound_of_middle(ratios, -CLEARLY), *middles), max(bound_of_middle(ratios, CLEARLY), *middles)
+        return min(median_bound(ratios, -CLEARLY), *medians), max(median_bound(ratios, CLEARLY), *medians)
 
     @property
     def is_quicker(self) -> bool:
@@ -243,7 +243,7 @@ def _by_first(name: str, first: Sequence[dict[str, float]], known: Sequence[dict
     base = [item[name] for item in first]
     ratios = [one / max(other, 1e-12) for one, other in zip(own, base, strict=True)]
     typical = lower_quartile(base)
-    return typical * float(np.median(ratios)), typical * bound_of_middle(ratios, SURELY)
+    return typical * float(np.median(ratios)), typical * median_bound(ratios, SURELY)
 
 
 def _middle(own: Sequence[float], first: Sequence[float]) -> float:

@@ -15,7 +15,8 @@ from tilewright.frontend import from_onnx
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Call, Function, GraphExpr
 from tilewright.graph.ir.op import Operator
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import IRModule
 from tilewright.ir.visit import post_order
 

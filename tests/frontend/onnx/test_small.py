@@ -54,8 +54,8 @@ def test_floats_round_to_the_nearest(number):
     small = SMALL_TYPES[number]
     assert isinstance(small, SmallFloat)
     exact = np.sort(values_of(small)[np.isfinite(values_of(small))])
-    middles = (exact[1:] + exact[:-1]) / 2
-    samples = np.concatenate([exact, middles, np.nextafter(middles, np.float32(9e9)), np.nextafter(middles, -9e9)])
+    medians = (exact[1:] + exact[:-1]) / 2
+    samples = np.concatenate([exact, medians, np.nextafter(medians, np.float32(9e9)), np.nextafter(medians, -9e9)])
     samples = samples.astype(np.float32)
     expected = samples.astype(FLOATS[number]).astype(np.float32)
     codes = _cast(samples, TensorProto.FLOAT, number)

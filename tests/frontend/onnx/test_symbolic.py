@@ -14,7 +14,8 @@ from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Constant
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ir.unify import show_type
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import optimize
 from tilewright.support.errors import UnsupportedError, UserError
 
 

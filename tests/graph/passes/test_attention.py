@@ -11,6 +11,7 @@ from tilewright.graph.ir.expr import GraphExpr, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.ir.function import IRModule
@@ -37,7 +38,7 @@ def number(value: float) -> GraphExpr:
 
 
 def check(before: IRModule, shapes: list[tuple[int, ...]], found: int = 1) -> IRModule:
-    after = attention(before, CPU)
+    after = attention(before, GraphOptions(target=CPU))
     assert len(operators(after, "nn.attention")) == found
     arrays = [random(n, *shape) for n, shape in enumerate(shapes)]
     np.testing.assert_allclose(evaluate(after, *arrays), evaluate(before, *arrays), rtol=1e-5, atol=1e-6)
@@ -166,7 +167,7 @@ def test_devices_take_what_one_kernel_computes(target: str, dtype: str, queries:
     k, v = (var(name, 1, 32, 2, size, dtype=dtype) for name in "kv")
     scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
     before = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v)
-    assert len(operators(attention(before, Target(target)), "nn.attention")) == found
+    assert len(operators(attention(before, GraphOptions(target=Target(target))), "nn.attention")) == found
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -176,9 +177,11 @@ def test_half_precision_is_float32_inside_on_processors(dtype: str) -> None:
     mask = var("mask", 4, 4, dtype=dtype)
     scores = op("add", op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1)), mask)
     before = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v, mask)
-    (found,) = operators(attention(before, CPU), "nn.attention")
+    (found,) = operators(attention(before, GraphOptions(target=CPU)), "nn.attention")
     assert [item.tensor_type.dtype.name for item in (found, *found.args)] == ["float32"] * 5
-    assert {item.tensor_type.dtype.name for item in operators(attention(before, CPU), "transpose")} >= {dtype}
+    assert {
+        item.tensor_type.dtype.name for item in operators(attention(before, GraphOptions(target=CPU)), "transpose")
+    } >= {dtype}
 
 
 def test_half_precision_is_rounded_once() -> None:
@@ -190,6 +193,6 @@ def test_half_precision_is_rounded_once() -> None:
     wide = [array.astype(np.float64).transpose(0, 2, 1, 3) for array in arrays]
     weights = np.exp(wide[0] @ wide[1].swapaxes(2, 3))
     exact = weights / weights.sum(axis=3, keepdims=True) @ wide[2]
-    result = evaluate(attention(before, CPU), *arrays)
+    result = evaluate(attention(before, GraphOptions(target=CPU)), *arrays)
     assert isinstance(result, np.ndarray)
     assert np.abs(result - exact).max() <= 0.5 * np.spacing(np.float16(np.abs(exact).max())) + 1e-6

@@ -13,6 +13,7 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.winograd import plain_weight
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.choose_algorithm import (
     ConvolutionSize,
     best_algorithm,
@@ -24,7 +25,7 @@ from tilewright.graph.passes.choose_algorithm import (
     possible_tiles,
     winograd_cycles,
 )
-from tilewright.graph.pipeline import GraphOptions, graph_pipeline, optimize
+from tilewright.graph.pipeline import graph_pipeline, optimize
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as SymbolicVar
 from tilewright.ir.function import IRModule
@@ -47,7 +48,7 @@ def calls(found: IRModule, name: str) -> list[GraphExpr]:
 
 def test_a_convolution_is_rewritten_and_keeps_its_meaning() -> None:
     before = module((1, 28, 28, 32), (3, 3, 32, 32))
-    after = choose_algorithm(before, AVX512)
+    after = choose_algorithm(before, GraphOptions(target=AVX512))
     assert not calls(after, "nn.conv2d")
     (call,) = calls(after, "nn.conv2d_winograd")
     assert call.attributes.tile == 4
@@ -73,14 +74,16 @@ def test_a_convolution_is_rewritten_and_keeps_its_meaning() -> None:
 def test_others_stay(changes: dict[str, object]) -> None:
     sizes = {"data": (1, 28, 28, 32), "taps": (3, 3, 32, 32)}
     found = module(**{**sizes, **changes})  # type: ignore[arg-type]
-    assert len(calls(choose_algorithm(found, AVX512), "nn.conv2d")) == 1
+    assert len(calls(choose_algorithm(found, GraphOptions(target=AVX512)), "nn.conv2d")) == 1
 
 
 @pytest.mark.parametrize(("height", "channels"), [(56, 64), (28, 128), (14, 256), (7, 512), (14, 4)])
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_open_batch_is_computed_as_one_image_is(height: int, channels: int, times: int) -> None:
     def chosen(batch: PrimExpr | int) -> list[tuple[str, object]]:
-        found = choose_algorithm(module((batch, height, height, channels), (3, 3, channels, channels)), AVX512)
+        found = choose_algorithm(
+            module((batch, height, height, channels), (3, 3, channels, channels)), GraphOptions(target=AVX512)
+        )
         names = ("nn.conv2d", "nn.conv2d_winograd", "nn.conv2d_winograd_plain")
         return [(name, getattr(item.attributes, "tile", None)) for name in names for item in calls(found, name)]
 
@@ -89,7 +92,7 @@ def test_an_open_batch_is_computed_as_one_image_is(height: int, channels: int, t
 
 def test_an_open_batch_keeps_its_meaning() -> None:
     before = module((SymbolicVar("n"), 28, 28, 32), (3, 3, 32, 32))
-    after = choose_algorithm(before, AVX512)
+    after = choose_algorithm(before, GraphOptions(target=AVX512))
     assert calls(after, "nn.conv2d_winograd")
     for batch in (0, 1, 3):
         x = random(1, batch, 28, 28, 32)
@@ -102,14 +105,16 @@ def test_an_open_batch_keeps_its_meaning() -> None:
 def test_images_of_open_size_stay(axis: int) -> None:
     shape: list[PrimExpr | int] = [1, 28, 28, 32]
     shape[axis] = SymbolicVar("n")
-    assert calls(choose_algorithm(module(tuple(shape), (3, 3, 32, 32)), AVX512), "nn.conv2d")
+    assert calls(choose_algorithm(module(tuple(shape), (3, 3, 32, 32)), GraphOptions(target=AVX512)), "nn.conv2d")
 
 
 def test_open_batches_of_images_of_different_sizes_are_different_questions() -> None:
     batch, w, asking = SymbolicVar("n"), constant(random(0, 3, 3, 16, 16)), GraphChoices()
     images = [var(f"x{size}", batch, size, size, 16) for size in (32, 2)]
     results = tuple(op("nn.conv2d", x, w, span=x.name, **NHWC) for x in images)
-    choose_algorithm(infer_types(IRModule([function(images, Tuple(results))])), AVX512, asking)
+    choose_algorithm(
+        infer_types(IRModule([function(images, Tuple(results))])), GraphOptions(target=AVX512, choices=asking)
+    )
     assert sorted(len(question.options) for question in asking.asked.values()) == [2, 4]
     assert all("?x" in key for key in asking.asked)
 
@@ -117,13 +122,13 @@ def test_open_batches_of_images_of_different_sizes_are_different_questions() -> 
 def test_weights_that_are_no_constants_stay() -> None:
     x, w = var("x", 1, 28, 28, 32), var("w", 3, 3, 32, 32)
     found = infer_types(IRModule([function([x, w], op("nn.conv2d", x, w, **NHWC))]))
-    assert calls(choose_algorithm(found, AVX512), "nn.conv2d")
+    assert calls(choose_algorithm(found, GraphOptions(target=AVX512)), "nn.conv2d")
 
 
 def test_shared_weights_are_transformed_once() -> None:
     x, w = var("x", 1, 28, 28, 32), constant(random(0, 3, 3, 32, 32))
     found = infer_types(IRModule([function([x], op("nn.conv2d", op("nn.conv2d", x, w, **NHWC), w, **NHWC))]))
-    first, second = calls(choose_algorithm(found, AVX512), "nn.conv2d_winograd")
+    first, second = calls(choose_algorithm(found, GraphOptions(target=AVX512)), "nn.conv2d_winograd")
     assert first.args[1] is second.args[1]
 
 
@@ -179,9 +184,9 @@ def answered(data: tuple[int, ...], taps: tuple[int, ...], answer: str) -> tuple
     asking = GraphChoices()
     x = var("x", *data)
     named = op("nn.conv2d", x, constant(random(0, *taps)), span="conv", **NHWC)
-    choose_algorithm(infer_types(IRModule([function([x], named)])), AVX512, asking)
+    choose_algorithm(infer_types(IRModule([function([x], named)])), GraphOptions(target=AVX512, choices=asking))
     choices = GraphChoices(dict.fromkeys(asking.asked, answer))
-    return before, choose_algorithm(before, AVX512, choices), asking
+    return before, choose_algorithm(before, GraphOptions(target=AVX512, choices=choices)), asking
 
 
 @pytest.mark.parametrize("size", [11, 28])
@@ -213,7 +218,7 @@ def test_answers_that_are_not_possible_are_not_taken() -> None:
 def test_few_tiles_of_many_channels_have_no_more_weights() -> None:
     """7 x 7 x 512: transformed weights would take longer to read than to multiply by."""
     before = module((1, 7, 7, 512), (3, 3, 512, 512))
-    after = choose_algorithm(before, AVX512)
+    after = choose_algorithm(before, GraphOptions(target=AVX512))
     (call,) = calls(after, "nn.conv2d_winograd_plain")
     assert call.attributes.tile == 4
     (convolution,) = calls(before, "nn.conv2d")

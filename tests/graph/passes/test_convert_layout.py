@@ -11,8 +11,9 @@ from tilewright.graph.ir.expr import Call, Tuple, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.convert_layout import convert_layout
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import IRModule
 
 
@@ -21,7 +22,7 @@ def converted(params, body):
     module = infer_types(IRModule([function(params, body)]))
     arguments = inputs_for(module["main"])
     expected = evaluate(module, *arguments)
-    plain = convert_layout(module)
+    plain = convert_layout(module, GraphOptions(layout="NHWC"))
     infer_types(plain)
     result = optimize(module, GraphOptions(layout="NHWC", fuse=False))
     for other in (plain, result):
@@ -148,4 +149,4 @@ def test_networks_without_convolutions_do_not_change():
     shared = op("nn.conv2d_transpose", conv(X, 8, 4), constant(random(6, 8, 2, 3, 3)))
     assert converted([X], Tuple((shared, pooled))).count("transpose") == 2
     module = infer_types(IRModule([function([X], pooled)]))
-    assert convert_layout(module, "NCHW") is module
+    assert convert_layout(module, GraphOptions(layout="NCHW")) is module

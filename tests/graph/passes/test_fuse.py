@@ -15,6 +15,7 @@ from tilewright.graph.ir.expr import Call, Constant, Function, If, Tuple, TupleG
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, is_view, primitive_functions
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -23,7 +24,7 @@ from tilewright.target import Target
 def fused(params, body):
     """The fused module, and the names of its kernels."""
     module = infer_types(IRModule([function(params, body)]))
-    result = fuse(module)
+    result = fuse(module, GraphOptions())
     arguments = inputs_for(module["main"])
     actual, expected = evaluate(result, *arguments), evaluate(module, *arguments)
     for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (actual, expected)), strict=True):
@@ -81,7 +82,9 @@ def separable(height, outputs, **attributes):
 
 
 def kernels_for(target, x, body):
-    return [str(item.notes["name"]) for item in primitive_functions(fuse(typed([x], body), target))]
+    return [
+        str(item.notes["name"]) for item in primitive_functions(fuse(typed([x], body), GraphOptions(target=target)))
+    ]
 
 
 def typed(params, body):
@@ -98,7 +101,9 @@ def test_depthwise_convolutions_join_the_pointwise_one():
     assert kernels_for(target, x, op("nn.relu", last)) == together
     data = random(3, 1, 16, 16, 8)
     module = typed([x], op("nn.relu", last))
-    np.testing.assert_allclose(evaluate(fuse(module, target), data), evaluate(module, data), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        evaluate(fuse(module, GraphOptions(target=target)), data), evaluate(module, data), rtol=1e-5, atol=1e-6
+    )
     # Not without a target, for results that stay in the cache, for weights that do not, or for several readers.
     assert kernels_for(None, x, op("nn.relu", last)) == apart
     assert kernels_for(target.replace(l2_bytes=1 << 20), x, op("nn.relu", last)) == apart
@@ -120,17 +125,17 @@ def test_what_was_measured_goes_before_the_estimates():
     last = op("nn.conv2d", op("nn.relu", depthwise), constant(random(1, 1, 1, 8, 24)), span="point", **given)
     for param, body, nodes, default in ((image, layout, ("turn", "conv"), 1), (x, last, ("depth", "point"), 2)):
         module, asking = typed([param], body), GraphChoices()
-        assert len(primitive_functions(fuse(module, target, asking))) == default
+        assert len(primitive_functions(fuse(module, GraphOptions(target=target, choices=asking)))) == default
         (question,) = asking.asked.values()
         assert question.nodes == nodes and question.options == ("apart", "together")
         data = random(3, *param.annotation.static_shape)
         for answer, count in (("apart", 2), ("together", 1), ("elsewhere", default)):
-            made = fuse(module, target, GraphChoices({question.key: answer}))
+            made = fuse(module, GraphOptions(target=target, choices=GraphChoices({question.key: answer})))
             assert len(primitive_functions(made)) == count
             np.testing.assert_allclose(evaluate(made, data), evaluate(module, data), rtol=1e-5, atol=1e-6)
         # For other targets there is nothing to ask.
         for other in (None, Target("cuda -arch=sm_90")):
-            fuse(module, other, unasked := GraphChoices({question.key: "apart"}))
+            fuse(module, GraphOptions(target=other, choices=(unasked := GraphChoices({question.key: "apart"}))))
             assert not unasked.asked
 
 
@@ -237,7 +242,7 @@ def test_numbers_stay_in_the_kernel_and_weights_are_parameters():
     assert [item.data.size for item in inside] == [1]
     half = var("h", 4, dtype="bfloat16")
     one = constant(to_bfloat16(np.float32(1)), "bfloat16")
-    result = fuse(infer_types(IRModule([function([half], op("add", half, one))])))
+    result = fuse(infer_types(IRModule([function([half], op("add", half, one))])), GraphOptions())
     assert len(primitive_functions(result)[0].params) == 2
 
 
@@ -263,7 +268,7 @@ def test_nothing_moves_out_of_a_branch():
     outside = op("exp", x)
     body = If(c, op("nn.relu", op("add", outside, x)), x)
     module = infer_types(IRModule([function([c, x], op("add", body, x))]))
-    result = fuse(module)
+    result = fuse(module, GraphOptions())
     names = [str(item.notes["name"]) for item in primitive_functions(result)]
     assert sorted(names) == ["add", "fused_exp_add_nn_relu"]
     data = random(0, 4)
@@ -275,7 +280,7 @@ def test_nothing_moves_out_of_a_branch():
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 100_000))
 def test_every_operator_is_in_a_kernel_or_a_view(seed):
-    result = fuse(random_module(seed, size=20))
+    result = fuse(random_module(seed, size=20), GraphOptions())
     for item in post_order(result["main"], closures=False):
         if isinstance(item, Call):
             assert is_primitive(item.callee) or is_view(item)
@@ -287,7 +292,7 @@ def test_every_operator_is_in_a_kernel_or_a_view(seed):
             if isinstance(item, Call) and isinstance(item.callee, Operator) and item.callee.kind > 0
         ]
         assert len(heavy) <= 1
-    again = fuse(result)
+    again = fuse(result, GraphOptions())
     assert len(primitive_functions(again)) == len(primitive_functions(result))
 
 
@@ -298,4 +303,4 @@ def test_large_graphs_are_quick(count):
     for index in range(count):
         value = op("nn.relu" if index % 3 else "matmul", value, *([] if index % 3 else [x]))
     module = infer_types(IRModule([function([x], value)]))
-    assert len(primitive_functions(fuse(module))) == count // 3
+    assert len(primitive_functions(fuse(module, GraphOptions()))) == count // 3

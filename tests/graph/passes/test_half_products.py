@@ -12,6 +12,7 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator, call, is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.half import HalfConv2dAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.half_products import half_products
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
@@ -34,7 +35,7 @@ def convolution(weight: tuple[int, ...], dtype: str = "float16", groups: int = 1
 
 def rewritten(module: IRModule, target: Target = HALVES) -> Call:
     """The last operator of a module after the pass."""
-    main = half_products(module, target)["main"]
+    main = half_products(module, GraphOptions(target=target, winograd=False))["main"]
     assert isinstance(main, Function) and isinstance(main.body, Call)
     return main.body
 
@@ -86,7 +87,9 @@ def test_windows_that_do_not_fill_vectors_are_converted_once(weight: tuple[int, 
     assert isinstance(inner, Call) and inner.tensor_type.dtype is FLOAT32
     random = np.random.default_rng(1)
     x = random.standard_normal((1, 8, 8, weight[2])).astype(np.float16)
-    np.testing.assert_array_equal(evaluate(half_products(module, HALVES), x), evaluate(module, x))
+    np.testing.assert_array_equal(
+        evaluate(half_products(module, GraphOptions(target=HALVES, winograd=False)), x), evaluate(module, x)
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,18 +107,20 @@ def test_convolutions_of_few_multiplications_are_converted(size: int, channels: 
     body = call("nn.conv2d", x, weights, padding=(1, 1, 1, 1), **LAYOUT)
     module = infer_types(IRModule([Function("main", (x,), body)]))
     target = HALVES.replace(cores=1, l1_bytes=48 << 10, l2_bytes=2 << 20)
-    main = half_products(module, target, winograd)["main"]
+    main = half_products(module, GraphOptions(target=target, winograd=winograd))["main"]
     assert isinstance(main, Function) and isinstance(main.body, Call) and isinstance(main.body.callee, Operator)
     assert main.body.callee.name == name
     if not winograd:
         return
     # What was measured goes before the estimate.
     body.span = Span("conv")
-    half_products(module, target, winograd, asking := GraphChoices())
+    half_products(module, GraphOptions(target=target, winograd=winograd, choices=(asking := GraphChoices())))
     (question,) = asking.asked.values()
     assert question.default == ("converted" if name == "cast" else "halves")
     for answer, other in (("converted", "cast"), ("halves", "half.conv2d"), ("thirds", name)):
-        main = half_products(module, target, winograd, GraphChoices({question.key: answer}))["main"]
+        main = half_products(
+            module, GraphOptions(target=target, winograd=winograd, choices=GraphChoices({question.key: answer}))
+        )["main"]
         assert isinstance(main, Function) and is_call_to(main.body, other)
 
 

@@ -9,7 +9,8 @@ from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var, constant
 from tilewright.graph.ir.op import Operator, call
 from tilewright.graph.ir.traverse import post_order
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.dtype import FLOAT32, INT32
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule

@@ -13,6 +13,7 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.join_groups import groups_to_join, join_groups
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -39,7 +40,7 @@ def groups_of(found: IRModule) -> int:
 )
 def test_joined_groups_give_the_same_results(groups: int, depth: int, width: int, joined: int) -> None:
     before = module(groups, depth, width)
-    after = join_groups(before, WIDE)
+    after = join_groups(before, GraphOptions(target=WIDE))
     assert groups_of(after) == joined
     x = random(1, 1, 6, 5, groups * depth)
     np.testing.assert_allclose(evaluate(after, x), evaluate(before, x), rtol=1e-5, atol=1e-5)
@@ -47,19 +48,21 @@ def test_joined_groups_give_the_same_results(groups: int, depth: int, width: int
 
 def test_what_stays_as_it_is() -> None:
     for before in (module(4, 8, 16), module(4, 8, 32), module(32, 1, 1), module(1, 4, 4), module(8, 4, 4, "float64")):
-        assert join_groups(before, WIDE)["main"] is before["main"]
-    assert groups_of(join_groups(module(32, 4, 4), NARROW)) == 32
+        assert join_groups(before, GraphOptions(target=WIDE))["main"] is before["main"]
+    assert groups_of(join_groups(module(32, 4, 4), GraphOptions(target=NARROW))) == 32
     before = module(32, 4, 4)
-    assert join_groups(before, Target("cuda -arch=sm_90a"))["main"] is before["main"]
+    assert join_groups(before, GraphOptions(target=Target("cuda -arch=sm_90a")))["main"] is before["main"]
 
 
 def test_a_measurement_goes_before_the_estimate() -> None:
     before = module(32, 4, 4)
     asking = GraphChoices()
-    assert groups_of(join_groups(before, WIDE, asking)) == 8
+    assert groups_of(join_groups(before, GraphOptions(target=WIDE, choices=asking))) == 8
     (question,) = asking.asked.values()
     assert (question.default, question.nodes) == ("together", ("grouped",))
-    assert groups_of(join_groups(before, WIDE, GraphChoices({question.key: "apart"}))) == 32
+    assert (
+        groups_of(join_groups(before, GraphOptions(target=WIDE, choices=GraphChoices({question.key: "apart"})))) == 32
+    )
 
 
 def test_how_many_are_joined() -> None:

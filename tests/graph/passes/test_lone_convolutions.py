@@ -12,7 +12,8 @@ from tilewright.graph.ir.expr import Call, GraphExpr, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import post_order
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

@@ -13,6 +13,7 @@ from tilewright.graph.choices import GraphChoices
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
@@ -21,7 +22,7 @@ from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.recognize import recognize
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.pipeline import optimize
 from tilewright.target import Target
 
 CPU = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
@@ -42,15 +43,23 @@ def optimize_against_the_estimates(module):
     return optimize(module, GraphOptions(layout="NHWC", target=CPU, choices=Contrary()))
 
 
+def fuse_alone(module):
+    return fuse(module, GraphOptions())
+
+
+def channels_last_alone(module):
+    return convert_layout(module, GraphOptions(layout="NHWC"))
+
+
 PASSES = [
     canonicalize,
     fold_constants,
     eliminate_common_subexpressions,
     eliminate_dead_code,
     fold_batch_norm,
-    fuse,
+    fuse_alone,
     recognize,
-    convert_layout,
+    channels_last_alone,
     optimize,
     optimize_channels_last,
     optimize_against_the_estimates,

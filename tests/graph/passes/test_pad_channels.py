@@ -11,9 +11,10 @@ from tilewright.graph.ir.expr import Call, Constant, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import primitive_functions
 from tilewright.graph.passes.pad_channels import pad_channels
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -39,14 +40,14 @@ def convolution(found: IRModule) -> Call:
 @pytest.mark.parametrize(("channels", "filled"), [(3, 4), (5, 8), (7, 8)])
 def test_channels_are_filled_with_zeros(channels: int, filled: int) -> None:
     before = module(channels)
-    after = pad_channels(before, HOPPER)
+    after = pad_channels(before, GraphOptions(target=HOPPER))
     call = convolution(after)
     data, weight = call.args
     assert is_call_to(data, "pad") and isinstance(weight, Constant)
     assert weight.data.shape == (3, 3, filled, 6) and not weight.data[:, :, channels:].any()
     x = random(1, 1, channels, 9, 8).astype("float16")
     np.testing.assert_array_equal(evaluate(after, x), evaluate(before, x))
-    assert pad_channels(after, HOPPER)["main"] is after["main"]
+    assert pad_channels(after, GraphOptions(target=HOPPER))["main"] is after["main"]
 
 
 @pytest.mark.parametrize(
@@ -64,11 +65,14 @@ def test_channels_are_filled_with_zeros(channels: int, filled: int) -> None:
     ids=["whole", "few", "many", "float32", "not moved", "groups", "opencl", "no tensor cores"],
 )
 def test_the_rest_stays(case: IRModule, target: Target) -> None:
-    assert pad_channels(case, target)["main"] is case["main"]
+    assert pad_channels(case, GraphOptions(target=target))["main"] is case["main"]
 
 
 def test_products_of_rounded_operands_are_filled_too() -> None:
-    assert is_call_to(convolution(pad_channels(module(3, "float32"), HOPPER.replace(features="+tf32"))).args[0], "pad")
+    assert is_call_to(
+        convolution(pad_channels(module(3, "float32"), GraphOptions(target=HOPPER.replace(features="+tf32")))).args[0],
+        "pad",
+    )
 
 
 def test_a_half_precision_image_is_moved_rounded_and_filled_in_one_kernel() -> None:

@@ -15,6 +15,7 @@ from tests.graph.passes.test_meaning import assert_close
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import If, Tuple, TupleGet, Var, constant
 from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes import plan_memory as module_under_test
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import ALIGNMENT, KernelMemory, plan_memory
@@ -25,7 +26,7 @@ from tilewright.support.errors import CompilerBug, UnsupportedError
 
 
 def planned(params, body, **options):
-    return plan_memory(fuse(infer_types(IRModule([function(params, body)]))), **options)
+    return plan_memory(fuse(infer_types(IRModule([function(params, body)])), GraphOptions()), **options)
 
 
 def run_plan(module, plan, arguments):
@@ -125,7 +126,7 @@ def test_results_take_over_the_memory_of_arguments_that_die():
     before = planned([x], third)
     assert before.workspace_bytes == 512
     # Neither what users pass in nor what they get is shared.
-    assert [step.dying for step in before.steps] == [(), ((0, 0),), ()]
+    assert [step.ending for step in before.steps] == [(), ((0, 0),), ()]
     plan = planned([x], third, kernels=[KernelMemory(), KernelMemory(((0, 0),)), KernelMemory()])
     assert plan.workspace_bytes == plan.lower_bound == 256
     assert plan.steps[1].arguments[0] == plan.steps[1].results[0]
@@ -141,15 +142,15 @@ def test_arguments_that_share_memory_are_not_written_over():
     x = var("x", 8, 8)
     total = op("cumsum", x, axis=0)
     own = planned([x], op("cumsum", op("matmul", total, op("cumsum", total, axis=1)), axis=0))
-    assert own.steps[2].dying == ((0, 0), (1, 0))
+    assert own.steps[2].ending == ((0, 0), (1, 0))
     both = planned([x], op("cumsum", op("matmul", total, op("reshape", total, shape=(1, 8, 8))), axis=1))
     assert [place.offset for place in both.steps[1].arguments] == [0, 0]
     assert both.steps[1].arguments[0].size == both.steps[1].results[0].size
-    assert both.steps[1].dying == ()
+    assert both.steps[1].ending == ()
     part = op("slice", total, begin=(4, 0), end=(8, 8), strides=(1, 1))
     sliced = planned([x], op("cumsum", op("exp", op("cumsum", part, axis=0)), axis=0))
     assert sliced.steps[1].arguments[0].size == sliced.steps[1].results[0].size
-    assert sliced.steps[1].dying == () and sliced.steps[2].dying == ((0, 0),)
+    assert sliced.steps[1].ending == () and sliced.steps[2].ending == ((0, 0),)
 
 
 def test_scratch_lives_for_one_step():

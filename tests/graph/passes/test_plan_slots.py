@@ -10,6 +10,7 @@ from tests.graph.helpers import function, op
 from tilewright.arith.analyzer import Analyzer
 from tilewright.graph.ir.expr import Var
 from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
@@ -54,7 +55,7 @@ def test_a_chain_of_symbolic_kernels_needs_two_slots():
     value = x
     for _ in range(5):
         value = op("cumsum", value, axis=0)
-    plan = plan_memory(fuse(infer_types(IRModule([function([x], value)]))))
+    plan = plan_memory(fuse(infer_types(IRModule([function([x], value)])), GraphOptions()))
     assert len(plan.slots) == 2
     assert all(number(size, 10, 0) == 320 for size in plan.slots)
     assert [place.kind for step in plan.steps for place in step.results] == ["workspace"] * 4 + ["output"]

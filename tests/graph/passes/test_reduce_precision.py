@@ -11,6 +11,7 @@ from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple,
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator, call
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.reduce_precision import reduce_precision, rounded
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
 from tilewright.ir.function import IRModule
@@ -50,7 +51,7 @@ def kinds(module: IRModule) -> list[tuple[str, DataType]]:
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 def test_products_and_what_follows_them_are_halves(dtype: DataType) -> None:
     source = network()
-    made = reduce_precision(source, dtype)
+    made = reduce_precision(source, GraphOptions(half=dtype))
     found = kinds(made)
     assert all(kind is dtype for name, kind in found if name in ("matmul", "add", "nn.relu", "negative"))
     assert ("exp", FLOAT32) in found
@@ -75,7 +76,7 @@ def test_a_result_of_several_parts_keeps_its_types() -> None:
     body = call("split", call("matmul", x, x), sizes=(1, 3), axis=1)
     source = infer_types(IRModule([Function("main", (x,), body)]))
     values = np.random.default_rng(2).standard_normal((4, 4)).astype(np.float32)
-    made = reduce_precision(source, FLOAT16)
+    made = reduce_precision(source, GraphOptions(half=FLOAT16))
     for a, b in zip(evaluate(made, values), evaluate(source, values), strict=True):
         assert a.dtype == np.float32
         np.testing.assert_allclose(a, b, atol=2e-2)
@@ -84,7 +85,7 @@ def test_a_result_of_several_parts_keeps_its_types() -> None:
 def test_models_without_products_stay() -> None:
     x = Var("x", tensor_type((4,), "float32"))
     module = infer_types(IRModule([Function("main", (x,), call("add", x, constant(np.float32(1))))]))
-    assert kinds(reduce_precision(module, FLOAT16)) == [("add", FLOAT32)]
+    assert kinds(reduce_precision(module, GraphOptions(half=FLOAT16))) == [("add", FLOAT32)]
 
 
 def test_constants_beyond_the_range_become_the_largest_number() -> None:

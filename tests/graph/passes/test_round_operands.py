@@ -12,9 +12,10 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.special import round_to_tf32
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import primitive_functions
 from tilewright.graph.passes.round_operands import round_operands
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
@@ -34,7 +35,7 @@ def residual(rows: int = 512, columns: int = 256) -> IRModule:
 
 
 def test_operands_and_weights_are_rounded_for_all_who_read_them() -> None:
-    after = round_operands(residual(), TF32)
+    after = round_operands(residual(), GraphOptions(target=TF32))
     (product,) = calls(after, "matmul")
     (rounding,) = calls(after, "round_to_tf32")
     (total,) = calls(after, "add")
@@ -66,7 +67,7 @@ def test_what_is_made_of_rounded_values_is_not_rounded_again() -> None:
     total = products[0]
     for product in products[1:]:
         total = op("add", total, product)
-    after = round_operands(infer_types(IRModule([function([x], total)])), TF32)
+    after = round_operands(infer_types(IRModule([function([x], total)])), GraphOptions(target=TF32))
     assert len(calls(after, "round_to_tf32")) == 1
 
 
@@ -74,7 +75,7 @@ def test_results_of_the_model_are_not_rounded() -> None:
     x = var("x", 512, 256)
     value = op("nn.relu", x)
     product = op("matmul", value, constant(random(1, 256, 256)))
-    after = round_operands(infer_types(IRModule([function([x], Tuple((value, product)))])), TF32)
+    after = round_operands(infer_types(IRModule([function([x], Tuple((value, product)))])), GraphOptions(target=TF32))
     given = random(2, 512, 256)
     first, _ = evaluate(after, given)
     np.testing.assert_array_equal(first, np.maximum(given, 0))
@@ -85,16 +86,16 @@ def test_results_of_the_model_are_not_rounded() -> None:
 )
 def test_targets_that_do_not_cut_bits_off_are_left_alone(target: Target) -> None:
     before = residual()
-    assert round_operands(before, target)["main"] is before["main"]
+    assert round_operands(before, GraphOptions(target=target))["main"] is before["main"]
 
 
 def test_small_products_and_other_types_are_left_alone() -> None:
     before = residual(16, 64)
-    assert round_operands(before, TF32)["main"] is before["main"]
+    assert round_operands(before, GraphOptions(target=TF32))["main"] is before["main"]
     x = var("x", 512, 256, dtype="float16")
     product = op("matmul", x, constant(random(1, 256, 256).astype("float16")))
     half = infer_types(IRModule([function([x], product)]))
-    assert round_operands(half, TF32)["main"] is half["main"]
+    assert round_operands(half, GraphOptions(target=TF32))["main"] is half["main"]
 
 
 def test_rounding_is_to_nearest_and_keeps_what_is_no_number() -> None:

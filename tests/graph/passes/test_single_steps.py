@@ -10,7 +10,8 @@ from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Tuple, TupleGet, Var, constant
 from tilewright.graph.ir.op import Operator, call, is_call_to
 from tilewright.graph.ir.traverse import post_order
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type

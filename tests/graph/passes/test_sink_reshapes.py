@@ -9,9 +9,10 @@ from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Call, GraphExpr, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import primitive_functions
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
-from tilewright.graph.pipeline import GraphOptions, optimize
+from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import IRModule
 
 X = var("x", 2, 5, 4)

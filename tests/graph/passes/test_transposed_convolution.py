@@ -12,6 +12,7 @@ from tilewright.graph.ir.expr import GraphExpr, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -45,12 +46,12 @@ def test_one_pixel_has_a_tap_for_each_result(
 ) -> None:
     shape = (2, 1, 1, 6)
     before = module(shape, (4, 5, 6, 7), strides=strides, padding=padding)
-    after = transposed_convolution(before, AVX512)
+    after = transposed_convolution(before, GraphOptions(target=AVX512, winograd=False))
     (call,) = calls(after, "nn.conv2d_transpose")
     assert call.attributes.strides == left
     assert call.attributes.padding == (0, 0, 0, 0)
     check_meaning(before, after, shape)
-    assert transposed_convolution(after, AVX512)["main"] is after["main"]
+    assert transposed_convolution(after, GraphOptions(target=AVX512, winograd=False))["main"] is after["main"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_one_pixel_has_a_tap_for_each_result(
 def test_phases_of_few_channels_are_one_convolution(taps: tuple[int, ...], attributes: dict[str, object]) -> None:
     shape = (2, 5, 4, 5)
     before = module(shape, taps, **attributes)
-    after = transposed_convolution(before, AVX512)
+    after = transposed_convolution(before, GraphOptions(target=AVX512, winograd=False))
     assert not calls(after, "nn.conv2d_transpose")
     (call,) = calls(after, "nn.conv2d")
     assert call.tensor_type.static_shape is not None
@@ -87,7 +88,7 @@ def test_phases_of_few_channels_are_one_convolution(taps: tuple[int, ...], attri
 )
 def test_what_gains_nothing_stays(taps: tuple[int, ...], attributes: dict[str, object], target: Target) -> None:
     before = module((1, 6, 6, taps[2]), taps, **attributes)
-    assert transposed_convolution(before, target)["main"] is before["main"]
+    assert transposed_convolution(before, GraphOptions(target=target, winograd=False))["main"] is before["main"]
 
 
 @pytest.mark.parametrize(("kernel", "channels"), [(4, 8), (3, 16)], ids=["few channels", "phases of different sizes"])
@@ -95,15 +96,15 @@ def test_a_gpu_takes_all_phases_together_where_one_fills_no_tile(kernel: int, ch
     shape = (1, 5, 6, 8)
     padding = (1, 1, 1, 1) if kernel == 4 else (1, 1, 0, 0)
     before = module(shape, (kernel, kernel, 8, channels), strides=(2, 2), padding=padding)
-    assert calls(transposed_convolution(before, NEON), "nn.conv2d_transpose")
-    after = transposed_convolution(before, Target("cuda"))
+    assert calls(transposed_convolution(before, GraphOptions(target=NEON, winograd=False)), "nn.conv2d_transpose")
+    after = transposed_convolution(before, GraphOptions(target=Target("cuda"), winograd=False))
     assert calls(after, "nn.conv2d") and not calls(after, "nn.conv2d_transpose")
     check_meaning(before, after, shape)
 
 
 def test_a_gpu_computes_phases_of_many_channels_one_by_one() -> None:
     before = module((1, 5, 6, 8), (4, 4, 8, 16), strides=(2, 2), padding=(1, 1, 1, 1))
-    assert transposed_convolution(before, Target("cuda"))["main"] is before["main"]
+    assert transposed_convolution(before, GraphOptions(target=Target("cuda"), winograd=False))["main"] is before["main"]
 
 
 @pytest.mark.parametrize(("channels", "estimated"), [(3, "together"), (32, "apart")])
@@ -113,11 +114,13 @@ def test_what_was_measured_goes_before_the_count(channels: int, estimated: str) 
     attributes = {**NHWC, "strides": (2, 2), "padding": (1, 1, 1, 1)}
     body = op("nn.conv2d_transpose", x, constant(random(0, 4, 4, 8, channels)), span="up", **attributes)
     before, asking = infer_types(IRModule([function([x], body)])), GraphChoices()
-    transposed_convolution(before, AVX512, choices=asking)
+    transposed_convolution(before, GraphOptions(target=AVX512, choices=asking, winograd=False))
     (question,) = asking.asked.values()
     assert question.default == estimated and question.nodes == ("up",)
     for answer in question.options:
-        after = transposed_convolution(before, AVX512, choices=GraphChoices({question.key: answer}))
+        after = transposed_convolution(
+            before, GraphOptions(target=AVX512, choices=GraphChoices({question.key: answer}), winograd=False)
+        )
         assert len(calls(after, "nn.conv2d_transpose")) == (answer == "apart")
         check_meaning(before, after, shape)
 
@@ -129,5 +132,7 @@ def test_what_was_measured_goes_before_the_count(channels: int, estimated: str) 
 )
 def test_winograds_algorithm_may_pay_for_all_phases(size: int, channels: int, outputs: int, expected: bool) -> None:
     before = module((1, size, size, channels), (4, 4, channels, outputs), strides=(2, 2), padding=(1, 1, 1, 1))
-    assert bool(calls(transposed_convolution(before, AVX512, winograd=True), "nn.conv2d")) == expected
-    assert not calls(transposed_convolution(before, AVX512), "nn.conv2d")
+    assert (
+        bool(calls(transposed_convolution(before, GraphOptions(target=AVX512, winograd=True)), "nn.conv2d")) == expected
+    )
+    assert not calls(transposed_convolution(before, GraphOptions(target=AVX512, winograd=False)), "nn.conv2d")

@@ -16,7 +16,7 @@ from tilewright.target import Target
 from tilewright.tir.buffer import make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.passes.bind_threads import bind_threads
+from tilewright.tir.passes.bind_threads import BindThreadsOptions, bind_threads
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.pipeline import gpu_pipeline
 from tilewright.tir.schedule import Schedule
@@ -40,7 +40,7 @@ def _scopes(func: PrimFunc) -> dict[str, str]:
 
 def _check(func: PrimFunc, *arrays: np.ndarray) -> PrimFunc:
     """Bind the threads of a function and run it before and after; the last array is the result."""
-    bound = bind_threads(func, max_threads=256)
+    bound = bind_threads(func, BindThreadsOptions(max_threads=256))
     wanted, got = arrays[-1].copy(), arrays[-1].copy()
     interpret(func, *arrays[:-1], wanted)
     interpret(bound, *arrays[:-1], got)
@@ -139,7 +139,7 @@ def test_places_that_mix_axes_are_not_private() -> None:
     value = own[v * 4 + u * 3] + own[v * 4 + u * 3 + 1] * 0.0 + own[v * 4 + u * 3 + 2] * 0.0
     read = _thread(v, 2, _thread(u, 2, BufferStore(out, (v, u), value)), "threadIdx.y")
     loop = For(Var("b"), ZERO, IntImm(1), LoopKind.THREAD, Allocate(own, seq(fill, read)), "blockIdx.x")
-    bound = bind_threads(PrimFunc("mixed", (a, out), loop), max_threads=256)
+    bound = bind_threads(PrimFunc("mixed", (a, out), loop), BindThreadsOptions(max_threads=256))
     assert _scopes(bound) == {"S": "shared"}
     assert _barriers(bound) == 1
 
@@ -150,13 +150,13 @@ def test_places_by_division_are_not_private() -> None:
     fill = _thread(t, 8, BufferStore(own, (t * 4 - t // 2 * 8,), a[t]))
     read = _thread(u, 8, BufferStore(out, (u,), own[u * 4 - u // 2 * 8]))
     loop = For(Var("b"), ZERO, IntImm(1), LoopKind.THREAD, Allocate(own, seq(fill, read)), "blockIdx.x")
-    bound = bind_threads(PrimFunc("divided", (a, out), loop), max_threads=256)
+    bound = bind_threads(PrimFunc("divided", (a, out), loop), BindThreadsOptions(max_threads=256))
     assert _scopes(bound) == {"S": "shared"}
 
 
 def test_too_many_threads_are_refused() -> None:
     with pytest.raises(UserError, match="a block has 512 threads, the target allows 256"):
-        bind_threads(_exchange(512, 512), max_threads=256)
+        bind_threads(_exchange(512, 512), BindThreadsOptions(max_threads=256))
 
 
 def test_threads_of_symbolic_number_are_refused() -> None:
@@ -164,7 +164,7 @@ def test_threads_of_symbolic_number_are_refused() -> None:
     out = make_buffer("B", (n,))
     loop = For(i, ZERO, n, LoopKind.THREAD, BufferStore(out, (i,), i.astype("float32")), "threadIdx.x")
     with pytest.raises(UserError, match=r"a loop bound to threadIdx\.x has no constant extent"):
-        bind_threads(PrimFunc("f", (out,), loop), max_threads=256)
+        bind_threads(PrimFunc("f", (out,), loop), BindThreadsOptions(max_threads=256))
 
 
 def test_blocks_cannot_wait_for_each_other() -> None:
@@ -172,7 +172,9 @@ def test_blocks_cannot_wait_for_each_other() -> None:
     out = make_buffer("B", (8,))
     inner = _thread(i, 8, BufferStore(out, (i,), out[7 - i]), "blockIdx.x")
     with pytest.raises(UnsupportedError, match="blocks cannot wait for each other"):
-        bind_threads(PrimFunc("f", (n, out), For(k, ZERO, n, LoopKind.SERIAL, inner)), max_threads=256)
+        bind_threads(
+            PrimFunc("f", (n, out), For(k, ZERO, n, LoopKind.SERIAL, inner)), BindThreadsOptions(max_threads=256)
+        )
 
 
 def test_loops_of_the_host_keep_the_order_of_kernels() -> None:
@@ -182,7 +184,7 @@ def test_loops_of_the_host_keep_the_order_of_kernels() -> None:
     first = _thread(i, 8, BufferStore(kept, (i,), kept[i] + k.astype("float32")), "blockIdx.x")
     second = _thread(j, 8, BufferStore(out, (k, j), out[k, j] * 2.0), "blockIdx.x")
     loop = For(k, ZERO, IntImm(3), LoopKind.SERIAL, seq(first, second))
-    bound = bind_threads(PrimFunc("f", (out,), Allocate(kept, loop)), max_threads=256)
+    bound = bind_threads(PrimFunc("f", (out,), Allocate(kept, loop)), BindThreadsOptions(max_threads=256))
     assert isinstance(bound.body, Allocate) and bound.body.buffer.scope == "global"
     assert isinstance(bound.body.body, For) and bound.body.body.var is k
     split = split_host_device(bound, Target("opencl"))
@@ -199,7 +201,7 @@ def test_threads_that_meet_in_loops_of_different_length_are_refused() -> None:
     loop = For(k, ZERO, y + 1, LoopKind.SERIAL, seq(fill, read))
     func = PrimFunc("f", (out,), _thread(y, 4, Allocate(own, loop), "threadIdx.y"))
     with pytest.raises(UnsupportedError, match="run a different number of times"):
-        bind_threads(func, max_threads=256)
+        bind_threads(func, BindThreadsOptions(max_threads=256))
 
 
 def tiled_product(m: int, n: int, depth: int, tile: tuple[int, int], per: tuple[int, int], step: int) -> PrimFunc:

@@ -10,8 +10,8 @@ from tilewright.target import Target
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import split_host_device
+from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.schedule import Schedule
 from tilewright.tir.stmt import Evaluate
 

@@ -12,10 +12,10 @@ from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import ZERO, Call, FloatImm, IntImm, PrimExpr, Sub
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad, make_buffer
+from tilewright.tir.expansion.exponentials import MAGIC
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes import lower_intrinsics as passes
-from tilewright.tir.passes.float_math import MAGIC
-from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower_intrinsics
 from tilewright.tir.stmt import BufferStore
 
 BOUNDS = {"sin": 2.0, "cos": 2.0, "tan": 4.0, "pow": 16.0}
@@ -24,7 +24,7 @@ BOUNDS = {"sin": 2.0, "cos": 2.0, "tan": 4.0, "pow": 16.0}
 @pytest.mark.parametrize("name", sorted(BOUNDS))
 def test_errors(name: str) -> None:
     args = arguments(intrinsics.table[name].arity or 1, 7)
-    func = lower_intrinsics(kernel(name, COUNT, 16), has_double=False)
+    func = lower_intrinsics(kernel(name, COUNT, 16), LowerIntrinsicsOptions(has_double=False))
     kinds = {item.dtype.element.name for item in pre_order(func.body) if isinstance(item, PrimExpr)}
     assert "float64" not in kinds
     found = errors(name, args, run(func, *args, np.zeros(COUNT, "float32"))[-1])
@@ -39,8 +39,8 @@ def test_errors(name: str) -> None:
 
 def test_only_what_is_named_is_expanded() -> None:
     func = kernel("erf", 16, 1)
-    assert lower_intrinsics(func, names=frozenset(["expm1"])).body is func.body
-    assert lower_intrinsics(func, names=frozenset(["erf"])).body is not func.body
+    assert lower_intrinsics(func, LowerIntrinsicsOptions(frozenset(["expm1"]))).body is func.body
+    assert lower_intrinsics(func, LowerIntrinsicsOptions(frozenset(["erf"]))).body is not func.body
 
 
 def test_nothing_rounds_by_a_large_addend() -> None:
@@ -49,7 +49,9 @@ def test_nothing_rounds_by_a_large_addend() -> None:
     for name in sorted(passes._FLOAT32):
         for given in _arguments(name):
             body = BufferStore(make_buffer("C", (1,)), (ZERO,), Call(name, given, FLOAT32))
-            func = lower_intrinsics(PrimFunc("f", (make_buffer("A", (2,)),), body), has_double=False)
+            func = lower_intrinsics(
+                PrimFunc("f", (make_buffer("A", (2,)),), body), LowerIntrinsicsOptions(has_double=False)
+            )
             constants = {item.value for item in pre_order(func.body) if isinstance(item, FloatImm)}
             assert not any(abs(value) == MAGIC for value in constants), name
             expanded += func.body is not body

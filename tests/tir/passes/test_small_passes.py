@@ -15,7 +15,7 @@ from tilewright.tir.annotations import PREFETCH, ROLLED
 from tilewright.tir.buffer import BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
-from tilewright.tir.passes.legalize_types import legalize_types
+from tilewright.tir.passes.legalize_types import LegalizeTypesOptions, legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.plan_storage import plan_storage
@@ -210,9 +210,9 @@ def sums(A: Buffer[(3, 2000), "float32"], B: Buffer[(3, 2000), "float32"]):
             a = make_buffer("A", (8,), dtype)
             store = BufferStore(a, (i,), a[i] * a[i] + build.const(1.0, dtype))
             func = PrimFunc("f", (a,), For(i, ZERO, IntImm(8), LoopKind.SERIAL, store))
-            after = legalize_types(func, has_half=native)
+            after = legalize_types(func, LegalizeTypesOptions(has_half=native))
             sums = [item for item in pre_order(after.body) if type(item).__name__ in ("Add", "Mul")]
             assert all(item.dtype.name != dtype for item in sums)  # type: ignore[attr-defined]
         a = make_buffer("A", (8,), "float16")
         func = PrimFunc("f", (a,), For(i, ZERO, IntImm(8), LoopKind.SERIAL, BufferStore(a, (i,), a[i] * a[i])))
-        assert_same_ir(legalize_types(func, has_half=True), func)
+        assert_same_ir(legalize_types(func, LegalizeTypesOptions(has_half=True)), func)

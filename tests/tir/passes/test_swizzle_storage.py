@@ -15,8 +15,8 @@ from tilewright.target import Target
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
+from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import BufferStore, For

@@ -11,7 +11,7 @@ from tilewright.ir.structural import assert_same_ir, structural_equal
 from tilewright.ir.visit import transform
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.schedule import Schedule
+from tilewright.tir.schedule import Schedule, replay
 from tilewright.tir.schedule.state import substitute_loops
 from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.tir.verify import verify
@@ -38,7 +38,7 @@ def check(schedule: Schedule, original: PrimFunc) -> None:
     if backwards is not schedule.func:
         for expected, found in zip(run(original), run(backwards), strict=True):
             np.testing.assert_array_equal(expected, found)
-    replayed = schedule.trace.replay(original)
+    replayed = replay(schedule.trace, original)
     if not structural_equal(replayed.func, schedule.func):
         assert_same_ir(replayed.func, schedule.func)
 

@@ -12,7 +12,7 @@ from tests.tir.schedule.programs import with_parallel_loops_backwards
 from tilewright.ir.structural import assert_same_ir
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.schedule import Schedule, Trace
+from tilewright.tir.schedule import Schedule, Trace, replay
 from tilewright.tir.verify import verify
 
 
@@ -62,6 +62,6 @@ def check_script(before: str, apply: Callable[[Schedule], object], expected: str
 
 def check_trace(schedule: Schedule, original: PrimFunc) -> None:
     """The trace replays, from memory and from JSON, to the same program; the program's text reads back as itself."""
-    assert_same_ir(schedule.trace.replay(original).func, schedule.func)
-    assert_same_ir(Trace.from_json(schedule.trace.to_json()).replay(original).func, schedule.func)
+    assert_same_ir(replay(schedule.trace, original).func, schedule.func)
+    assert_same_ir(replay(Trace.from_json(schedule.trace.to_json()), original).func, schedule.func)
     assert_same_ir(tw.script.parse(tw.script.print(schedule.func)), schedule.func)

@@ -7,7 +7,7 @@ import pytest
 from tests.tir.schedule.programs import block_of, check, check_compiled, elementwise, loops_of, matmul
 from tilewright.support.errors import UserError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.schedule import Schedule, ScheduleError, Trace
+from tilewright.tir.schedule import Schedule, ScheduleError, Trace, replay
 from tilewright.tir.script import parse_script
 
 RESIZED = """
@@ -40,7 +40,7 @@ def test_moves_go_by_the_region_that_is_said() -> None:
     schedule.compute_at(t, outer)
     assert [extent for _, extent, _ in loops_of(schedule, "T")] == [4, 2, 4]
     check_compiled(schedule, func)
-    again = Trace.from_json(schedule.trace.to_json()).replay(func)
+    again = replay(Trace.from_json(schedule.trace.to_json()), func)
     assert again.show() == schedule.show()
 
 

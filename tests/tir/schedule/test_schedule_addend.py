@@ -131,7 +131,7 @@ def _divided(s: Tensor, b: Tensor) -> Tensor:
     [
         (_twice, "does more with S than add to it"),
         (_part, "block D does not read every sum of block S"),
-        (_repeated, "does not settle its iterator v_j"),
+        (_repeated, "does not determine its iterator v_j"),
         (_guarded, "the addend may read past the end of b"),
         (_divided, "the addend divides by what may be zero"),
     ],

@@ -99,7 +99,7 @@ def test_reverse_inlining_errors() -> None:
     b = te.compute((8,), lambda i: a[i] * 2, name="B")
     d = te.compute((8, 3), lambda i, j: b[i] + j, name="D")
     schedule = Schedule(te.create_prim_func([a, d]))
-    with pytest.raises(ScheduleError, match="does not settle its iterator v_j"):
+    with pytest.raises(ScheduleError, match="does not determine its iterator v_j"):
         schedule.reverse_compute_inline(schedule.get_block("D"))
 
 

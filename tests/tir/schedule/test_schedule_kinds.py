@@ -24,7 +24,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.zigzag_loops import zigzag_loops
-from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.schedule import Schedule, ScheduleError, replay
 from tilewright.tir.script import parse_script, to_script
 
 
@@ -253,7 +253,7 @@ def test_a_promise_about_indices_from_memory(update: bool, let: bool, kind: str)
     interpret(func, arrays[0], places, expected)
     interpret(with_parallel_loops_backwards(schedule.func), arrays[0], places, found)
     np.testing.assert_array_equal(found, expected)
-    assert structural_equal(schedule.trace.replay(func).func, schedule.func)
+    assert structural_equal(replay(schedule.trace, func).func, schedule.func)
     assert structural_equal(parse_script(to_script(schedule.func)), schedule.func)
     if kind != "blockIdx.x":
         found = arrays[1].copy()

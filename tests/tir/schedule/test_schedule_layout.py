@@ -11,6 +11,7 @@ from tilewright.support.errors import UserError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.schedule import replay
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.schedule import Schedule
 
@@ -72,7 +73,7 @@ def test_trace_replays() -> None:
     func = matmul()
     schedule = Schedule(func)
     schedule.transform_layout(schedule.get_block("C"), "B", lambda k, j: (j // 4, k, j % 4))
-    assert structural_equal(schedule.trace.replay(func).func, schedule.func)
+    assert structural_equal(replay(schedule.trace, func).func, schedule.func)
 
 
 def test_refused() -> None:

@@ -12,7 +12,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.lower_blocks import lower_blocks
-from tilewright.tir.passes.pipeline_loops import pipeline_loops
+from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.schedule import LoopHandle, Schedule, ScheduleError
 from tilewright.tir.script import to_script
 
@@ -314,7 +314,7 @@ def test_asynchronous_copies_are_one_group_in_any_order(stages: list[int], order
     schedule.bind(j, "threadIdx.x")
     schedule.decompose_reduction(block, step)
     schedule.software_pipeline(step, stages, order)
-    lowered = pipeline_loops(lower_blocks(schedule.func), asynchronous=True)
+    lowered = pipeline_loops(lower_blocks(schedule.func), PipelineLoopsOptions(asynchronous=True))
     main = to_script(lowered).split("async_wait")[-1]
     places = {word: main.index(word) for word in ("barrier", "A_shared[", "B_shared[", "async_commit", "C[")}
     assert places["barrier"] == min(places.values())

@@ -15,7 +15,7 @@ from tilewright.tir.equivalents import Equivalent, Parameters, declare_equivalen
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.resize import resized
-from tilewright.tir.schedule import Schedule, ScheduleError, Trace
+from tilewright.tir.schedule import Schedule, ScheduleError, Trace, replay
 from tilewright.tir.schedule.remembered import ScheduleTree
 from tilewright.tir.script.printer import to_script
 
@@ -103,10 +103,10 @@ def test_trace() -> None:
         "sch.replace_by_equivalent(b0, b1, equivalent='scaled', tolerance=1e-06, parameters={'factor': 2, 'more': 1})"
     )
     assert sch.trace.lines()[-1] == f"b2, = {call}"
-    again = Trace.from_json(sch.trace.to_json()).replay(program())
+    again = replay(Trace.from_json(sch.trace.to_json()), program())
     assert again.show() == sch.show()
     with pytest.raises(UserError, match="instruction 2 of the trace"):
-        sch.trace.replay(program(ROWS, COLUMNS + 1))
+        replay(sch.trace, program(ROWS, COLUMNS + 1))
 
 
 def test_schedules_that_remember() -> None:

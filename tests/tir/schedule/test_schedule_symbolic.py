@@ -11,7 +11,7 @@ from tilewright.ir.expr import TRUE, Var
 from tilewright.ir.structural import structural_equal
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.schedule import Schedule, ScheduleError
+from tilewright.tir.schedule import Schedule, ScheduleError, replay
 from tilewright.tir.script import parse_script, to_script
 from tilewright.tir.verify import verify
 
@@ -142,7 +142,7 @@ def test_symbols_as_factors(factors: list[str | int | None], written: bool) -> N
     if factors != [4, "m", None]:
         schedule.parallel(made[0])
     verify(schedule.func, "scheduled")
-    assert structural_equal(schedule.trace.replay(func).func, schedule.func)
+    assert structural_equal(replay(schedule.trace, func).func, schedule.func)
     assert structural_equal(parse_script(to_script(schedule.func)), schedule.func)
     module = tw.build(schedule.func)
     for rows, columns in [(3, 4), (1, 5), (5, 1), (4, 7), (3, 0), (0, 2), (0, 0)]:

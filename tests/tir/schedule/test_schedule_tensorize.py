@@ -17,7 +17,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
-from tilewright.tir.schedule import Schedule, ScheduleError, Trace
+from tilewright.tir.schedule import Schedule, ScheduleError, Trace, replay
 from tilewright.tir.script import to_script
 from tilewright.tir.stmt import For, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
@@ -163,7 +163,7 @@ def test_tensorize_uses_reset_and_update() -> None:
     tile = schedule.tensorize(loops[3], intrinsic)
     assert schedule.block(tile).annotations == {"tensor_intrin": intrinsic.name}
     check_compiled(schedule, func)
-    again = Trace.from_json(schedule.trace.to_json()).replay(func)
+    again = replay(Trace.from_json(schedule.trace.to_json()), func)
     assert to_script(again.func) == to_script(schedule.func)
 
 

@@ -10,7 +10,16 @@ import pytest
 from tests.tir.schedule.programs import block_of, check, elementwise, matmul, matmul_relu, row_sum
 from tilewright.ir.structural import structural_equal
 from tilewright.support.errors import UserError
-from tilewright.tir.schedule import BlockHandle, Instruction, LoopHandle, SampledInt, Schedule, ScheduleError, Trace
+from tilewright.tir.schedule import (
+    BlockHandle,
+    Instruction,
+    LoopHandle,
+    SampledInt,
+    Schedule,
+    ScheduleError,
+    Trace,
+    replay,
+)
 
 
 def tiled() -> Schedule:
@@ -44,7 +53,7 @@ def test_json_round_trip_replays_to_the_same_program() -> None:
     assert trace.to_json() == text
     assert len(trace) == len(schedule.trace)
     original = matmul_relu(8, 12, 10)
-    replayed = trace.replay(original)
+    replayed = replay(trace, original)
     assert structural_equal(replayed.func, schedule.func)
     check(replayed, original)
 
@@ -52,14 +61,14 @@ def test_json_round_trip_replays_to_the_same_program() -> None:
 def test_another_decision_gives_another_program() -> None:
     schedule = tiled()
     (place, *_) = schedule.trace.decisions()
-    changed = schedule.trace.with_decision(place, [3, 4]).replay(matmul_relu(8, 12, 10))
+    changed = replay(schedule.trace.with_decision(place, [3, 4]), matmul_relu(8, 12, 10))
     assert block_of(changed, "D").iters[1].domain is not None
     assert changed.trace.decisions()[place] == [3, 4]
     check(changed, matmul_relu(8, 12, 10))
     with pytest.raises(UserError, match="instruction 0 of the trace samples nothing"):
         schedule.trace.with_decision(0, [1])
     with pytest.raises(ScheduleError, match=r"the decision \[5, 4\] is not 2 factors of the extent 12"):
-        schedule.trace.with_decision(place, [5, 4]).replay(matmul_relu(8, 12, 10))
+        replay(schedule.trace.with_decision(place, [5, 4]), matmul_relu(8, 12, 10))
 
 
 def test_sampling_is_repeatable_and_valid() -> None:
@@ -103,18 +112,18 @@ def test_bad_traces() -> None:
     for attributes in ({}, {"nme": "C"}, {"name": []}):
         odd = Trace([Instruction("get_block", attributes=attributes, outputs=(0,))])  # type: ignore[arg-type]
         with pytest.raises(UserError, match=r"instruction 0 of the trace, .* has arguments of a wrong kind"):
-            odd.replay(matmul())
+            replay(odd, matmul())
     bad = Trace.from_json('{"version": 1, "instructions": [{"kind": "explode"}]}')
     with pytest.raises(UserError, match="unknown instruction 'explode'"):
-        bad.replay(matmul())
+        replay(bad, matmul())
     schedule = Schedule(matmul())
     schedule.get_loops(schedule.get_block("C"))
     with pytest.raises(UserError, match="no block 'C'"):
-        schedule.trace.replay(elementwise())
+        replay(schedule.trace, elementwise())
     other = Schedule(elementwise((4,), 1))
     other.get_loops(other.get_block("B0"))
     with pytest.raises(UserError, match="gives 2 results here, 1 in the trace"):
-        other.trace.replay(elementwise((4, 4), 1))
+        replay(other.trace, elementwise((4, 4), 1))
 
 
 def test_what_cannot_be_recorded_is_refused() -> None:
@@ -178,7 +187,7 @@ def test_looking_around() -> None:
     with pytest.raises(UserError, match="there is no block 'E'") as caught:
         schedule.get_block("E")
     assert "it has: root, C, D" in str(caught.value)
-    schedule.trace.replay(matmul_relu())
+    replay(schedule.trace, matmul_relu())
 
 
 def test_only_functions_with_blocks_are_scheduled() -> None:
@@ -200,8 +209,8 @@ def test_simplified_traces_drop_unused_questions() -> None:
     schedule.parallel(i)
     short = schedule.trace.simplified()
     assert [item.kind for item in short.instructions] == ["get_block", "get_loops", "cache_read", "parallel"]
-    assert structural_equal(short.replay(matmul()).func, schedule.func)
-    assert structural_equal(Trace.from_json(short.to_json()).replay(matmul()).func, schedule.func)
+    assert structural_equal(replay(short, matmul()).func, schedule.func)
+    assert structural_equal(replay(Trace.from_json(short.to_json()), matmul()).func, schedule.func)
 
 
 def test_a_failing_replay_names_the_instruction() -> None:
@@ -210,12 +219,12 @@ def test_a_failing_replay_names_the_instruction() -> None:
     schedule.split(i, [4, 2])
     wanted = r"instruction 2 of the trace, `l4, l5 = sch.split\(l1, factors=\[4, 2\]\)`: split"
     with pytest.raises(ScheduleError, match=wanted):
-        schedule.trace.replay(matmul(9, 12, 10))
+        replay(schedule.trace, matmul(9, 12, 10))
     with pytest.raises(UserError, match=r"instruction 0 of the trace, `b0 = sch\.get_block"):
-        schedule.trace.replay(row_sum())
+        replay(schedule.trace, row_sum())
     broken = Trace([Instruction("get_loops", (7,), {}, (0, 1))])
     with pytest.raises(UserError, match="instruction 0 of the trace uses result 7, which no instruction gives"):
-        broken.replay(matmul())
+        replay(broken, matmul())
 
 
 def test_simplified_traces_ask_once() -> None:
@@ -228,7 +237,7 @@ def test_simplified_traces_ask_once() -> None:
     schedule.parallel(i)
     simple = schedule.trace.simplified()
     assert [item.kind for item in simple.instructions] == ["get_block", "cache_read", "get_loops", "parallel"]
-    assert structural_equal(simple.replay(func).func, schedule.func)
+    assert structural_equal(replay(simple, func).func, schedule.func)
     assert len(simple.simplified()) == len(simple)
 
 
@@ -238,7 +247,7 @@ def test_general_index_maps_replay() -> None:
     schedule.transform_layout(schedule.get_block("B0"), "B0", lambda i, j: ((i * 8 + j) // 12, (i * 8 + j) % 12))
     assert "(((i0 * 8) + i1) // 12), (((i0 * 8) + i1) % 12)" in str(schedule.trace)
     check(schedule, func)
-    again = Trace.from_json(schedule.trace.to_json()).replay(func)
+    again = replay(Trace.from_json(schedule.trace.to_json()), func)
     assert structural_equal(again.func, schedule.func)
     for text in ("i0 +", "f(i0)", "i7", "i0 / 2"):
         with pytest.raises(UserError, match="is not an index map"):
@@ -261,9 +270,9 @@ def test_sampled_compute_locations() -> None:
     place = schedule.sample_compute_location(block, decision=1)
     schedule.compute_at_location(block, place)
     (number,) = schedule.trace.decisions()
-    other = schedule.trace.with_decision(number, -2).replay(func)
+    other = replay(schedule.trace.with_decision(number, -2), func)
     assert [item.name for item in other.blocks()] == ["B1"]
     with pytest.raises(ScheduleError, match="cannot be computed at 5"):
-        schedule.trace.with_decision(number, 5).replay(func)
+        replay(schedule.trace.with_decision(number, 5), func)
     with pytest.raises(ScheduleError, match="there is no loop 4"):
         Schedule(func).compute_at_location(BlockHandle("B0"), 4)

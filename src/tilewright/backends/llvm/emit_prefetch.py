@@ -76,10 +76,10 @@ def _fetch_next(
     runs: Sequence[int],
     locality: int,
 ) -> None:
-    found = next_lines(c.analyzer, loops, access, length, runs[0])
-    if found is None:
+    lines = next_lines(c.analyzer, loops, access, length, runs[0])
+    if lines is None:
         return
-    position, count = found
+    position, count = lines
     kind = memory_type(access.buffer.dtype.element)
     declared = c.module.declare("llvm.prefetch.p0", "void", "ptr, i32 immarg, i32 immarg, i32 immarg")
     first = c.op(f"getelementptr {kind}, ptr {c.pointer(access.buffer)}, i64 {c.value(position)}", "p")
@@ -158,11 +158,11 @@ def _moves(form: Linear, loop: For, length: int) -> bool:
 
 def _quotient(form: Linear, loop: For) -> int | None:
     """The divisor, where the index uses the loop variable divided only."""
-    found: int | None = None
+    divisor: int | None = None
     for term in form.terms:
         if not uses_any(term, [loop.var]):
             continue
         if not isinstance(term, FloorDiv) or term.a is not loop.var or not isinstance(term.b, IntImm):
             return None
-        found = term.b.value
-    return found
+        divisor = term.b.value
+    return divisor

@@ -27,7 +27,7 @@ from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.frames import constant_bytes, frame_allocations, stack_buffers
 from tilewright.tir.annotations import PLAIN_ADDRESSES, REDUCTION
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.passes.rewriting import all_statements
+from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.stmt import (
     Allocate,
     Assert,

@@ -35,12 +35,12 @@ class ExtentEmitter:
 
     def instruction(self, text: str) -> str:
         """Write an instruction, or find it if it was written before; gives its result."""
-        found = self._known.get(text)
-        if found is None:
-            found = self._known[text] = f"%e{self._count}"
+        register = self._known.get(text)
+        if register is None:
+            register = self._known[text] = f"%e{self._count}"
             self._count += 1
-            self.lines.append(f"  {found} = {text}")
-        return found
+            self.lines.append(f"  {register} = {text}")
+        return register
 
     def aligned(self, size: str, alignment: int) -> str:
         """A size rounded up to a power of two; negative sizes count as none."""

@@ -22,8 +22,8 @@ from tilewright.tir import machine
 from tilewright.tir.annotations import ROLLED
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS
-from tilewright.tir.passes.rewriting import all_statements
 from tilewright.tir.passes.split_host_device import DeviceKernel
+from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt
 
 

@@ -15,7 +15,7 @@ from math import prod
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.passes.rewriting import all_statements
+from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.stmt import Allocate, BufferStore, IfThenElse, LetStmt, SeqStmt, Stmt
 
 

@@ -188,7 +188,7 @@ def sample_grid(
     """Data (batch, channels, ...) at the places of a grid (batch, ..., axes), whose coordinates run from -1 to 1.
 
     `mode` is linear, nearest or cubic; `padding` is zeros, border or reflection; `aligned` says that -1 and 1 are the
-    middles of the first and the last element, not their edges.
+    medians of the first and the last element, not their edges.
     """
     arithmetic = Arithmetic(builder)
     batch, channels, *size = sizes_of(data)

@@ -6,6 +6,7 @@ Short loops of a known number of turns are unrolled; others become functions tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from tilewright.frontend.core.builder import evaluate, rank_of, sizes_of
@@ -150,6 +151,35 @@ def _name(node: NodeContext) -> str:
 @converter("Scan", since=9)
 def scan(node: NodeContext) -> Sequence[GraphExpr]:
     """Over the scanned axis: unrolled if it is short, else a function that calls itself."""
+    item = _scanned(node)
+    return _unrolled_scan(item) if isinstance(item.total, int) and item.total <= MOST_TURNS else _looped_scan(item)
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """A Scan with its inputs told apart: what it carries, what it walks along and in which direction."""
+
+    node: NodeContext
+    body: OnnxGraph
+    states: Sequence[GraphExpr]
+    scanned: Sequence[GraphExpr]
+    axes: Sequence[int]
+    backward: Sequence[int]
+    output_axes: Sequence[int]
+    output_backward: Sequence[int]
+    total: Size
+
+    def slices(self, number: GraphExpr, scanned: Sequence[GraphExpr]) -> list[GraphExpr]:
+        """What a step takes of each scanned input."""
+        builder = self.node.builder
+        last = builder.reshape(builder.shape_tensor([self.total - 1]), ())
+        return [
+            self.node.call("take", value, self.node.call("subtract", last, number) if is_reverse else number, axis=axis)
+            for value, axis, is_reverse in zip(scanned, self.axes, self.backward, strict=True)
+        ]
+
+
+def _scanned(node: NodeContext) -> _Scan:
     body = node.graph("body")
     count = node.integer("num_scan_inputs")
     values = node.all_inputs()
@@ -163,53 +193,64 @@ def scan(node: NodeContext) -> Sequence[GraphExpr]:
         node.axis(axis, rank_of(value))
         for axis, value in zip(node.ints("scan_input_axes", (0,) * count), scanned, strict=True)
     ]
-    backward = node.ints("scan_input_directions", (0,) * count)
-    output_axes = node.ints("scan_output_axes", (0,) * outputs)
-    output_backward = node.ints("scan_output_directions", (0,) * outputs)
     steps = [sizes_of(value)[axis] for value, axis in zip(scanned, axes, strict=True)]
     if any(different(step, steps[0]) for step in steps):
         raise UserError(f"the scanned inputs have {sizes_text(steps)} steps: one number is needed")
     total = next((step for step in steps if isinstance(step, int)), steps[0])
     if isinstance(total, int) and total == 0:
         raise UnsupportedError("a Scan of 0 turns")
-    builder = node.builder
     scanned = [
-        builder.match(value, [total if at == axis else size for at, size in enumerate(sizes_of(value))])
+        node.builder.match(value, [total if at == axis else size for at, size in enumerate(sizes_of(value))])
         for value, axis in zip(scanned, axes, strict=True)
     ]
+    return _Scan(
+        node,
+        body,
+        states,
+        scanned,
+        axes,
+        node.ints("scan_input_directions", (0,) * count),
+        node.ints("scan_output_axes", (0,) * outputs),
+        node.ints("scan_output_directions", (0,) * outputs),
+        total,
+    )
 
-    def parts(number: GraphExpr, given: Sequence[GraphExpr]) -> list[GraphExpr]:
-        last = builder.reshape(builder.shape_tensor([total - 1]), ())
-        return [
-            node.call("take", value, node.call("subtract", last, number) if is_reverse else number, axis=axis)
-            for value, axis, is_reverse in zip(given, axes, backward, strict=True)
-        ]
 
-    if isinstance(total, int) and total <= MOST_TURNS:
-        collected: list[list[GraphExpr]] = [[] for _ in range(outputs)]
-        for step in range(total):
-            results = node.run_graph(body, [*states, *parts(builder.constant(step, "int64"), scanned)])
-            states = results[: len(states)]
-            for column, value in zip(collected, results[len(states) :], strict=True):
-                column.append(value)
-        stacked = [
-            _stack(node, column[::-1] if is_reverse else column, node.axis(axis, rank_of(column[0]) + 1))
-            for column, axis, is_reverse in zip(collected, output_axes, output_backward, strict=True)
-        ]
-        return [*states, *stacked]
+def _unrolled_scan(item: _Scan) -> Sequence[GraphExpr]:
+    """The steps one after another."""
+    node, states = item.node, item.states
+    assert isinstance(item.total, int)
+    collected: list[list[GraphExpr]] = [[] for _ in item.output_axes]
+    for step in range(item.total):
+        number = node.builder.constant(step, "int64")
+        results = node.run_graph(item.body, [*states, *item.slices(number, item.scanned)])
+        states = results[: len(states)]
+        for column, value in zip(collected, results[len(states) :], strict=True):
+            column.append(value)
+    stacked = [
+        _stack(node, column[::-1] if is_reverse else column, node.axis(axis, rank_of(column[0]) + 1))
+        for column, axis, is_reverse in zip(collected, item.output_axes, item.output_backward, strict=True)
+    ]
+    return [*states, *stacked]
+
+
+def _looped_scan(item: _Scan) -> Sequence[GraphExpr]:
+    """A function that calls itself."""
+    node, builder = item.node, item.node.builder
 
     def run(number: GraphExpr, carried: list[GraphExpr]) -> Turn:
         captures: Captures = []
-        inside = [captured(value, captures) for value in scanned]
-        results, more = node.bodies.closed(body, [*carried, *parts(number, inside)])
+        inside = [captured(value, captures) for value in item.scanned]
+        results, more = node.bodies.closed(item.body, [*carried, *item.slices(number, inside)])
         return Turn(None, results[: len(carried)], results[len(carried) :], [*captures, *more])
 
-    limit = builder.reshape(builder.shape_tensor([total]), ())
-    made = Loop(_name(node), limit, None, states, run)
-    finished, sequences = build_loop(builder, node.bodies.functions, made)
+    limit = builder.reshape(builder.shape_tensor([item.total]), ())
+    loop = Loop(_name(node), limit, None, item.states, run)
+    finished, sequences = build_loop(builder, node.bodies.functions, loop)
     joined: list[GraphExpr] = []
-    for at, (value, axis, is_reverse) in enumerate(zip(sequences, output_axes, output_backward, strict=True)):
+    outputs = zip(sequences, item.output_axes, item.output_backward, strict=True)
+    for at, (value, axis, is_reverse) in enumerate(outputs):
         place = node.axis(axis, item_rank(value) + 1)
-        whole = stack(builder, value, total, place, f"{made.name}_{at}")
+        whole = stack(builder, value, item.total, place, f"{loop.name}_{at}")
         joined.append(reverse(builder, whole, place) if is_reverse else whole)
     return [*finished, *joined]

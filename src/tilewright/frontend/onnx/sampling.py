@@ -71,7 +71,7 @@ def affine_grid(node: NodeContext) -> GraphExpr:
 
 
 def _spread(node: NodeContext, size: Size, aligned: bool, dtype: DataType) -> GraphExpr:
-    """Places from -1 to 1: the middles of as many cells, or points of which the first and the last are at the ends."""
+    """Places from -1 to 1: the medians of as many cells, or points of which the first and the last are at the ends."""
     arithmetic, builder = Arithmetic(node.builder), node.builder
     cells = maximum(subtract(size, 1), 1) if aligned else size
     if isinstance(size, int) and isinstance(cells, int):

@@ -25,6 +25,7 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -40,8 +41,9 @@ _HEADS_LAST = (0, 2, 1, 3)
 """Axes of a transpose between (batch, heads, places, size) and (batch, places, heads, size)."""
 
 
-def attention(module: IRModule, target: Target) -> IRModule:
+def attention(module: IRModule, options: GraphOptions) -> IRModule:
     """Put attention in the place of the operators that make it up; on GPUs, where one kernel computes it."""
+    target = options.machine
     rules = RULES if target.is_cpu else (Rule(_NAME, _PATTERN, partial(_replace_on_gpu, target)),)
 
     def visit(function: Function) -> Function:
@@ -198,8 +200,8 @@ def _number(item: GraphExpr) -> float | None:
     """The one number of a constant."""
     if not isinstance(item, Constant) or item.data.size != 1:
         return None
-    found = float(np.asarray(item.data, np.float64).reshape(-1)[0])
-    return found if np.isfinite(found) else None
+    number = float(np.asarray(item.data, np.float64).reshape(-1)[0])
+    return number if np.isfinite(number) else None
 
 
 def _heads_last(item: GraphExpr, scores: Sequence[Size], is_turned: bool) -> GraphExpr | None:

@@ -204,8 +204,8 @@ def _split_item(b: Bindings) -> GraphExpr | None:
     last = normal(first + sizes[root.index])
     begin = tuple(first if a == axis else 0 for a in range(len(shape)))
     end = tuple(last if a == axis else size for a, size in enumerate(shape))
-    made = make("slice", split.args[0], begin=begin, end=end, strides=(1,) * len(shape), span=split.span)
-    return made if made.type is root.type else None  # open sizes may be the same without being written alike
+    part = make("slice", split.args[0], begin=begin, end=end, strides=(1,) * len(shape), span=split.span)
+    return part if part.type is root.type else None  # open sizes may be the same without being written alike
 
 
 def _tuple_item(b: Bindings) -> GraphExpr:

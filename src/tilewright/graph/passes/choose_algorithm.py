@@ -23,6 +23,7 @@ from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import KERNEL, plain_weight, transformed_weight
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
@@ -46,7 +47,7 @@ class ConvolutionSize:
     outputs: int
 
 
-def choose_algorithm(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
+def choose_algorithm(module: IRModule, options: GraphOptions) -> IRModule:
     """Rewrite the convolutions for which another algorithm is faster on a target: as estimated, or as `choices` say."""
 
     def visit(function: Function) -> Function:
@@ -54,7 +55,7 @@ def choose_algorithm(module: IRModule, target: Target, choices: GraphChoices | N
         assert isinstance(changed, Function)
         return changed
 
-    chooser = _Chooser(target, GraphChoices() if choices is None else choices)
+    chooser = _Chooser(options.machine, options.choices)
     result = map_functions(module, visit)
     assert isinstance(result, IRModule)
     return result

@@ -29,6 +29,7 @@ from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAtt
 from tilewright.graph.ops.pooling import Pool2dAttributes
 from tilewright.graph.ops.reduce import ArgReduceAttributes, ReduceAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.lone_convolutions import as_product, is_pointwise, lone_convolutions
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -55,14 +56,14 @@ _PER_AXIS = {
 }
 
 
-def convert_layout(module: IRModule, layout: str = "NHWC", target: Target | None = None) -> IRModule:
+def convert_layout(module: IRModule, options: GraphOptions) -> IRModule:
     """Compute convolutional parts channels last (the only other layout for now is the model's own).
 
     What is as quick in the model's own order on a target stays in it.
     """
-    if layout != "NHWC":
+    if options.layout != "NHWC":
         return module
-    result = map_functions(module, lambda function: _Converter(target).run(function))
+    result = map_functions(module, lambda function: _Converter(options.target).run(function))
     assert isinstance(result, IRModule)
     return result
 
@@ -118,23 +119,23 @@ class _Converter:
 
     def in_plain(self, item: GraphExpr) -> GraphExpr:
         """The value of an old node in its original order."""
-        found = self.plain.get(id(item))
-        if found is None:
-            found = make("transpose", self.last[id(item)], axes=TO_FIRST, span=item.span)
-            self.plain[id(item)] = found
-        return found
+        plain = self.plain.get(id(item))
+        if plain is None:
+            plain = make("transpose", self.last[id(item)], axes=TO_FIRST, span=item.span)
+            self.plain[id(item)] = plain
+        return plain
 
     def in_last(self, item: GraphExpr) -> GraphExpr:
         """The value of an old node of four dimensions, channels last."""
-        found = self.last.get(id(item))
-        if found is None:
+        converted = self.last.get(id(item))
+        if converted is None:
             plain = self.plain[id(item)]
             if isinstance(plain, Constant):
-                found = _rearranged(plain, plain.data.transpose(TO_LAST))
+                converted = _rearranged(plain, plain.data.transpose(TO_LAST))
             else:
-                found = make("transpose", plain, axes=TO_LAST, span=item.span)
-            self.last[id(item)] = found
-        return found
+                converted = make("transpose", plain, axes=TO_LAST, span=item.span)
+            self.last[id(item)] = converted
+        return converted
 
     def _is_native(self, item: GraphExpr) -> bool:
         return id(item) in self.native

@@ -38,6 +38,7 @@ from tilewright.graph.ir.scopes import ScopeMap, find_scopes
 from tilewright.graph.ir.traverse import children, graph_functions, map_functions, post_order, users, with_children
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import BFLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -66,14 +67,13 @@ _ENDINGS = frozenset(["round_to_tf32"])
 """Elementwise operators that also follow a reduction in its group."""
 
 
-def fuse(module: IRModule, target: Target | None = None, choices: GraphChoices | None = None) -> IRModule:
+def fuse(module: IRModule, options: GraphOptions) -> IRModule:
     """Group the operators of every function into primitive functions, for a target if one is given.
 
     What `choices` know of the last two rules goes before the estimates.
     """
     names: dict[str, int] = {}
-    asked = GraphChoices() if choices is None else choices
-    result = map_functions(module, lambda function: _Fuser(function, names, target, asked).run())
+    result = map_functions(module, lambda function: _Fuser(function, names, options.target, options.choices).run())
     assert isinstance(result, IRModule)
     return result
 

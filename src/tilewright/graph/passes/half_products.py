@@ -29,6 +29,7 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, st
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.choose_algorithm import (
     best_tile,
     convolution_size,
@@ -47,17 +48,12 @@ _COLUMNS = 16
 """Columns of a vector, which holds two steps of each."""
 
 
-def half_products(
-    module: IRModule, target: Target, winograd: bool = False, choices: GraphChoices | None = None
-) -> IRModule:
-    """Use half-precision arithmetic for products of float16 on x86 processors that have it.
-
-    `winograd`: whether convolutions in float32 may be computed by that algorithm.
-    """
+def half_products(module: IRModule, options: GraphOptions) -> IRModule:
+    """Use half-precision arithmetic for products of float16 on x86 processors that have it."""
+    target = options.machine
     if not target.has_feature("avx512fp16"):
         return module
-    asked = GraphChoices() if choices is None else choices
-    rules = (_winograd_rule(target, asked), *RULES) if winograd else RULES
+    rules = (_winograd_rule(target, options.choices), *RULES) if options.may_use_winograd else RULES
     result = map_functions(module, lambda function: apply_rules(function, rules))
     assert isinstance(result, IRModule)
     return result

@@ -29,6 +29,7 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.quantized_products import MOST_PRODUCTS, has_byte_products, known_value
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.expr import const_value
@@ -40,8 +41,9 @@ _GROUP = 4
 _FLIP = 128
 
 
-def integer_products(module: IRModule, target: Target) -> IRModule:
+def integer_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Use products of bytes where the processor has them."""
+    target = options.machine
     if not has_byte_products(target):
         return module
     rules = _Rules(target).rules()
@@ -104,10 +106,10 @@ class _Rules:
     def _matmul(self, b: Bindings) -> GraphExpr | None:
         call = b.call("root")
         assert isinstance(call.attributes, MatmulAttributes)
-        rows, found = _shifted(call.args[0]), _byte_weights(call.args[1])
-        if rows is None or found is None or found.values.ndim != 2 or call.attributes.transpose_a:
+        rows, byte_weights = _shifted(call.args[0]), _byte_weights(call.args[1])
+        if rows is None or byte_weights is None or byte_weights.values.ndim != 2 or call.attributes.transpose_a:
             return None
-        weights = found.values.T if call.attributes.transpose_b else found.values
+        weights = byte_weights.values.T if call.attributes.transpose_b else byte_weights.values
         if weights.shape[0] > MOST_PRODUCTS or 0 in weights.shape:
             return None
         rows = self._suited(rows)
@@ -115,12 +117,12 @@ class _Rules:
         data, padded = _pad_depth(rows.data, weights, 0), self._pad_columns(weights)
         product: GraphExpr = make("qnn.matmul", data, _as_bytes(padded), span=call.span)
         product = _corrected(_first_columns(product, columns), rows.zero, weights)
-        if not found.offset:
+        if not byte_weights.offset:
             return product
         rank = call.args[0].tensor_type.rank
         assert rank is not None
         sums = make("sum", call.args[0], axes=(rank - 1,), keepdims=True)
-        return make("add", product, make("multiply", sums, constant(np.int32(found.offset))))
+        return make("add", product, make("multiply", sums, constant(np.int32(byte_weights.offset))))
 
     def _conv2d(self, b: Bindings) -> GraphExpr | None:
         call = b.call("root")
@@ -128,10 +130,10 @@ class _Rules:
         assert isinstance(attributes, Conv2dAttributes)
         if attributes.groups != 1 or attributes.data_layout != "NHWC" or attributes.kernel_layout != "HWIO":
             return None
-        data, found = _shifted(call.args[0]), _byte_weights(call.args[1])
-        if data is None or found is None or found.offset or 0 in found.values.shape:
+        data, byte_weights = _shifted(call.args[0]), _byte_weights(call.args[1])
+        if data is None or byte_weights is None or byte_weights.offset or 0 in byte_weights.values.shape:
             return None
-        weights = found.values
+        weights = byte_weights.values
         if weights.size // weights.shape[3] > MOST_PRODUCTS:
             return None
         data = self._suited(data)
@@ -159,12 +161,12 @@ class _Rules:
         dtype = item.data.tensor_type.dtype
         if dtype in self._rows:
             return item
-        wanted, step = (UINT8, _FLIP) if dtype is INT8 else (INT8, -_FLIP)
+        suited, step = (UINT8, _FLIP) if dtype is INT8 else (INT8, -_FLIP)
         moved = make("add", make("cast", item.data, dtype=INT32), constant(np.int32(step)))
         zero: GraphExpr = constant(np.int32(step))
         if item.zero is not None:
             zero = _folded(make("add", item.zero, zero))
-        return _Shifted(make("cast", moved, dtype=wanted), zero)
+        return _Shifted(make("cast", moved, dtype=suited), zero)
 
     def _pad_columns(self, weights: Array) -> Array:
         """Weights with the reduction in whole groups and whole vectors of columns."""

@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.choices import GraphChoices
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.function import IRModule
-from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
 
 
-def join_groups(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
+def join_groups(module: IRModule, options: GraphOptions) -> IRModule:
     """Join the groups of float32 convolutions (channels last, constant weights) that are narrower than a vector."""
+    target, asked = options.machine, options.choices
     if not target.is_cpu:
         return module
-    asked = GraphChoices() if choices is None else choices
     lanes, most = target.vector_bits // 32, cpu_parameters(target).convolution.most_joined_groups
 
     def convolution(b: Bindings) -> GraphExpr | None:

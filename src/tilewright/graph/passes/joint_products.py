@@ -21,12 +21,13 @@ from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
 from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.function import IRModule
-from tilewright.target import Target
 
 
-def joint_products(module: IRModule, target: Target) -> IRModule:
+def joint_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Join products of one value where the target is a GPU."""
+    target = options.machine
     if target.is_cpu:
         return module
     result = map_functions(module, _joined)
@@ -51,18 +52,18 @@ class _Family:
 
 
 def _joined(function: Function) -> Function:
-    found: dict[tuple[int, bool], list[Call]] = {}
+    products: dict[tuple[int, bool], list[Call]] = {}
     order = post_order(function, closures=False)
     # Calls of one scope only: what a branch computes must not move out of it.
     for item in order:
         if isinstance(item, Call) and _is_candidate(item):
             assert isinstance(item.attributes, MatmulAttributes)
-            found.setdefault((id(item.args[0]), item.attributes.transpose_b), []).append(item)
-    if all(len(calls) == 1 for calls in found.values()):
+            products.setdefault((id(item.args[0]), item.attributes.transpose_b), []).append(item)
+    if all(len(calls) == 1 for calls in products.values()):
         return function
     readers = users(post_order(function))
     places: dict[int, tuple[_Family, int]] = {}
-    for calls in found.values():
+    for calls in products.values():
         if len(calls) > 1:
             family, ends = _Family(calls), list[Call]()
             sums = [_sum(call, readers[id(call)]) for call in calls]
@@ -144,16 +145,16 @@ def _product(item: GraphExpr, family: _Family) -> GraphExpr:
 
 def _constant(data: np.ndarray, like: GraphExpr) -> Constant:
     assert isinstance(like, Constant)
-    made = Constant(np.ascontiguousarray(data), like.dtype)
-    made.span = like.span
-    fill_type(made)
-    return made
+    joined = Constant(np.ascontiguousarray(data), like.dtype)
+    joined.span = like.span
+    fill_type(joined)
+    return joined
 
 
 def _part(product: GraphExpr, family: _Family, number: int, item: GraphExpr) -> GraphExpr:
     """What one of the products is in the joint one."""
-    shape, wanted = static_shape(product), static_shape(item)
-    assert shape is not None and wanted is not None
+    shape, expected = static_shape(product), static_shape(item)
+    assert shape is not None and expected is not None
     begin, end = [0] * len(shape), list(shape)
     even = len(set(family.widths)) == 1
     if even:
@@ -162,4 +163,4 @@ def _part(product: GraphExpr, family: _Family, number: int, item: GraphExpr) -> 
         begin[-1] = sum(family.widths[:number])
         end[-1] = begin[-1] + family.widths[number]
     part = make("slice", product, begin=tuple(begin), end=tuple(end), strides=(1,) * len(shape), span=item.span)
-    return make("reshape", part, shape=wanted, span=item.span) if even else part
+    return make("reshape", part, shape=expected, span=item.span) if even else part

@@ -19,9 +19,9 @@ from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32
 from tilewright.ir.function import IRModule
-from tilewright.target import Target
 from tilewright.target.machine import gpu_parameters
 
 _GROUP: Final = 4
@@ -30,8 +30,9 @@ _MADE_BY: Final = ("cast", "transpose")
 """What makes an image anew: zeros come at no cost."""
 
 
-def pad_channels(module: IRModule, target: Target) -> IRModule:
+def pad_channels(module: IRModule, options: GraphOptions) -> IRModule:
     """Fill up the channels of images for tensor cores (channels last, constant weights)."""
+    target = options.machine
     if not target.has_tensor_cores:
         return module
     most = gpu_parameters(target).convolution.padded_channels

@@ -82,8 +82,8 @@ class PlannedStep:
     arguments: tuple[Place, ...]
     results: tuple[Place, ...]
     scratch: tuple[Place, ...] = ()
-    dying: tuple[tuple[int, int], ...] = ()
-    """Pairs of an argument that nothing needs after this step and a result of its size: they could share memory."""
+    ending: tuple[tuple[int, int], ...] = ()
+    """Pairs of an argument whose live range ends at this step and a result of its size: they could share memory."""
 
     @property
     def function(self) -> Function:
@@ -149,14 +149,14 @@ def plan_memory(
     return _Planner(function, kernels, in_slots).run()
 
 
-def tensor_bytes(found: Type | None) -> int:
+def tensor_bytes(kind: Type | None) -> int:
     """The bytes of a tensor of a static shape."""
-    if not isinstance(found, TensorType):
-        raise CompilerBug(f"a tensor was expected, not {found!r}")
-    shape = found.static_shape
+    if not isinstance(kind, TensorType):
+        raise CompilerBug(f"a tensor was expected, not {kind!r}")
+    shape = kind.static_shape
     if shape is None:
         raise UnsupportedError("a memory plan needs static shapes", hint="give the shapes of the inputs")
-    return math.prod(shape) * found.dtype.itemsize
+    return math.prod(shape) * kind.dtype.itemsize
 
 
 def is_symbolic(function: Function) -> bool:
@@ -225,9 +225,9 @@ class _Planner:
     def run(self) -> MemoryPlan:
         self._find_values()
         self._find_uses()
-        dying = [self._dying(step, call) for step, call in enumerate(self.calls)]
+        ending = [self._ending(step, call) for step, call in enumerate(self.calls)]
         if self.kernels:
-            self._apply_kernels(dying)
+            self._apply_kernels(ending)
         pieces = [value for value in self.values.values() if value.output < 0]
         pieces += [value for items in self.scratch for value in items]
         owners = [value for value in pieces if value.owner is None]
@@ -241,7 +241,7 @@ class _Planner:
                 tuple(self._place(arg, offsets) for arg in call.args),
                 tuple(self._value_place(self.values[key]) for key in self._results(call)),
                 tuple(self._value_place(value) for value in self.scratch[step]) if self.scratch else (),
-                dying[step],
+                ending[step],
             )
             for step, call in enumerate(self.calls)
         )
@@ -361,7 +361,7 @@ class _Planner:
         assert isinstance(base, Call)
         return self._results(base)
 
-    def _dying(self, step: int, call: Call) -> tuple[tuple[int, int], ...]:
+    def _ending(self, step: int, call: Call) -> tuple[tuple[int, int], ...]:
         """Pairs of an argument and a result of a call whose memory could be one, as far as lifetimes and sizes go.
 
         Sizes that are symbolic are left out: kernels could not be checked for them.
@@ -369,7 +369,7 @@ class _Planner:
         if self.symbolic:
             return ()
         keys = [self._key(arg) for arg in call.args]
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         for number, (arg, key) in enumerate(zip(call.args, keys, strict=True)):
             # A second argument in the same memory would see what is written.
             if key is None or keys.count(key) > 1 or tensor_bytes(arg.type) != self.values[key].size:
@@ -379,14 +379,14 @@ class _Planner:
                 target = self.values[result]
                 lasting = source.output >= 0 or source.last > step or target.output >= 0
                 if not lasting and source.size == target.size > 0:
-                    found.append((number, index))
-        return tuple(found)
+                    pairs.append((number, index))
+        return tuple(pairs)
 
-    def _apply_kernels(self, dying: Sequence[tuple[tuple[int, int], ...]]) -> None:
+    def _apply_kernels(self, ending: Sequence[tuple[tuple[int, int], ...]]) -> None:
         """Results take over the memory of arguments where kernels allow it; kernels get their scratch memory."""
         for step, (call, kernel) in enumerate(zip(self.calls, self.kernels, strict=True)):
             taken: set[int] = set()
-            for number, index in dying[step]:
+            for number, index in ending[step]:
                 target = self.values[(id(call), index)]
                 if (number, index) not in kernel.in_place or number in taken or target.owner is not None:
                     continue
@@ -451,23 +451,23 @@ def place_values(values: Sequence[_Value]) -> int:
     each, the values that stick out at the top are placed first the next time round: they then get the low places, and
     smaller ones find gaps around them.
     """
-    wanted = [value for value in values if value.size > 0]
+    sized = [value for value in values if value.size > 0]
     orders: list[Callable[[_Value], tuple[int, ...]]] = [
         lambda value: (-value.size, value.first),
         lambda value: (-aligned(value.size) * (value.last - value.first + 1), value.first),
         lambda value: (value.first, -value.size),
         lambda value: (-value.last, -value.size),
     ]
-    bound = _lower_bound(wanted)
+    bound = _lower_bound(sized)
     # A placement compares each value with those placed before it; large models get fewer rounds.
-    rounds = max(1, min(_MOST_ROUNDS, _MOST_COMPARISONS // (len(wanted) ** 2 + 1)))
+    rounds = max(1, min(_MOST_ROUNDS, _MOST_COMPARISONS // (len(sized) ** 2 + 1)))
     best: tuple[int, list[int]] | None = None
     for order in orders:
-        queue = sorted(wanted, key=order)
+        queue = sorted(sized, key=order)
         for _ in range(rounds):
             total = _place_in_order(queue)
             if best is None or total < best[0]:
-                best = (total, [value.offset for value in wanted])
+                best = (total, [value.offset for value in sized])
             if total <= bound:
                 break
             below = [value for value in queue if value.offset + aligned(value.size) < total]
@@ -475,7 +475,7 @@ def place_values(values: Sequence[_Value]) -> int:
         if best is not None and best[0] <= bound:
             break
     assert best is not None
-    for value, offset in zip(wanted, best[1], strict=True):
+    for value, offset in zip(sized, best[1], strict=True):
         value.offset = offset
     return best[0]
 

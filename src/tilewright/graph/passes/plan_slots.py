@@ -38,10 +38,10 @@ class _Slot:
     free_from: int
 
 
-def symbolic_bytes(found: TensorType) -> PrimExpr:
+def symbolic_bytes(kind: TensorType) -> PrimExpr:
     """The bytes of a tensor, as an expression of the symbols in its shape."""
-    total: PrimExpr = as_expr(found.dtype.itemsize)
-    for dim in found.shape if found.shape is not None else (None,):
+    total: PrimExpr = as_expr(kind.dtype.itemsize)
+    for dim in kind.shape if kind.shape is not None else (None,):
         if dim is None:
             raise UnsupportedError(
                 "a compiled value needs a shape whose dimensions are numbers or symbols",
@@ -60,18 +60,18 @@ def assign_slots(values: Sequence[SlotRequest]) -> tuple[PrimExpr, ...]:
     chooser = _Chooser(values)
     slots: list[_Slot] = []
     for value in sorted(values, key=lambda value: (value.first, -chooser.guess(value.size))):
-        size, wanted = chooser.simplify(value.size), chooser.guess(value.size)
+        size, guessed = chooser.simplify(value.size), chooser.guess(value.size)
         free = [n for n, slot in enumerate(slots) if slot.free_from <= value.first]
         if free:
-            best = min(free, key=lambda n: (abs(slots[n].guess - wanted), n))
+            best = min(free, key=lambda n: (abs(slots[n].guess - guessed), n))
             slot = slots[best]
             slot.size = chooser.larger(slot.size, size)
-            slot.guess = max(slot.guess, wanted)
+            slot.guess = max(slot.guess, guessed)
             slot.free_from = value.last + 1
             value.slot = best
         else:
             value.slot = len(slots)
-            slots.append(_Slot(size, wanted, value.last + 1))
+            slots.append(_Slot(size, guessed, value.last + 1))
     return tuple(slot.size for slot in slots)
 
 
@@ -89,28 +89,28 @@ class _Chooser:
         self.chosen: dict[tuple[PrimExpr, PrimExpr], PrimExpr] = {}
 
     def simplify(self, size: PrimExpr) -> PrimExpr:
-        found = self.simplified.get(size)
-        if found is None:
-            found = self.simplified[size] = self.analyzer.simplify(size)
-        return found
+        simple = self.simplified.get(size)
+        if simple is None:
+            simple = self.simplified[size] = self.analyzer.simplify(size)
+        return simple
 
     def guess(self, size: PrimExpr) -> int:
-        found = self.guesses.get(size)
-        if found is None:
+        guessed = self.guesses.get(size)
+        if guessed is None:
             value = self.analyzer.simplify(substitute(size, self.nominal))
-            found = self.guesses[size] = value.value if isinstance(value, IntImm) else 0
-        return found
+            guessed = self.guesses[size] = value.value if isinstance(value, IntImm) else 0
+        return guessed
 
     def larger(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
         if a is b:
             return a
-        found = self.chosen.get((a, b))
-        if found is None:
+        larger = self.chosen.get((a, b))
+        if larger is None:
             if self.analyzer.prove(ge(a, b)):
-                found = a
+                larger = a
             elif self.analyzer.prove(ge(b, a)):
-                found = b
+                larger = b
             else:
-                found = maximum(a, b)
-            self.chosen[(a, b)] = found
-        return found
+                larger = maximum(a, b)
+            self.chosen[(a, b)] = larger
+        return larger

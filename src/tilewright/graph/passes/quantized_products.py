@@ -25,6 +25,7 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32, INT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -39,12 +40,12 @@ def has_byte_products(target: Target) -> bool:
     return target.has_vnni or target.has_dotprod
 
 
-def quantized_products(module: IRModule, target: Target | None = None) -> IRModule:
+def quantized_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Compute products of dequantised values in integers, on processors that are good at it.
 
     Constants that are still dequantised afterwards become plain numbers.
     """
-    in_integers = target is not None and has_byte_products(target)
+    in_integers = options.target is not None and has_byte_products(options.target)
     result = map_functions(module, lambda function: _rewritten(function, in_integers))
     assert isinstance(result, IRModule)
     return result
@@ -115,11 +116,11 @@ def _is_shifted_bytes(item: GraphExpr) -> bool:
 
 def _weights(item: GraphExpr) -> tuple[Constant, Array] | None:
     """Constant dequantised weights that fit a signed byte, as int32, and their scale."""
-    found = _dequantized(item)
-    values = None if found is None else known_value(found.integers)
-    if found is None or values is None or values.size == 0 or values.min() < -128 or values.max() > 127:
+    dequantized = _dequantized(item)
+    values = None if dequantized is None else known_value(dequantized.integers)
+    if dequantized is None or values is None or values.size == 0 or values.min() < -128 or values.max() > 127:
         return None
-    return constant(values.astype(np.int32)), found.scale
+    return constant(values.astype(np.int32)), dequantized.scale
 
 
 def _convolution(b: Bindings) -> GraphExpr | None:

@@ -19,6 +19,7 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -34,8 +35,11 @@ FOLLOWERS = frozenset(
 HALVES = (FLOAT16, BFLOAT16)
 
 
-def reduce_precision(module: IRModule, dtype: DataType) -> IRModule:
+def reduce_precision(module: IRModule, options: GraphOptions) -> IRModule:
     """Compute float32 models in half precision where that is safe."""
+    dtype = options.half
+    if dtype is None:
+        return module
     result = map_functions(module, lambda function: _Reduce(dtype).run(function))
     assert isinstance(result, IRModule)
     return result
@@ -94,19 +98,19 @@ class _Reduce:
         """The new value of a node in its old type."""
         return self._restored(self._new[id(child)], child.type)
 
-    def _restored(self, new: GraphExpr, wanted: Type | None) -> GraphExpr:
-        if isinstance(wanted, TensorType):
-            return self._as(new, wanted.dtype)
-        if isinstance(wanted, TupleType) and new.type is not wanted:
-            parts = [fill_type(TupleGet(new, number)) for number in range(len(wanted.items))]
-            pairs = zip(parts, wanted.items, strict=True)
+    def _restored(self, new: GraphExpr, expected: Type | None) -> GraphExpr:
+        if isinstance(expected, TensorType):
+            return self._as(new, expected.dtype)
+        if isinstance(expected, TupleType) and new.type is not expected:
+            parts = [fill_type(TupleGet(new, number)) for number in range(len(expected.items))]
+            pairs = zip(parts, expected.items, strict=True)
             return fill_type(Tuple(tuple(self._restored(part, kind) for part, kind in pairs)))
         return new
 
     def _as(self, item: GraphExpr, dtype: DataType) -> GraphExpr:
         """A float value in another float type."""
-        found = _element(item)
-        if found is dtype or found not in (FLOAT32, self._dtype) or dtype not in (FLOAT32, self._dtype):
+        element = _element(item)
+        if element is dtype or element not in (FLOAT32, self._dtype) or dtype not in (FLOAT32, self._dtype):
             return item
         key = (id(item), dtype)
         cached = self._cast.get(key)

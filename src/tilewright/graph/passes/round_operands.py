@@ -23,9 +23,9 @@ from tilewright.graph.ir.traverse import children, map_functions, post_order, wi
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.special import round_to_tf32
+from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
-from tilewright.target import Target
 from tilewright.target.tensor_cores import ROUNDED_PRODUCT, truncates_operands
 
 _KEEPS_ROUNDED: Final = frozenset(
@@ -36,8 +36,9 @@ _MOVES: Final = ("nn.max_pool2d", "reshape", "transpose", "slice")
 """Those of one input that are kernels of their own, or none."""
 
 
-def round_operands(module: IRModule, target: Target) -> IRModule:
+def round_operands(module: IRModule, options: GraphOptions) -> IRModule:
     """Round the operands of large float32 products, where the target's tensor cores would cut bits off."""
+    target = options.machine
     if not truncates_operands(target):
         return module
     result = map_functions(module, lambda function: _Rounding(function).run(function))

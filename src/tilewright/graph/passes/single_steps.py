@@ -25,19 +25,19 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, st
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.recurrent import LstmAttributes
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.reduce_precision import rounded
 from tilewright.ir.function import IRModule
-from tilewright.target import Target
 
 _ACTIVATIONS = ("sigmoid", "tanh", "tanh")
 
 
-def single_steps(module: IRModule, target: Target, choices: GraphChoices | None = None) -> IRModule:
+def single_steps(module: IRModule, options: GraphOptions) -> IRModule:
     """Merge the products of single steps where several cores share them: each round of all cores has its price."""
+    target, asked = options.machine, options.choices
     if not target.is_cpu and target.cores < 2:
         return module
     estimated = "together" if target.cores > 1 else "apart"
-    asked = GraphChoices() if choices is None else choices
     rules = GPU_RULES if not target.is_cpu else (Rule(_NAME, _STEP, partial(_merged, asked, estimated)),)
 
     def rewritten(function: Function) -> Function:

@@ -30,6 +30,7 @@ from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.graph.ops.convolution import Conv2dTransposeAttributes
 from tilewright.graph.ops.winograd import KERNEL
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.choose_algorithm import ConvolutionSize, best_tile, product_cycles, winograd_cycles
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
@@ -37,23 +38,15 @@ from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters, gpu_parameters
 
 
-def transposed_convolution(
-    module: IRModule,
-    target: Target,
-    winograd: bool = False,
-    infinities: bool = False,
-    choices: GraphChoices | None = None,
-) -> IRModule:
+def transposed_convolution(module: IRModule, options: GraphOptions) -> IRModule:
     """Rewrite transposed convolutions (channels last, constant weights) where the other form has less work.
 
-    `winograd`: whether convolutions may be computed by that algorithm. `infinities`: whether infinities and NaN must
-    not spread, which they do from phase to phase where these are one convolution.
+    Infinities and NaN spread from phase to phase where these are one convolution.
     """
-
-    asked = GraphChoices() if choices is None else choices
+    target, winograd, infinities = options.machine, options.may_use_winograd, options.infinities
 
     def visit(function: Function) -> Function:
-        changed = rewrite(function, lambda old, item: _visit(old, item, target, winograd, infinities, asked))
+        changed = rewrite(function, lambda old, item: _visit(old, item, target, winograd, infinities, options.choices))
         assert isinstance(changed, Function)
         return changed
 

@@ -89,11 +89,11 @@ class Analysis:
 
     def children(self, item: GraphExpr) -> list[tuple[GraphExpr, int]]:
         """The values that a value needs, each with the number of the block it opens for it (0: its own block)."""
-        found = self._children.get(id(item))
-        if found is None:
-            found = [(self.value(child), position) for child, position in self._needs(item)]
-            self._children[id(item)] = found
-        return found
+        children = self._children.get(id(item))
+        if children is None:
+            children = [(self.value(child), position) for child, position in self._needs(item)]
+            self._children[id(item)] = children
+        return children
 
     def _needs(self, item: GraphExpr) -> Iterator[tuple[GraphExpr, int]]:
         if isinstance(item, Call):
@@ -123,12 +123,12 @@ class Analysis:
     def symbols(item: GraphExpr) -> list[Symbol]:
         """The symbols that a kernel or a view computes with."""
         assert isinstance(item, Call)
-        found = dict.fromkeys(symbols_of((item.type, item.attributes)))
+        symbols = dict.fromkeys(symbols_of((item.type, item.attributes)))
         if isinstance(item.callee, Function):
             for inner in post_order(item.callee):
                 attributes = inner.attributes if isinstance(inner, Call) else None
-                found.update(dict.fromkeys(symbols_of((inner.type, attributes))))
-        return list(found)
+                symbols.update(dict.fromkeys(symbols_of((inner.type, attributes))))
+        return list(symbols)
 
     def _order(self) -> list[GraphExpr]:
         """All values, those that are needed first. A closure that calls itself comes after its body."""
@@ -141,11 +141,11 @@ class Analysis:
 
     def _blocks(self) -> dict[int, Scope]:
         """The block of each value; a variable belongs where it is bound, wherever it is used."""
-        found = {**self._scopes.of_node, **dict.fromkeys(map(id, self.function.params), self.body)}
+        blocks = {**self._scopes.of_node, **dict.fromkeys(map(id, self.function.params), self.body)}
         for block in self._scopes.opened.values():
             assert block.owner is not None
-            found.update(dict.fromkeys(map(id, _bound_by(block.owner, block.position)), block))
-        return found
+            blocks.update(dict.fromkeys(map(id, _bound_by(block.owner, block.position)), block))
+        return blocks
 
     def inside(self, item: GraphExpr, position: int) -> Scope:
         """The block that a value opens."""
@@ -158,7 +158,7 @@ class Analysis:
     def reaches(self, item: GraphExpr, blocks: Iterable[Scope]) -> list[GraphExpr]:
         """The values of some blocks that the inside of a branch or closure needs, in order of first use."""
         wanted = set(map(id, blocks))
-        found: dict[int, GraphExpr] = {}
+        reached: dict[int, GraphExpr] = {}
         seen: set[int] = {id(item)}
         stack = [child for child, position in reversed(self.children(item)) if position]
         depth = self.block_of[id(item)].depth
@@ -169,10 +169,10 @@ class Analysis:
             seen.add(id(part))
             block = self.block_of[id(part)]
             if id(block) in wanted:
-                found[id(part)] = part
+                reached[id(part)] = part
             if block.depth > depth:
                 stack.extend(child for child, _ in reversed(self.children(part)))
-        return list(found.values())
+        return list(reached.values())
 
 
 def _around_kernels(function: Function) -> Iterator[GraphExpr]:

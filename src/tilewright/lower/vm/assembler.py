@@ -70,13 +70,13 @@ class Assembler:
 
     def _following(self) -> list[list[int]]:
         """For each instruction, those that may come after it."""
-        found: list[list[int]] = []
+        following: list[list[int]] = []
         for place, instruction in enumerate(self._code):
             targets = [operand.place for operand in instruction[1:] if isinstance(operand, Label)]
             if any(target <= place for target in targets):
                 raise CompilerBug("a jump in bytecode does not go forward")
-            found.append(targets if instruction[0] in ENDS else [place + 1, *targets])
-        return found
+            following.append(targets if instruction[0] in ENDS else [place + 1, *targets])
+        return following
 
     @staticmethod
     def _resolved(instruction: tuple[Any, ...], moved: dict[int, int]) -> Instruction:

@@ -183,7 +183,7 @@ class _SegmentFunction:
         """The results of a kernel that others need: other segments, the machine, other blocks, the result."""
         is_tuple = isinstance(kernel.type, TupleType)
         every = list(range(len(kernel.type.items))) if isinstance(kernel.type, TupleType) else [-1]
-        found: set[int] = set()
+        used: set[int] = set()
         root = self.analysis.value(self.analysis.function.body)
         stack: list[tuple[GraphExpr, int | None]] = [(kernel, None if is_tuple else -1)]
         seen: set[int] = set()
@@ -191,20 +191,20 @@ class _SegmentFunction:
             item, number = stack.pop()
             users = self.analysis.users[id(item)]
             if self._is_result(item) or item is root:
-                found.update(every if number is None else [number])
+                used.update(every if number is None else [number])
             for user in users:
                 if isinstance(user, TupleGet) and number is None and self.analysis.value(user.value) is item:
                     stack.append((user, user.index))
                 elif is_call_to(user, "checked") and self._is_status(item, user):
                     if self.analysis.block_of[id(user)] is not self.analysis.block_of[id(item)]:
-                        found.add(-1)
+                        used.add(-1)
                 elif is_view(user) and number is not None:
                     if id(user) not in seen:
                         seen.add(id(user))
                         stack.append((user, number))
                 elif id(user) not in self.inside:
-                    found.update(every if number is None else [number])
-        return sorted(found)
+                    used.update(every if number is None else [number])
+        return sorted(used)
 
     def _is_status(self, item: GraphExpr, user: GraphExpr) -> bool:
         """Whether a value is what a check found, to a use of what is checked: nobody reads it."""

@@ -75,17 +75,17 @@ class Closures:
     def constructor(self, item: ConstructorRef) -> int:
         """A function that builds data: a constructor used as a value."""
         constructor = item.constructor
-        found = self.constructors.get(id(constructor))
-        if found is None:
-            found = self.constructors[id(constructor)] = self.tables.reserve()
+        number = self.constructors.get(id(constructor))
+        if number is None:
+            number = self.constructors[id(constructor)] = self.tables.reserve()
             count = len(constructor.fields_types)
             code = Assembler(count)
             result = code.register()
             code.emit(Opcode.DATA, result, self.tables.constructor(constructor), tuple(range(count)))
             code.emit(Opcode.RETURN, result)
             made = code.finish()
-            self.tables.functions[found] = VmFunction(constructor.name, 0, count, 0, code.registers, 0, made)
-        return found
+            self.tables.functions[number] = VmFunction(constructor.name, 0, count, 0, code.registers, 0, made)
+        return number
 
 
 class FunctionLowering:
@@ -211,9 +211,9 @@ class FunctionLowering:
     def register(self, item: GraphExpr) -> int:
         """The register of a value; constants, views and functions are made here."""
         item = self.analysis.value(item)
-        found = self.environment.get((id(item), _WHOLE))
-        if found is not None:
-            return found
+        register = self.environment.get((id(item), _WHOLE))
+        if register is not None:
+            return register
         if isinstance(item, Constant):
             return self._define(item, Opcode.CONSTANT, self.tables.constant(item))
         if isinstance(item, GlobalVar):
@@ -235,8 +235,8 @@ class FunctionLowering:
         """The registers of a result that is several values."""
         if not isinstance(item.type, TupleType):
             return None
-        found = [self.environment.get((id(item), number)) for number in range(len(item.type.items))]
-        return None if any(part is None for part in found) else tuple(part for part in found if part is not None)
+        parts = [self.environment.get((id(item), number)) for number in range(len(item.type.items))]
+        return None if any(part is None for part in parts) else tuple(part for part in parts if part is not None)
 
     def _tuple_get(self, item: TupleGet) -> int:
         whole = self.analysis.value(item.value)
@@ -448,7 +448,7 @@ class FunctionLowering:
 
     def _needed(self, item: Function) -> list[Symbol]:
         """The symbols that kernels and views inside a closure compute with."""
-        found: dict[Symbol, None] = {}
+        needed: dict[Symbol, None] = {}
         stack = [self.analysis.value(item.body)]
         seen: set[int] = {id(item)}
         while stack:
@@ -457,9 +457,9 @@ class FunctionLowering:
                 continue
             seen.add(id(part))
             if is_kernel(part) or is_view(part):
-                found.update(dict.fromkeys(self.analysis.symbols(part)))
+                needed.update(dict.fromkeys(self.analysis.symbols(part)))
             stack.extend(child for child, _ in self.analysis.children(part))
-        return list(found)
+        return list(needed)
 
     def _own_closure(self, item: Function) -> int:
         """A closure that names itself in its own body."""

@@ -83,10 +83,10 @@ def lower_program(
             tables.declare(constructor, number)
     functions = graph_functions(module)
     closures = Closures(tables)
-    wanted = _reached(functions, entry)
-    for function_name in wanted:
+    reached = _reached(functions, entry)
+    for function_name in reached:
         closures.globals[function_name] = tables.reserve()
-    for function_name in wanted:
+    for function_name in reached:
         function = functions[function_name]
         analysis = Analysis(function)
         lowering = FunctionLowering(analysis, function, analysis.body, closures)
@@ -105,14 +105,14 @@ def lower_program(
 
 def _reached(functions: dict[str, Function], entry: str) -> list[str]:
     """The functions that an entry calls, directly or through others, the entry first."""
-    found = [entry]
-    for name in found:
+    reached = [entry]
+    for name in reached:
         if name not in functions:
             raise UnsupportedError(f"the module's {name!r} is not a graph function")
         for item in post_order(functions[name]):
-            if isinstance(item, GlobalVar) and item.name not in found:
-                found.append(item.name)
-    return found
+            if isinstance(item, GlobalVar) and item.name not in reached:
+                reached.append(item.name)
+    return reached
 
 
 def _results(main: Function) -> tuple[Type | None, ...]:
@@ -127,11 +127,11 @@ def _info(name: str, kind: Type | None, symbols: SymbolTable) -> TensorInfo:
 
 
 def _definitions(module: IRModule, symbols: SymbolTable) -> tuple[DataDefinition, ...]:
-    found: list[DataDefinition] = []
+    definitions: list[DataDefinition] = []
     for definition in module.types.values():
         constructors = tuple(
             (c.name, tuple(value_type(kind, symbols, definition.type_parameters) for kind in c.fields_types))
             for c in definition.constructors
         )
-        found.append(DataDefinition(definition.name, constructors))
-    return tuple(found)
+        definitions.append(DataDefinition(definition.name, constructors))
+    return tuple(definitions)

@@ -74,11 +74,11 @@ class Tables:
 
     def constant(self, item: Constant) -> int:
         """The number of a constant that the machine itself reads."""
-        found = self._constants.get(id(item))
-        if found is None:
-            found = self._constants[id(item)] = len(self.constants)
+        number = self._constants.get(id(item))
+        if number is None:
+            number = self._constants[id(item)] = len(self.constants)
             self.constants.append(item)
-        return found
+        return number
 
     def host(self, call: Call, where: str) -> int:
         """The number of a host call."""

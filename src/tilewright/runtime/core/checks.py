@@ -64,11 +64,11 @@ def _position(place: int, shape: Sequence[int]) -> str:
     """A flat place as indices."""
     if len(shape) <= 1 or prod(shape) <= place:
         return str(place)
-    found: list[int] = []
+    position: list[int] = []
     for size in reversed(shape):
-        found.append(place % size)
+        position.append(place % size)
         place //= size
-    return str(tuple(reversed(found)))
+    return str(tuple(reversed(position)))
 
 
 def _without_value(check: CheckInfo) -> str:
@@ -80,9 +80,9 @@ def _without_value(check: CheckInfo) -> str:
 
 def code_messages(model: ModelInfo) -> dict[int, str]:
     """What the codes of a model's entries mean, without the values that checks found: for programs in C."""
-    found = {0: "no error", 1: "a check of the program failed", 2: "out of memory"}
-    found[3] = "the operating system does not let the process use the matrix tiles that the code needs"
+    messages = {0: "no error", 1: "a check of the program failed", 2: "out of memory"}
+    messages[3] = "the operating system does not let the process use the matrix tiles that the code needs"
     for part in (model, *model.variants):
         first = FIRST_CODE + part.first_check
-        found.update({first + number: _without_value(check) for number, check in enumerate(part.checks)})
-    return found
+        messages.update({first + number: _without_value(check) for number, check in enumerate(part.checks)})
+    return messages

@@ -81,7 +81,7 @@ def _check_end(end: int, content: memoryview, where: str) -> None:
 
 def exported_names(content: memoryview, header: SharedObject) -> list[str]:
     """The symbols that a library defines for others."""
-    found = []
+    names = []
     for type_, offset, size, link in header.sections:
         if type_ != _DYNAMIC_SYMBOLS or link >= len(header.sections):
             continue
@@ -91,5 +91,5 @@ def exported_names(content: memoryview, header: SharedObject) -> list[str]:
             name, _, _, index, _, _ = _SYMBOL.unpack_from(content, at)
             end = strings.find(b"\0", name)
             if name and index and end > name:
-                found.append(strings[name:end].decode("utf-8", "replace"))
-    return found
+                names.append(strings[name:end].decode("utf-8", "replace"))
+    return names

@@ -11,12 +11,12 @@ from tilewright.support.errors import UserError
 
 def _axes(value: HostValue, rank: int) -> list[int]:
     """Axes (which may count from the end) as 0 .. rank-1."""
-    found = [int(item) for item in tensor(value, "the axes").reshape(-1)]
-    if any(not -rank <= axis < rank for axis in found):
-        raise UserError(f"axes {found} are out of range for {rank} dimensions")
-    axes = [axis % rank for axis in found]
+    numbers = [int(item) for item in tensor(value, "the axes").reshape(-1)]
+    if any(not -rank <= axis < rank for axis in numbers):
+        raise UserError(f"axes {numbers} are out of range for {rank} dimensions")
+    axes = [axis % rank for axis in numbers]
     if len(set(axes)) != len(axes):
-        raise UserError(f"axes {found} repeat")
+        raise UserError(f"axes {numbers} repeat")
     return axes
 
 

@@ -50,13 +50,13 @@ def register(*names: str) -> Callable[[F], F]:
 
 def host_function(name: str) -> HostFunction:
     """The function of a name; a UserError if this runtime has none (the model was compiled by a newer one)."""
-    found = _REGISTRY.get(name)
-    if found is None:
+    function = _REGISTRY.get(name)
+    if function is None:
         raise UserError(
             f"this runtime has no host function {name!r}, which the model needs",
             hint="upgrade: pip install --upgrade tilewright",
         )
-    return found
+    return function
 
 
 def names() -> tuple[str, ...]:

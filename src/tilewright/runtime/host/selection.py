@@ -56,10 +56,10 @@ def unique(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
         order = {item: place for place, item in enumerate(sorted(set(rows.reshape(-1).tolist())))}
         rows = np.array([[order[item] for item in row] for row in rows.tolist()], np.int64).reshape(rows.shape)
     if rows.shape[1] == 1:
-        found = np.unique(rows[:, 0], return_index=True, return_inverse=True, return_counts=True)
+        distinct = np.unique(rows[:, 0], return_index=True, return_inverse=True, return_counts=True)
     else:
-        found = np.unique(rows, return_index=True, return_inverse=True, return_counts=True, axis=0)
-    first, place, count = (np.asarray(item).reshape(-1).astype(np.int64) for item in found[1:])
+        distinct = np.unique(rows, return_index=True, return_inverse=True, return_counts=True, axis=0)
+    first, place, count = (np.asarray(item).reshape(-1).astype(np.int64) for item in distinct[1:])
     if not attributes["sorted"]:
         order_of_appearance = np.argsort(first, kind="stable")
         rank = np.empty_like(order_of_appearance)

@@ -25,28 +25,28 @@ def _place(value: HostValue, count: int, most: int) -> int:
 @register("sequence.insert")
 def insert(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """A sequence with one item more, before a position or at the end."""
-    found = list(sequence(values[0]))
+    items = list(sequence(values[0]))
     position = values[2] if len(values) > 2 else None
-    found.insert(len(found) if position is None else _place(position, len(found), len(found)), values[1])
-    return [found]
+    items.insert(len(items) if position is None else _place(position, len(items), len(items)), values[1])
+    return [items]
 
 
 @register("sequence.erase")
 def erase(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """A sequence without the item at a position, or without the last."""
-    found = list(sequence(values[0]))
-    if not found:
+    items = list(sequence(values[0]))
+    if not items:
         raise UserError("an item of an empty sequence cannot be erased")
     position = values[1] if len(values) > 1 else None
-    del found[-1 if position is None else _place(position, len(found), len(found) - 1)]
-    return [found]
+    del items[-1 if position is None else _place(position, len(items), len(items) - 1)]
+    return [items]
 
 
 @register("sequence.at")
 def at(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """The item at a position."""
-    found = sequence(values[0])
-    return [found[_place(values[1], len(found), len(found) - 1)]]
+    items = sequence(values[0])
+    return [items[_place(values[1], len(items), len(items) - 1)]]
 
 
 @register("sequence.length")
@@ -58,13 +58,13 @@ def length(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
 @register("sequence.concatenate")
 def concatenate(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """The items one after the other, along an axis they have or a new one."""
-    found = [tensor(item, "an item") for item in sequence(values[0])]
-    if not found:
+    tensors = [tensor(item, "an item") for item in sequence(values[0])]
+    if not tensors:
         raise UserError("the items of an empty sequence cannot be joined")
     try:
         if attributes["new_axis"]:
-            return [np.stack(found, axis=integer(attributes, "axis"))]
-        return [np.concatenate(found, axis=integer(attributes, "axis"))]
+            return [np.stack(tensors, axis=integer(attributes, "axis"))]
+        return [np.concatenate(tensors, axis=integer(attributes, "axis"))]
     except ValueError as error:
         raise UserError(f"the items of the sequence cannot be joined: {error}") from error
 

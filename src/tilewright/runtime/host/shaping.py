@@ -47,29 +47,29 @@ def match(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
 @register("shape.reshape")
 def reshape(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """The same elements under another shape: -1 is what is left, 0 copies a dimension if `copy_zeros` is set."""
-    data, wanted = tensor(values[0]), _entries(values[1], "the shape")
+    data, sizes = tensor(values[0]), _entries(values[1], "the shape")
     if attributes["copy_zeros"]:
-        if any(size == 0 and axis >= data.ndim for axis, size in enumerate(wanted)):
-            raise UserError(f"the shape {tuple(wanted)} copies a dimension that {data.shape} does not have")
-        wanted = [data.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)]
-    if wanted.count(-1) == 1:
-        known = math.prod(size for size in wanted if size != -1)
+        if any(size == 0 and axis >= data.ndim for axis, size in enumerate(sizes)):
+            raise UserError(f"the shape {tuple(sizes)} copies a dimension that {data.shape} does not have")
+        sizes = [data.shape[axis] if size == 0 else size for axis, size in enumerate(sizes)]
+    if sizes.count(-1) == 1:
+        known = math.prod(size for size in sizes if size != -1)
         if known <= 0 or data.size % known:
-            raise UserError(f"cannot reshape {data.shape} to {tuple(wanted)}")
-        wanted[wanted.index(-1)] = data.size // known
-    shape = _checked(wanted)
+            raise UserError(f"cannot reshape {data.shape} to {tuple(sizes)}")
+        sizes[sizes.index(-1)] = data.size // known
+    shape = _checked(sizes)
     return _moved(data, lambda item: item.reshape(shape), f"reshape to {shape}")
 
 
 @register("shape.broadcast")
 def broadcast(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """The data repeated so that it broadcasts with a shape."""
-    data, wanted = tensor(values[0]), _checked(_entries(values[1], "the shape"))
+    data, shape = tensor(values[0]), _checked(_entries(values[1], "the shape"))
 
     def expand(item: Array) -> Array:
-        return np.array(np.broadcast_to(item, np.broadcast_shapes(item.shape, wanted)), order="C")
+        return np.array(np.broadcast_to(item, np.broadcast_shapes(item.shape, shape)), order="C")
 
-    return _moved(data, expand, f"broadcast to {wanted}")
+    return _moved(data, expand, f"broadcast to {shape}")
 
 
 @register("shape.slice")

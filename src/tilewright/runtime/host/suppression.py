@@ -58,11 +58,11 @@ def _candidates(scores: Array, least: float | None) -> tuple[Places, Places]:
     """Boxes of a score above the least: group (image and class) and place among all boxes, in the order of turns."""
     classes, count = scores.shape[1:]
     flat = scores.reshape(-1)
-    found = np.arange(flat.size) if least is None else np.flatnonzero(flat > flat.dtype.type(least))
-    group = found // max(1, count)
-    order = _falling(flat[found], group)
-    group, found = group[order], found[order]
-    return group, group // max(1, classes) * count + found % max(1, count)
+    candidates = np.arange(flat.size) if least is None else np.flatnonzero(flat > flat.dtype.type(least))
+    group = candidates // max(1, count)
+    order = _falling(flat[candidates], group)
+    group, candidates = group[order], candidates[order]
+    return group, group // max(1, classes) * count + candidates % max(1, count)
 
 
 def _falling(scores: Array, group: Places) -> Places:
@@ -117,10 +117,10 @@ def _suppress(
 
 def _compare(boxes: Array, kept: Places, block: Places, alive: Flags, overlap: float) -> None:
     """Strike out of `alive` what of each group's block covers a box kept before, or one before it in the block."""
-    found = boxes[block]
+    chosen = boxes[block]
     if kept.shape[1]:
-        alive &= ~_covers(boxes[kept][:, :, np.newaxis], found[:, np.newaxis], overlap).any(axis=1)
-    pairs = _covers(found[:, :, np.newaxis], found[:, np.newaxis], overlap)
+        alive &= ~_covers(boxes[kept][:, :, np.newaxis], chosen[:, np.newaxis], overlap).any(axis=1)
+    pairs = _covers(chosen[:, :, np.newaxis], chosen[:, np.newaxis], overlap)
     for place in range(block.shape[1] - 1):
         alive[:, place + 1 :] &= ~(pairs[:, place, place + 1 :] & alive[:, place : place + 1])
 

@@ -47,8 +47,8 @@ def full_match(values: list[HostValue], attributes: Attributes) -> list[HostValu
     """Whether each whole text matches a regular expression."""
     data = tensor(values[0])
     pattern = re.compile(text(attributes, "pattern"))
-    found = [pattern.fullmatch(str(item)) is not None for item in data.reshape(-1)]
-    return [np.array(found, np.bool_).reshape(data.shape)]
+    matches = [pattern.fullmatch(str(item)) is not None for item in data.reshape(-1)]
+    return [np.array(matches, np.bool_).reshape(data.shape)]
 
 
 @register("text.normalize")
@@ -60,8 +60,8 @@ def normalize(values: list[HostValue], attributes: Attributes) -> list[HostValue
     change = _CHANGES[text(attributes, "case_change_action")]
     exact = bool(attributes["is_case_sensitive"])
     stop = {str(word) if exact else str(word).casefold() for word in items(attributes, "stopwords")}
-    found = [str(item) for item in data.reshape(-1)]
-    kept = [change(item) for item in found if (item if exact else item.casefold()) not in stop] or [""]
+    words = [str(item) for item in data.reshape(-1)]
+    kept = [change(item) for item in words if (item if exact else item.casefold()) not in stop] or [""]
     return [texts(kept, (1, len(kept)) if data.ndim == 2 else (len(kept),))]
 
 
@@ -78,10 +78,10 @@ def lookup(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     keys, results = items(attributes, "keys"), items(attributes, "values")
     table = {_key(key): result for key, result in zip(keys, results, strict=True)}
     default = attributes["default"]
-    found = [table.get(_key(item), default) for item in data.reshape(-1).tolist()]
+    values_found = [table.get(_key(item), default) for item in data.reshape(-1).tolist()]
     if attributes["dtype"] == "string":
-        return [texts([str(item) for item in found], data.shape)]
-    return [np.array(found, np.dtype(text(attributes, "dtype"))).reshape(data.shape)]
+        return [texts([str(item) for item in values_found], data.shape)]
+    return [np.array(values_found, np.dtype(text(attributes, "dtype"))).reshape(data.shape)]
 
 
 def _key(item: object) -> object:
@@ -122,10 +122,10 @@ def to_numbers(values: list[HostValue], attributes: Attributes) -> list[HostValu
     name = text(attributes, "dtype")
     try:
         if name in ("float16", "float32", "float64", "bfloat16"):
-            found = np.array([float(item) for item in data.reshape(-1)], np.float64).reshape(data.shape)
+            numbers = np.array([float(item) for item in data.reshape(-1)], np.float64).reshape(data.shape)
             if name != "bfloat16":
-                return [found.astype(np.dtype(name))]
-            bits = found.astype(np.float32).view(np.uint32)
+                return [numbers.astype(np.dtype(name))]
+            bits = numbers.astype(np.float32).view(np.uint32)
             return [((bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint16)]
         return [np.array([int(item) for item in data.reshape(-1)]).astype(np.dtype(name)).reshape(data.shape)]
     except (ValueError, OverflowError) as error:

@@ -48,9 +48,9 @@ def kind_of(value: HostValue) -> str:
 
 def texts(items: list[str], shape: tuple[int, ...]) -> Array:
     """A tensor of strings."""
-    made = np.empty(len(items), dtype=object)
-    made[:] = items
-    return made.reshape(shape)
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array.reshape(shape)
 
 
 def integer(attributes: Attributes, name: str) -> int:
@@ -79,8 +79,8 @@ def items(attributes: Attributes, name: str) -> tuple[HostAttribute, ...]:
 
 def whole_numbers(attributes: Attributes, name: str) -> tuple[int, ...]:
     """A list of whole numbers."""
-    found = items(attributes, name)
-    return tuple(item for item in found if isinstance(item, int))
+    numbers = items(attributes, name)
+    return tuple(item for item in numbers if isinstance(item, int))
 
 
 def to_numbers(array: Array, attributes: Attributes) -> Array:

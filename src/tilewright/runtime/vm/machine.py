@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from traceback import walk_tb
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from tilewright.runtime.vm.program import (
     VmFunction,
 )
 from tilewright.runtime.vm.storage import Storage, owner_of
-from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, settle
+from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, contiguous
 from tilewright.runtime.vm.verify import verify
 from tilewright.support.errors import CompilerBug, TilewrightError, UserError
 
@@ -55,6 +55,10 @@ Observer = Callable[[Opcode, int, float], None]
     _CONSTANT, _MOVE, _SEGMENT, _HOST, _MATCH, _VIEW, _TUPLE, _DATA, _FIELD, _CLOSURE, _JUMP, _BRANCH, _TAG, _CALL,
     _TAIL_CALL, _CALL_CLOSURE, _TAIL_CLOSURE, _RETURN, _RELEASE, _FAIL,
 ) = map(int, Opcode)  # fmt: skip
+_PLAIN_CALLS = (_CALL, _TAIL_CALL)
+_CALLS = (*_PLAIN_CALLS, _CALL_CLOSURE, _TAIL_CLOSURE)
+_KEEPING_CALLS = (_CALL, _CALL_CLOSURE)
+"""Calls that come back to the caller: its frame goes on the stack."""
 
 
 class _Code:
@@ -69,16 +73,18 @@ class _Code:
         self.registers = function.registers
         self.symbols = function.symbols
 
+    def entered(
+        self, arguments: list[Any], bound: list[int]
+    ) -> tuple[list[tuple[Any, ...]], int, list[Any], list[int]]:
+        """A new activation: the code and the place in it, registers and symbols."""
+        if len(arguments) != self.given:
+            raise CompilerBug(f"'{self.name}' was called with {len(arguments)} values")
+        registers = arguments + [None] * (self.registers - len(arguments))
+        return self.code, 0, registers, bound + [0] * (self.symbols - len(bound))
+
 
 _MOST_PENDING = 64
 """Segments on a device whose checks a run has not looked at, at most."""
-
-
-def _verify(pending: list[PendingChecks]) -> None:
-    """Look at what segments on a device checked, and forget it."""
-    for checks in pending:
-        checks.verify()
-    pending.clear()
 
 
 class Machine:
@@ -148,15 +154,16 @@ class Machine:
 
     def run(self, inputs: list[Any], observer: Observer | None = None) -> Value:
         """The value that the entry gives for values that were admitted."""
-        workspace = self.workspaces.take(0)
+        run = _Run(self, observer)
         try:
-            result, workspace = self._loop(inputs, workspace, observer)
+            result = self._loop(run, inputs)
+            run.verify_checks()
         except TilewrightError:
             raise
         except Exception as error:
             raise self._misuse(error) from error
         finally:
-            self.workspaces.give_back(workspace)
+            self.workspaces.give_back(run.workspace)
         return result
 
     def _misuse(self, error: Exception) -> UserError:
@@ -176,48 +183,29 @@ class Machine:
             hint="export the model again; if this one came from this version of Tilewright, please report it",
         )
 
-    def _loop(self, inputs: list[Any], workspace: Array, observer: Observer | None) -> tuple[Value, Array]:
-        functions = self._functions
-        stack: list[tuple[Any, ...]] = []
+    def _loop(self, run: _Run, inputs: list[Any]) -> Value:
+        """Run instructions until the entry returns.
+
+        What only moves references stands here: a call of a handler would cost more than the instruction.
+        """
+        functions, stack = self._functions, run.stack
         function = functions[0]
         code, place = function.code, 0
         registers: list[Any] = inputs + [None] * (function.registers - len(inputs))
         symbols: list[int] = [0] * function.symbols
-        workspace_address = address_of(workspace)
-        pending: list[PendingChecks] = []
         while True:
             instruction = code[place]
             place += 1
             opcode = instruction[0]
             if opcode == _SEGMENT:
-                _, part, sources, results, sizes, number = instruction
-                prepared = part.prepare(tuple([symbols[size] for size in sizes]))
-                if prepared.workspace_bytes > workspace.nbytes:
-                    workspace = self.workspaces.take(prepared.workspace_bytes)
-                    workspace_address = address_of(workspace)
-                values = [registers[source] for source in sources]
-                for value, (size, dtype) in zip(values, prepared.inputs, strict=True):
-                    # Native code reads so much memory, whatever is there.
-                    if size not in (-1, value.size) or (value.dtype is not dtype and value.dtype != dtype):
-                        raise ValueError(f"{value.dtype}{list(value.shape)} in the place of {size} {dtype}")
-                outputs = [self.storage.empty(shape, dtype) for shape, dtype in prepared.outputs]
-                start = time.perf_counter() if observer is not None else 0.0
-                prepared.call(
-                    [address_of(value) for value in values],
-                    [address for _, address in outputs],
-                    workspace_address,
-                )
-                if observer is not None:
-                    observer(Opcode.SEGMENT, number, time.perf_counter() - start)
-                for result, (output, _) in zip(results, outputs, strict=True):
-                    registers[result] = output
+                run.segment(instruction, registers, symbols)
             elif opcode == _RELEASE:
                 for register in instruction[1]:
                     registers[register] = None
             elif opcode == _FIELD:
                 _, result, register, number = instruction
-                value = registers[register]
-                registers[result] = value[number] if type(value) is tuple else value.fields[number]
+                owner = registers[register]
+                registers[result] = owner[number] if type(owner) is tuple else owner.fields[number]
             elif opcode == _MOVE:
                 registers[instruction[1]] = registers[instruction[2]]
             elif opcode == _CONSTANT:
@@ -234,65 +222,26 @@ class Machine:
                 registers[instruction[1]] = DataValue(instruction[2], [registers[n] for n in instruction[3]])
             elif opcode == _TUPLE:
                 registers[instruction[1]] = tuple([registers[n] for n in instruction[2]])
-            elif opcode == _MATCH:
-                _, register, dims, text = instruction
-                self._match(registers[register], dims, symbols, text)
-            elif opcode == _HOST:
-                _, host, attributes, sources, results, number = instruction
-                start = time.perf_counter() if observer is not None else 0.0
-                self._host(host, attributes, sources, results, number, registers)
-                if observer is not None:
-                    observer(Opcode.HOST, number, time.perf_counter() - start)
-            elif opcode == _VIEW:
-                _, result, register, offset, shape = instruction
-                registers[result] = _view(registers[register], offset, shape, symbols)
-            elif opcode == _DEVICE_SEGMENT:
-                _, part, sources, results, sizes, number = instruction
-                start = time.perf_counter() if observer is not None else 0.0
-                call = part.prepare(tuple([symbols[size] for size in sizes]))
-                values = call.call([registers[source] for source in sources], on_device=True)
-                if observer is not None:
-                    call.device.wait()
-                    observer(Opcode.SEGMENT, number, time.perf_counter() - start)
-                for result, value in zip(results, values, strict=True):
-                    registers[result] = value
-                if values[0].checks is not None:
-                    pending.append(values[0].checks)
-                    if len(pending) >= _MOST_PENDING:
-                        _verify(pending)
-            elif opcode == _CLOSURE:
-                _, result, number, captured, sizes = instruction
-                kept = tuple([registers[n] for n in captured])
-                registers[result] = Closure(number, kept, tuple([symbols[n] for n in sizes]))
             elif opcode == _RETURN:
-                value = registers[instruction[1]]
+                value: Value = registers[instruction[1]]
                 if not stack:
-                    _verify(pending)
-                    return value, workspace
+                    return value
                 code, place, registers, symbols, result = stack.pop()
                 registers[result] = value
-            elif opcode == _FAIL:
-                raise UserError(self.program.texts[instruction[1]])
-            else:
-                if opcode in (_CALL, _TAIL_CALL):
-                    number, given = instruction[-2:]
-                    arguments, bound = [registers[n] for n in given], []
-                else:
-                    closure = registers[instruction[-2]]
-                    number, bound = closure.function, list(closure.symbols)
-                    arguments = [*closure.captured, *[registers[n] for n in instruction[-1]]]
-                if opcode in (_CALL, _CALL_CLOSURE):
+            elif opcode in _CALLS:
+                number, arguments, bound = _callee(instruction, registers)
+                if opcode in _KEEPING_CALLS:
                     if len(stack) >= _DEEPEST:
                         raise UserError(f"the program is {len(stack)} calls deep in '{functions[number].name}'")
                     stack.append((code, place, registers, symbols, instruction[1]))
                 function = functions[number]
-                if len(arguments) != function.given:
-                    raise CompilerBug(f"'{function.name}' was called with {len(arguments)} values")
-                registers = arguments + [None] * (function.registers - len(arguments))
-                symbols = bound + [0] * (function.symbols - len(bound))
-                code, place = function.code, 0
+                code, place, registers, symbols = function.entered(arguments, bound)
+            else:
+                _HANDLERS[opcode](run, instruction, registers, symbols)
 
-    def _host(self, host: Any, attributes: Any, sources: Any, results: Any, number: int, registers: list[Any]) -> None:
+    def call_host(self, instruction: tuple[Any, ...], registers: list[Any]) -> None:
+        """Call a function of the host on values in registers."""
+        _, host, attributes, sources, results, number = instruction
         try:
             values = host([_on_host(registers[source]) for source in sources], attributes)
         except UserError as error:
@@ -304,9 +253,10 @@ class Machine:
         if len(values) != len(results):
             raise ValueError(f"{self.program.hosts[number].name} gives {len(values)} results")
         for result, value in zip(results, values, strict=True):
-            registers[result] = settle(value)
+            registers[result] = contiguous(value)
 
-    def _match(self, value: Any, dims: Any, symbols: list[int], text: int) -> None:
+    def match_sizes(self, value: Any, dims: Any, symbols: list[int], text: int) -> None:
+        """Bind symbols to the sizes of an array, and compare those that are known."""
         shape = value.shape
         if len(shape) != len(dims):
             raise UserError(f"{self.program.texts[text]} has {len(shape)} dimensions, expected {len(dims)}")
@@ -329,6 +279,111 @@ class Machine:
             raise self._misuse(error) from error
 
 
+class _Run:
+    """One run of a machine: what is under way, and the instructions that do more than move references."""
+
+    def __init__(self, machine: Machine, observer: Observer | None) -> None:
+        self.machine = machine
+        self.observer = observer
+        self.stack: list[tuple[Any, ...]] = []
+        self.pending: list[PendingChecks] = []
+        self.workspace = machine.workspaces.take(0)
+        self.workspace_address = address_of(self.workspace)
+
+    def segment(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
+        """Native code on arrays in registers."""
+        _, part, sources, results, sizes, number = instruction
+        machine, observer = self.machine, self.observer
+        prepared = part.prepare(tuple([symbols[size] for size in sizes]))
+        if prepared.workspace_bytes > self.workspace.nbytes:
+            self.workspace = machine.workspaces.take(prepared.workspace_bytes)
+            self.workspace_address = address_of(self.workspace)
+        values = [registers[source] for source in sources]
+        for value, (size, dtype) in zip(values, prepared.inputs, strict=True):
+            # Native code reads so much memory, whatever is there.
+            if size not in (-1, value.size) or (value.dtype is not dtype and value.dtype != dtype):
+                raise ValueError(f"{value.dtype}{list(value.shape)} in the place of {size} {dtype}")
+        outputs = [machine.storage.empty(shape, dtype) for shape, dtype in prepared.outputs]
+        start = time.perf_counter() if observer is not None else 0.0
+        prepared.call(
+            [address_of(value) for value in values],
+            [address for _, address in outputs],
+            self.workspace_address,
+        )
+        if observer is not None:
+            observer(Opcode.SEGMENT, number, time.perf_counter() - start)
+        for result, (output, _) in zip(results, outputs, strict=True):
+            registers[result] = output
+
+    def device_segment(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
+        """Kernels on arrays of a device."""
+        _, part, sources, results, sizes, number = instruction
+        start = time.perf_counter() if self.observer is not None else 0.0
+        call = part.prepare(tuple([symbols[size] for size in sizes]))
+        values = call.call([registers[source] for source in sources], on_device=True)
+        if self.observer is not None:
+            call.device.wait()
+            self.observer(Opcode.SEGMENT, number, time.perf_counter() - start)
+        for result, value in zip(results, values, strict=True):
+            registers[result] = value
+        if values[0].checks is not None:
+            self.pending.append(values[0].checks)
+            if len(self.pending) >= _MOST_PENDING:
+                self.verify_checks()
+
+    def verify_checks(self) -> None:
+        """Look at what segments on a device checked, and forget it."""
+        for checks in self.pending:
+            checks.verify()
+        self.pending.clear()
+
+    def host(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
+        """A function of the host."""
+        start = time.perf_counter() if self.observer is not None else 0.0
+        self.machine.call_host(instruction, registers)
+        if self.observer is not None:
+            self.observer(Opcode.HOST, instruction[-1], time.perf_counter() - start)
+
+    def match(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
+        """The sizes of an array become symbols, or must be what they are."""
+        _, register, dims, text = instruction
+        self.machine.match_sizes(registers[register], dims, symbols, text)
+
+    def view(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
+        """Elements of an array in another shape."""
+        _, result, register, offset, shape = instruction
+        registers[result] = _view(registers[register], offset, shape, symbols)
+
+    def closure(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
+        """A function with the values and sizes that it captures."""
+        _, result, number, captured, sizes = instruction
+        values = tuple([registers[n] for n in captured])
+        registers[result] = Closure(number, values, tuple([symbols[n] for n in sizes]))
+
+    def fail(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
+        """The program says that it cannot go on."""
+        raise UserError(self.machine.program.texts[instruction[1]])
+
+
+_HANDLERS: Final[Mapping[int, Callable[[_Run, tuple[Any, ...], list[Any], list[int]], None]]] = {
+    _DEVICE_SEGMENT: _Run.device_segment,
+    _HOST: _Run.host,
+    _MATCH: _Run.match,
+    _VIEW: _Run.view,
+    _CLOSURE: _Run.closure,
+    _FAIL: _Run.fail,
+}
+
+
+def _callee(instruction: tuple[Any, ...], registers: list[Any]) -> tuple[int, list[Any], list[int]]:
+    """What is called: the function's number, its arguments, and the sizes that it captured."""
+    given = [registers[n] for n in instruction[-1]]
+    if instruction[0] in _PLAIN_CALLS:
+        return instruction[-2], given, []
+    closure = registers[instruction[-2]]
+    return closure.function, [*closure.captured, *given], list(closure.symbols)
+
+
 def _own(value: Any, taken: list[object]) -> Any:
     """A value in memory of its own; `taken` are arrays and blocks of memory that belong to somebody."""
     if isinstance(value, np.ndarray):
@@ -346,13 +401,13 @@ def _own(value: Any, taken: list[object]) -> Any:
 
 def _owners(values: Iterable[Any]) -> list[object]:
     """What the memory of arrays belongs to, also of those in tuples and lists."""
-    found: list[object] = []
+    owners: list[object] = []
     for value in values:
         if isinstance(value, np.ndarray):
-            found.append(owner_of(value))
+            owners.append(owner_of(value))
         elif isinstance(value, (tuple, list)):
-            found += _owners(value)
-    return found
+            owners += _owners(value)
+    return owners
 
 
 def _on_host(value: Any) -> Any:

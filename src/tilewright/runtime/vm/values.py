@@ -157,12 +157,12 @@ def _put_together(name: str, parts: list[Value]) -> Value:
     return parts if name == "list" else DataValue(name, parts)
 
 
-def settle(value: Any) -> Value:
+def contiguous(value: Any) -> Value:
     """What a host function gave, as compiled code reads it: contiguous arrays, also inside tuples and sequences."""
     if isinstance(value, np.ndarray):
         return value if value.dtype == object else direct(value)
     if isinstance(value, tuple):
-        return tuple(settle(item) for item in value)
+        return tuple(contiguous(item) for item in value)
     if isinstance(value, list):
-        return [settle(item) for item in value]
+        return [contiguous(item) for item in value]
     return np.asarray(value) if isinstance(value, np.generic) else value

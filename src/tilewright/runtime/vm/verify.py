@@ -228,9 +228,9 @@ class _Verifier:
         match instruction:
             case (Opcode.SEGMENT, number, inputs, outputs, symbols):
                 info = self.segments[number]
-                found = (len(inputs), len(outputs), len(symbols))
-                if found != (len(info.inputs), len(info.outputs), len(info.symbols)):
-                    raise _Bad(f"{name} calls segment {number} with {found} inputs, outputs and symbols")
+                counts = (len(inputs), len(outputs), len(symbols))
+                if counts != (len(info.inputs), len(info.outputs), len(info.symbols)):
+                    raise _Bad(f"{name} calls segment {number} with {counts} inputs, outputs and symbols")
             case (Opcode.CALL, _, number, given) | (Opcode.TAIL_CALL, number, given):
                 callee = self.program.functions[number]
                 if callee.captured_symbols or len(given) != callee.captured + callee.params:

@@ -75,17 +75,21 @@ class _Collector:
             self.visit(child)
 
 
-def _relax(ranges: Iterable[Range], buffer: Buffer, found: _Collector) -> BufferRegion:
+def _relax(ranges: Iterable[Range], buffer: Buffer, collector: _Collector) -> BufferRegion:
     result: list[Range] = []
     full = buffer.full_region().region
     for dimension, item in enumerate(ranges):
-        if found.unknown and (mentions(item.min, found.unknown) or mentions(item.extent, found.unknown)):
+        if collector.unknown and (mentions(item.min, collector.unknown) or mentions(item.extent, collector.unknown)):
             result.append(full[dimension])
-        elif found.domains and (mentions(item.min, found.domains) or mentions(item.extent, found.domains)):
-            analyzer = found.analyzer()
-            box = None if mentions(item.extent, found.domains) else touched((item.min,), found.domains, analyzer)[0]
+        elif collector.domains and (mentions(item.min, collector.domains) or mentions(item.extent, collector.domains)):
+            analyzer = collector.analyzer()
+            box = (
+                None
+                if mentions(item.extent, collector.domains)
+                else touched((item.min,), collector.domains, analyzer)[0]
+            )
             # The range of an inner loop may be what a definition inside says.
-            if box is None or mentions(box.min, found.unknown) or mentions(box.extent, found.unknown):
+            if box is None or mentions(box.min, collector.unknown) or mentions(box.extent, collector.unknown):
                 result.append(full[dimension])
             else:
                 result.append(Range(box.min, analyzer.simplify(box.extent + item.extent - 1)))
@@ -96,31 +100,31 @@ def _relax(ranges: Iterable[Range], buffer: Buffer, found: _Collector) -> Buffer
 
 def detect_accesses(body: Stmt, init: Stmt | None = None) -> tuple[tuple[BufferRegion, ...], tuple[BufferRegion, ...]]:
     """The regions that a block's body (and init) reads and writes, in order of first access."""
-    found = _Collector()
-    found.visit(body)
+    collector = _Collector()
+    collector.visit(body)
     if init is not None:
-        found.visit(init)
-    writes = [_point(access, found) for access in found.stores]
-    writes.extend(_relax(region.region, region.buffer, found) for region in found.inner_writes)
-    reads = [_point(access, found) for access in found.loads]
-    reads.extend(_relax(region.region, region.buffer, found) for region in found.inner_reads)
+        collector.visit(init)
+    writes = [_point(access, collector) for access in collector.stores]
+    writes.extend(_relax(region.region, region.buffer, collector) for region in collector.inner_writes)
+    reads = [_point(access, collector) for access in collector.loads]
+    reads.extend(_relax(region.region, region.buffer, collector) for region in collector.inner_reads)
     if init is not None:
         own = {id(region.buffer) for region in writes}
         reads = [region for region in reads if id(region.buffer) not in own]
-    if found.repeats:
+    if collector.repeats:
         changed = tuple(dict.fromkeys(region.buffer for region in writes))
         reads, writes = [_whole_where(r, changed) for r in reads], [_whole_where(r, changed) for r in writes]
-    if found.private:
-        private = tuple(found.private)
+    if collector.private:
+        private = tuple(collector.private)
         reads, writes = list(_from_outside(reads, private)), list(_from_outside(writes, private))
     return _distinct(reads), _distinct(writes)
 
 
-def _point(access: Access, found: _Collector) -> BufferRegion:
+def _point(access: Access, collector: _Collector) -> BufferRegion:
     buffer, indices = access
     whole = buffer.full_region().region
     ranges = [_index_range(index, full) for index, full in zip(indices, whole, strict=True)]
-    return _relax(ranges, buffer, found)
+    return _relax(ranges, buffer, collector)
 
 
 def _index_range(index: PrimExpr, whole: Range) -> Range:

@@ -107,8 +107,8 @@ def _map_tells_apart(
             for loop in running
             if any(mentions(value, {loop.var}) for value in values)
         }
-        found = detect_iter_map(values, domains, predicate, _while_running(running))
-        if found is not None and found.injective:
+        iter_map = detect_iter_map(values, domains, predicate, _while_running(running))
+        if iter_map is not None and iter_map.injective:
             return True
     return False
 
@@ -222,8 +222,8 @@ def _mapped_box(
     parts = [part for part in conjuncts(block.predicate) if all(part is not known for known in given)]
     # The box is meant as far as domains reach: what only keeps to them does not cut it.
     parts = [part for part in parts if not is_domain_guard(block, part, analyzer)]
-    found = detect_iter_map(points, domains, all_of(parts), analyzer)
-    ranges = None if found is None else found.ranges()
+    iter_map = detect_iter_map(points, domains, all_of(parts), analyzer)
+    ranges = None if iter_map is None else iter_map.ranges()
     return None if ranges is None else tuple(ranges)
 
 

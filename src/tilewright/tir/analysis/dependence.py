@@ -35,15 +35,15 @@ class Conflict:
 def producers(index: ProgramIndex, block: Block) -> list[Block]:
     """The other blocks of the scope that write what a block reads, in program order."""
     scope = index.scope(block)
-    found = {id(writer) for region in block.reads for writer in scope.writers_of(region.buffer)}
-    return [item for item in scope.blocks if id(item) in found and item is not block]
+    writers = {id(writer) for region in block.reads for writer in scope.writers_of(region.buffer)}
+    return [item for item in scope.blocks if id(item) in writers and item is not block]
 
 
 def consumers(index: ProgramIndex, block: Block) -> list[Block]:
     """The other blocks of the scope that read what a block writes, in program order."""
     scope = index.scope(block)
-    found = {id(reader) for region in block.writes for reader in scope.readers_of(region.buffer)}
-    return [item for item in scope.blocks if id(item) in found and item is not block]
+    readers = {id(reader) for region in block.writes for reader in scope.readers_of(region.buffer)}
+    return [item for item in scope.blocks if id(item) in readers and item is not block]
 
 
 def reads_own_output(block: Block) -> bool:
@@ -77,8 +77,9 @@ def covered(index: ProgramIndex, writer: Block, reader: Block, buffer: Buffer, f
         regions.append(together)
     boxes = [exact_box(writer, region, writing, analyzer, given) for region in regions]
     reading = index.loops_between(fixed, reader)
-    wanted = [box for _, box in relax(reader, [r for r in reader.reads if r.buffer is buffer], reading, analyzer)]
-    return any(box is not None and all(_box_within(want, box, buffer, analyzer) for want in wanted) for box in boxes)
+    read_boxes = [box for _, box in relax(reader, [r for r in reader.reads if r.buffer is buffer], reading, analyzer)]
+    parts = [box for box in boxes if box is not None]
+    return any(all(_box_within(part, box, buffer, analyzer) for part in read_boxes) for box in parts)
 
 
 def _box_within(inner: Box, outer: Box, buffer: Buffer, analyzer: Analyzer) -> bool:
@@ -107,7 +108,7 @@ def moved_flow_conflict(
     name: str,
     analyzer: Analyzer,
     readers_before: Sequence[str] = (),
-    settled: str | None = None,
+    proven: str | None = None,
     writes_for: Mapping[str, str] = MappingProxyType({}),
 ) -> Conflict | None:
     """Whether a block of a changed program may miss what it, or `readers_before` for it, read in the old one.
@@ -116,7 +117,7 @@ def moved_flow_conflict(
     deeper inside its common loops than it was and never touches the same elements while those stand still (a
     recurrence: one reads the row before the one that the other writes). Otherwise the writer must come first, as it
     did, write each element once, and cover the reads while the common loops stand still, in both programs. The writer
-    `settled` needs no proof: the caller has it. `writes_for` says of new blocks in whose place they write, at the same
+    `proven` needs no proof: the caller has it. `writes_for` says of new blocks in whose place they write, at the same
     times, what they write.
     """
     reader = new.blocks[name]
@@ -124,7 +125,7 @@ def moved_flow_conflict(
     scope = new.scope(reader)
     for buffer in dict.fromkeys(region.buffer for region in reader.reads):
         for writer in scope.writers_of(buffer):
-            if writer is reader or writer.name == settled:
+            if writer is reader or writer.name == proven:
                 continue
             origin = old.blocks.get(writes_for.get(writer.name, writer.name))
             pairs: list[tuple[Block, Block] | None] = []
@@ -362,8 +363,10 @@ def _written_within(
     boxes = [exact_box(first, region, loops, analyzer, given) for region in first.writes if region.buffer is buffer]
     inner = index.loops_between(loop, other)
     regions = [region for region in other.writes if region.buffer is buffer]
-    wanted = [box for _, box in relax(other, regions, inner, analyzer)]
-    return any(box is not None and all(_box_within(want, box, buffer, analyzer) for want in wanted) for box in boxes)
+    read_boxes = [box for _, box in relax(other, regions, inner, analyzer)]
+    return any(
+        box is not None and all(_box_within(want, box, buffer, analyzer) for want in read_boxes) for box in boxes
+    )
 
 
 def _touches_alike(

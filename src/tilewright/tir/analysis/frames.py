@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.passes.rewriting import inner_statements
+from tilewright.tir.rewrite.statements import inner_statements
 from tilewright.tir.stmt import Allocate, For, LoopKind, Stmt
 
 STACK_BYTES: Final = 16 * 1024
@@ -21,16 +21,16 @@ def frame_allocations(stmt: Stmt, inside: bool) -> list[Allocate]:
 
     `inside` says that the statement is such a body itself: parallel loops in it stay where they are.
     """
-    found: list[Allocate] = []
+    allocations: list[Allocate] = []
     stack: list[Stmt] = [stmt]
     while stack:
         item = stack.pop()
         if isinstance(item, Allocate):
-            found.append(item)
+            allocations.append(item)
         if isinstance(item, For) and item.kind is LoopKind.PARALLEL and not inside:
             continue
         stack.extend(inner_statements(item))
-    return found
+    return allocations
 
 
 def constant_bytes(buffer: Buffer) -> int | None:
@@ -46,12 +46,12 @@ def constant_bytes(buffer: Buffer) -> int | None:
 
 def stack_buffers(allocations: list[Allocate]) -> set[Buffer]:
     """The buffers of one function that live on its stack: small ones of constant size, as far as there is room."""
-    found: set[Buffer] = set()
+    buffers: set[Buffer] = set()
     used = 0
     for stmt in allocations:
         size = constant_bytes(stmt.buffer)
         limit = LOCAL_BYTES if stmt.buffer.scope == "local" else STACK_BYTES
         if size is not None and size <= min(limit, FRAME_BYTES - used):
             used += size
-            found.add(stmt.buffer)
-    return found
+            buffers.add(stmt.buffer)
+    return buffers

@@ -14,11 +14,9 @@ exactly: the elements that its stores reach are counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.ir import expr as e
 from tilewright.ir.expr import PrimExpr, Var
@@ -27,6 +25,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.index import statements
+from tilewright.tir.analysis.index_values import NotAnIndex, Numbers, evaluate
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, LetStmt, SeqStmt, Stmt, While
@@ -40,23 +39,6 @@ _MOST_TRIED = 4
 """Loops that run more often than this for each element certainly store some element twice, or hardly ever store."""
 
 Pair = tuple[int, int]
-Array = npt.NDArray[Any]
-
-_OPERATIONS: Final[dict[type[e.BinaryExpr], Callable[[Array, Array], Array]]] = {
-    e.Add: np.add,
-    e.Sub: np.subtract,
-    e.Mul: np.multiply,
-    e.FloorDiv: np.floor_divide,
-    e.FloorMod: np.mod,
-    e.Min: np.minimum,
-    e.Max: np.maximum,
-    e.EQ: np.equal,
-    e.NE: np.not_equal,
-    e.LT: np.less,
-    e.LE: np.less_equal,
-    e.And: np.logical_and,
-    e.Or: np.logical_or,
-}
 
 
 def in_place_pairs(func: PrimFunc) -> tuple[Pair, ...]:
@@ -125,7 +107,7 @@ def may_share(func: PrimFunc, pair: Pair) -> bool:
         return False
     try:
         return _Writes(result, math.prod(shape)).are_distinct(func.body)
-    except _Unknown:
+    except (_Unknown, NotAnIndex):
         return False
 
 
@@ -185,8 +167,8 @@ class _Writes:
         self.buffer = buffer
         self.size = size
         self.extents: list[int] = []
-        self.values: dict[Var, Array] = {}
-        self.conditions: list[Array] = []
+        self.values: dict[Var, Numbers] = {}
+        self.conditions: list[Numbers] = []
         self.seen = np.zeros(size, np.bool_)
         self.total = 0
 
@@ -233,7 +215,7 @@ class _Writes:
         self.visit(loop.body)
         self.extents.pop()
 
-    def under(self, condition: Array, body: Stmt) -> None:
+    def under(self, condition: Numbers, body: Stmt) -> None:
         """A statement where a condition holds."""
         self.conditions.append(condition)
         self.visit(body)
@@ -252,24 +234,6 @@ class _Writes:
             raise _Unknown
         self.seen[places] = True
 
-    def value(self, expr: PrimExpr) -> Array:
+    def value(self, expr: PrimExpr) -> Numbers:
         """An index or condition in all iterations of the loops around."""
-        match expr:
-            case e.IntImm():
-                return np.asarray(expr.value)
-            case Var() if expr in self.values:
-                return self.values[expr]
-            case e.Ramp():
-                return np.asarray(self.value(expr.base) + self.value(expr.stride) * np.arange(expr.lanes))
-            case e.Broadcast():
-                return self.value(expr.value)
-            case e.BinaryExpr() if type(expr) in _OPERATIONS:
-                return np.asarray(_OPERATIONS[type(expr)](self.value(expr.a), self.value(expr.b)))
-            case e.Not():
-                return np.asarray(np.logical_not(self.value(expr.a)))
-            case e.Select():
-                return np.where(self.value(expr.condition), self.value(expr.a), self.value(expr.b))
-            case e.Cast() if expr.dtype.is_integer and expr.value.dtype.is_integer:
-                return self.value(expr.value)
-            case _:
-                raise _Unknown
+        return evaluate(expr, self.values)

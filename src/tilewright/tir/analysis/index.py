@@ -247,7 +247,7 @@ _Order = list[tuple[str | int, str | None]]
 def _unlike(root: Stmt, known: Container[int]) -> tuple[list[Stmt], set[int], _Order]:
     """The statements of a program whose objects are not known, parents first; the outermost ones that are known; and
     in which order blocks and those are. The root is never a known one."""
-    found: list[Stmt] = []
+    unlike: list[Stmt] = []
     shared: set[int] = set()
     order: _Order = []
     stack: list[tuple[Stmt, str | None]] = [(root, None)]
@@ -258,23 +258,23 @@ def _unlike(root: Stmt, known: Container[int]) -> tuple[list[Stmt], set[int], _O
             shared.add(number)
             order.append((number, owner))
             continue
-        found.append(stmt)
+        unlike.append(stmt)
         if isinstance(stmt, Block):
             order.append((stmt.name, owner))
             owner = stmt.name
         for child in reversed(child_statements(stmt)):
             stack.append((child, owner))
-    return found, shared, order
+    return unlike, shared, order
 
 
 def _blocks_in_order(root: Stmt) -> dict[str, Block]:
-    found: dict[str, Block] = {}
+    blocks: dict[str, Block] = {}
     for stmt in statements(root):
         if isinstance(stmt, Block):
-            if stmt.name in found:
+            if stmt.name in blocks:
                 raise CompilerBug(f"two blocks are named {stmt.name}")
-            found[stmt.name] = stmt
-    return found
+            blocks[stmt.name] = stmt
+    return blocks
 
 
 def _look_inside(block: Block) -> ScopeInfo:

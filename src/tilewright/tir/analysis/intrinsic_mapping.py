@@ -40,66 +40,66 @@ class IntrinsicMapping:
 
 def find_mapping(block: Block, intrinsic: TensorIntrin) -> IntrinsicMapping | Mismatch:
     """How an intrinsic could compute a block, or why it could not."""
-    wanted = intrinsic.block
-    if not isinstance(block.body, BufferStore) or not isinstance(wanted.body, BufferStore):
+    computation = intrinsic.block
+    if not isinstance(block.body, BufferStore) or not isinstance(computation.body, BufferStore):
         return Mismatch("only blocks with a single store are matched")
-    if (block.init is None) != (wanted.init is None):
+    if (block.init is None) != (computation.init is None):
         return Mismatch(f"one of block {block.name} and {intrinsic.name} is a reduction and the other is not")
     reason = "the computation differs"
-    for operands in _matches(wanted.body, block.body):
-        if wanted.init is not None and not _same_init(wanted.init, block.init, operands):
+    for operands in _matches(computation.body, block.body):
+        if computation.init is not None and not _same_init(computation.init, block.init, operands):
             reason = "the init differs"
             continue
-        found = _with_operands(block, intrinsic, operands)
-        if isinstance(found, IntrinsicMapping):
-            return found
-        reason = found.reason
+        mapping = _with_operands(block, intrinsic, operands)
+        if isinstance(mapping, IntrinsicMapping):
+            return mapping
+        reason = mapping.reason
     return Mismatch(reason)
 
 
-def _matches(wanted: BufferStore, given: BufferStore) -> Iterator[Operands]:
-    result, target = BufferLoad(wanted.buffer, wanted.indices), BufferLoad(given.buffer, given.indices)
+def _matches(pattern: BufferStore, given: BufferStore) -> Iterator[Operands]:
+    result, target = BufferLoad(pattern.buffer, pattern.indices), BufferLoad(given.buffer, given.indices)
     for operands in _unify(result, target, {}):
-        yield from _unify(wanted.value, given.value, operands)
+        yield from _unify(pattern.value, given.value, operands)
 
 
-def _same_init(wanted: object, given: object, operands: Operands) -> bool:
-    assert isinstance(wanted, BufferStore)
-    return isinstance(given, BufferStore) and any(True for _ in _unify(wanted.value, given.value, operands))
+def _same_init(pattern: object, given: object, operands: Operands) -> bool:
+    assert isinstance(pattern, BufferStore)
+    return isinstance(given, BufferStore) and any(True for _ in _unify(pattern.value, given.value, operands))
 
 
-def _unify(wanted: PrimExpr, given: PrimExpr, known: Operands) -> Iterator[Operands]:
+def _unify(pattern: PrimExpr, given: PrimExpr, known: Operands) -> Iterator[Operands]:
     """Every way to find a description in an expression, where any element may stand for an operand."""
-    if wanted.dtype is not given.dtype:
+    if pattern.dtype is not given.dtype:
         return
-    if isinstance(wanted, BufferLoad):
-        if isinstance(given, BufferLoad) and known.get(wanted.buffer, given) is given:
-            taken = [buffer for buffer, load in known.items() if load is given and buffer is not wanted.buffer]
+    if isinstance(pattern, BufferLoad):
+        if isinstance(given, BufferLoad) and known.get(pattern.buffer, given) is given:
+            taken = [buffer for buffer, load in known.items() if load is given and buffer is not pattern.buffer]
             if not taken:
-                yield {**known, wanted.buffer: given}
+                yield {**known, pattern.buffer: given}
         return
-    if type(wanted) is not type(given) or isinstance(wanted, Var):
+    if type(pattern) is not type(given) or isinstance(pattern, Var):
         return
-    if getattr(wanted, "name", None) != getattr(given, "name", None):
+    if getattr(pattern, "name", None) != getattr(given, "name", None):
         return
-    mine = [child for child in wanted.children() if isinstance(child, PrimExpr)]
+    mine = [child for child in pattern.children() if isinstance(child, PrimExpr)]
     theirs = [child for child in given.children() if isinstance(child, PrimExpr)]
     if not mine:
-        if wanted is given:
+        if pattern is given:
             yield known
         return
     if len(mine) == len(theirs):
         yield from _unify_all(mine, theirs, known)
-        if isinstance(wanted, _COMMUTATIVE):
+        if isinstance(pattern, _COMMUTATIVE):
             yield from _unify_all(mine, theirs[::-1], known)
 
 
-def _unify_all(wanted: Sequence[PrimExpr], given: Sequence[PrimExpr], known: Operands) -> Iterator[Operands]:
-    if not wanted:
+def _unify_all(patterns: Sequence[PrimExpr], given: Sequence[PrimExpr], known: Operands) -> Iterator[Operands]:
+    if not patterns:
         yield known
         return
-    for found in _unify(wanted[0], given[0], known):
-        yield from _unify_all(wanted[1:], given[1:], found)
+    for unified in _unify(patterns[0], given[0], known):
+        yield from _unify_all(patterns[1:], given[1:], unified)
 
 
 def _signature(item: BlockIter, operands: Mapping[Buffer, BufferLoad]) -> tuple[str, frozenset[Buffer]]:
@@ -118,7 +118,7 @@ def _with_operands(block: Block, intrinsic: TensorIntrin, operands: Operands) ->
     kinds: dict[tuple[str, frozenset[Buffer]], list[int]] = {}
     for number, item in enumerate(block.iters):
         kinds.setdefault(_signature(item, operands), []).append(number)
-    found: list[tuple[int, ...]] = [()] * len(axes)
+    assigned: list[tuple[int, ...]] = [()] * len(axes)
     for number in reversed(range(len(axes))):
         signature = _signature(axes[number], described)
         left = kinds.get(signature, [])
@@ -128,11 +128,11 @@ def _with_operands(block: Block, intrinsic: TensorIntrin, operands: Operands) ->
         if not chosen:
             name = axes[number].var.name.removeprefix("v_")
             return Mismatch(f"no iterator of block {block.name} moves just the operands that its axis {name} moves")
-        found[number] = tuple(chosen)
+        assigned[number] = tuple(chosen)
         kinds[signature] = left[: len(left) - len(chosen)]
     rest = sorted(number for numbers in kinds.values() for number in numbers)
     extents = tuple(const_value(item.domain.extent) or 0 for item in axes)
-    return IntrinsicMapping(tuple(operands[param] for param in params), tuple(found), extents, tuple(rest))
+    return IntrinsicMapping(tuple(operands[param] for param in params), tuple(assigned), extents, tuple(rest))
 
 
 def _own_accesses(intrinsic: TensorIntrin) -> Operands:

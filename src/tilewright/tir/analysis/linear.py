@@ -44,9 +44,9 @@ def expression(form: Linear) -> PrimExpr:
     return const(form.constant) if result is None else add(result, const(form.constant))
 
 
-def mentions(expr: PrimExpr, wanted: Iterable[Var]) -> bool:
+def mentions(expr: PrimExpr, symbols: Iterable[Var]) -> bool:
     """Whether any of the variables occurs in an expression."""
-    names = wanted if isinstance(wanted, (set, frozenset, dict)) else set(wanted)
+    names = symbols if isinstance(symbols, (set, frozenset, dict)) else set(symbols)
     if type(expr) is Var:
         return expr in names
     return bool(names) and not _variables(expr).isdisjoint(names)

@@ -64,8 +64,8 @@ def match_intrinsic(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
     loops, inner = loop_nest(block.body)
     if not isinstance(inner, Block):
         return Mismatch(f"block {block.name} does not hold a nest of loops around one block")
-    wanted = intrinsic.block
-    reduces = wanted.init is not None
+    computation = intrinsic.block
+    reduces = computation.init is not None
     if block.init is not None or (inner.init is None and reduces):
         role = "update"
     else:
@@ -73,18 +73,20 @@ def match_intrinsic(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
     if inner.init is not None and not reduces:
         return Mismatch(f"block {inner.name} is a reduction and {intrinsic.name} is not")
     if role == "compute" and reduces:
-        assert inner.init is not None and wanted.init is not None
-        parts = [(wanted.body, inner.body), (wanted.init, inner.init)]
+        assert inner.init is not None and computation.init is not None
+        parts = [(computation.body, inner.body), (computation.init, inner.init)]
     elif block.init is not None:
         init_loops, init_block = loop_nest(block.init)
-        if not isinstance(init_block, Block) or wanted.init is None:
+        if not isinstance(init_block, Block) or computation.init is None:
             return Mismatch(f"the init of block {block.name} is not a nest of loops around one block")
-        found = _match_nest(init_loops, init_block, intrinsic, [(wanted.init, init_block.body)], reset=True)
-        if isinstance(found, Mismatch):
-            return Mismatch(f"the init: {found.reason}")
-        parts = [(wanted.body, inner.body)]
+        init_operands = _match_nest(
+            init_loops, init_block, intrinsic, [(computation.init, init_block.body)], reset=True
+        )
+        if isinstance(init_operands, Mismatch):
+            return Mismatch(f"the init: {init_operands.reason}")
+        parts = [(computation.body, inner.body)]
     else:
-        parts = [(wanted.body, inner.body)]
+        parts = [(computation.body, inner.body)]
     operands = _match_nest(loops, inner, intrinsic, parts, reset=False)
     return operands if isinstance(operands, Mismatch) else Match(operands, role)
 
@@ -92,10 +94,10 @@ def match_intrinsic(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
 def match_reset(block: Block, intrinsic: TensorIntrin) -> Match | Mismatch:
     """How an intrinsic's reset computes a block that initialises a tile."""
     loops, inner = loop_nest(block.body)
-    wanted = intrinsic.block.init
-    if not isinstance(inner, Block) or wanted is None:
+    init = intrinsic.block.init
+    if not isinstance(inner, Block) or init is None:
         return Mismatch(f"block {block.name} does not hold a nest of loops around one block to reset")
-    operands = _match_nest(loops, inner, intrinsic, [(wanted, inner.body)], reset=True)
+    operands = _match_nest(loops, inner, intrinsic, [(init, inner.body)], reset=True)
     return operands if isinstance(operands, Mismatch) else Match(operands, "reset")
 
 
@@ -104,9 +106,9 @@ def intrinsic_mismatch(block: Block) -> str | None:
     for key, match in ((TENSOR_INTRIN, match_intrinsic), (TENSOR_INTRIN_RESET, match_reset)):
         name = key.of(block)
         if name is not None:
-            found = match(block, find_intrinsic(name))
-            if isinstance(found, Mismatch):
-                return found.reason
+            matched = match(block, find_intrinsic(name))
+            if isinstance(matched, Mismatch):
+                return matched.reason
     return None
 
 
@@ -131,10 +133,10 @@ def _match_nest(
             for tile, item in zip(order, wide, strict=True)
         ):
             continue
-        found = _Unifier(intrinsic, tiles, dict(zip(wide, order, strict=True)), axes).run(parts, reset)
-        if not isinstance(found, Mismatch):
-            return found
-        reason = found.reason
+        operands = _Unifier(intrinsic, tiles, dict(zip(wide, order, strict=True)), axes).run(parts, reset)
+        if not isinstance(operands, Mismatch):
+            return operands
+        reason = operands.reason
     return Mismatch(reason)
 
 
@@ -201,19 +203,19 @@ class _Unifier:
             self._target[tile.item.var] = value
         self._axes: dict[Var, PrimExpr] = {}
         for axis in axes:
-            found = order.get(axis)
-            self._axes[axis.var] = ZERO if found is None or found.coordinate is None else found.coordinate
+            place = order.get(axis)
+            self._axes[axis.var] = ZERO if place is None or place.coordinate is None else place.coordinate
         self._operands: dict[Buffer, Operand] = {}
         self._reason = "the computation differs"
 
     def run(self, parts: Sequence[tuple[Stmt, Stmt]], reset: bool) -> tuple[Operand, ...] | Mismatch:
         """The operands, in the order of the description's parameters (for a reset: the output alone)."""
-        for wanted, given in parts:
-            if not isinstance(wanted, BufferStore) or not isinstance(given, BufferStore):
+        for pattern, given in parts:
+            if not isinstance(pattern, BufferStore) or not isinstance(given, BufferStore):
                 return Mismatch("only blocks with a single store are matched")
-            left = BufferLoad(wanted.buffer, wanted.indices)
+            left = BufferLoad(pattern.buffer, pattern.indices)
             right = BufferLoad(given.buffer, given.indices)
-            if not self._unify(left, right) or not self._unify(wanted.value, given.value):
+            if not self._unify(left, right) or not self._unify(pattern.value, given.value):
                 return Mismatch(self._reason)
         params = self._intrinsic.description.buffers
         output = self._operands[params[-1]].buffer
@@ -227,46 +229,46 @@ class _Unifier:
             return Mismatch(f"nothing stands for operand {missing[0]}")
         return tuple(self._operands[param] for param in params)
 
-    def _unify(self, wanted: PrimExpr, given: PrimExpr) -> bool:
-        if wanted.dtype is not given.dtype:
-            self._reason = f"{given.dtype} stands where {self._intrinsic.name} has {wanted.dtype}"
+    def _unify(self, pattern: PrimExpr, given: PrimExpr) -> bool:
+        if pattern.dtype is not given.dtype:
+            self._reason = f"{given.dtype} stands where {self._intrinsic.name} has {pattern.dtype}"
             return False
-        if isinstance(wanted, BufferLoad):
-            return isinstance(given, BufferLoad) and self._operand(wanted, given)
-        if isinstance(wanted, Var) or (wanted.dtype.is_integer and not _loads(wanted)):
-            difference = substitute(wanted, self._axes) - substitute(given, self._target)
+        if isinstance(pattern, BufferLoad):
+            return isinstance(given, BufferLoad) and self._operand(pattern, given)
+        if isinstance(pattern, Var) or (pattern.dtype.is_integer and not _loads(pattern)):
+            difference = substitute(pattern, self._axes) - substitute(given, self._target)
             same = not _loads(given) and self._analyzer.prove_equal(difference, 0)
-            return same or self._same_kind(wanted, given)
-        return self._same_kind(wanted, given)
+            return same or self._same_kind(pattern, given)
+        return self._same_kind(pattern, given)
 
-    def _same_kind(self, wanted: PrimExpr, given: PrimExpr) -> bool:
-        if type(wanted) is not type(given) or isinstance(wanted, Var):
+    def _same_kind(self, pattern: PrimExpr, given: PrimExpr) -> bool:
+        if type(pattern) is not type(given) or isinstance(pattern, Var):
             return False
-        mine = [child for child in wanted.children() if isinstance(child, PrimExpr)]
+        mine = [child for child in pattern.children() if isinstance(child, PrimExpr)]
         theirs = [child for child in given.children() if isinstance(child, PrimExpr)]
         if len(mine) != len(theirs):
             return False
         if not mine:
-            return wanted is given
-        if getattr(wanted, "name", None) != getattr(given, "name", None):
+            return pattern is given
+        if getattr(pattern, "name", None) != getattr(given, "name", None):
             return False
         saved = dict(self._operands)
         if all(self._unify(a, b) for a, b in zip(mine, theirs, strict=True)):
             return True
         self._operands = saved
-        if isinstance(wanted, _COMMUTATIVE):
+        if isinstance(pattern, _COMMUTATIVE):
             if self._unify(mine[0], theirs[1]) and self._unify(mine[1], theirs[0]):
                 return True
             self._operands = saved
         return False
 
-    def _operand(self, wanted: BufferLoad, given: BufferLoad) -> bool:
+    def _operand(self, pattern: BufferLoad, given: BufferLoad) -> bool:
         """Record (or compare) where an operand is."""
-        name = wanted.buffer.name
-        shape = wanted.buffer.static_shape
+        name = pattern.buffer.name
+        shape = pattern.buffer.static_shape
         assert shape is not None
         # Quotients and remainders of panels vanish here where the coordinates stay within one panel.
-        mine = [linear(self._analyzer.simplify(substitute(index, self._axes))) for index in wanted.indices]
+        mine = [linear(self._analyzer.simplify(substitute(index, self._axes))) for index in pattern.indices]
         theirs = [linear(self._analyzer.simplify(substitute(index, self._target))) for index in given.indices]
         columns = [self._column(number, mine, theirs) for number in range(len(mine))]
         matrix: list[tuple[int, ...]] = []
@@ -285,12 +287,12 @@ class _Unifier:
                 return False
             matrix.append(tuple(row))
             base.append(self._analyzer.simplify(expression(rest)))
-        found = Operand(name, shape, wanted.buffer.dtype, given.buffer, tuple(base), tuple(matrix))
-        known = self._operands.setdefault(wanted.buffer, found)
-        if known is found:
+        operand = Operand(name, shape, pattern.buffer.dtype, given.buffer, tuple(base), tuple(matrix))
+        known = self._operands.setdefault(pattern.buffer, operand)
+        if known is operand:
             return True
-        same = known.buffer is found.buffer and known.matrix == found.matrix
-        if not same or not all(self._analyzer.prove_equal(a, b) for a, b in zip(known.base, found.base, strict=True)):
+        same = known.buffer is operand.buffer and known.matrix == operand.matrix
+        if not same or not all(self._analyzer.prove_equal(a, b) for a, b in zip(known.base, operand.base, strict=True)):
             self._reason = f"operand {name} would be two different tiles"
             return False
         return True

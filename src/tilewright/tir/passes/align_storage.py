@@ -15,7 +15,7 @@ from tilewright.ir.build import const
 from tilewright.ir.expr import PrimExpr
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, Stmt
 
 ATTRIBUTE: Final = "storage_align"

@@ -33,12 +33,12 @@ from tilewright.ir.intrinsics import barrier, likely
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.tir.analysis.bindings import conjuncts
+from tilewright.tir.analysis.flat_accesses import touches
 from tilewright.tir.annotations import ORDERED
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.inject_virtual_threads import is_apart
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, substitute_stmt
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, substitute_stmt
 from tilewright.tir.stmt import (
     Allocate,
     BufferStore,
@@ -59,14 +59,22 @@ CLUSTER_AXIS: Final = "clusterIdx.x"
 """The place of a block in its cluster: blocks that run together and read each other's shared memory."""
 
 
-def bind_threads(func: PrimFunc, *, max_threads: int) -> PrimFunc:
+@dataclass(frozen=True, slots=True)
+class BindThreadsOptions:
+    """What a device takes."""
+
+    max_threads: int
+    """Threads of a block at most."""
+
+
+def bind_threads(func: PrimFunc, options: BindThreadsOptions) -> PrimFunc:
     """The function as a sequence of kernels: blocks, their shared memory, threads, and what each thread does."""
-    found: dict[Buffer, tuple[For, ...]] = {}
-    statements = _top_statements(func.body, found, ())
-    inside = [_owned(found, statements, number) for number in range(len(statements))]
-    workspaces = [buffer for buffer in found if not any(buffer in owned for owned in inside)]
+    allocated: dict[Buffer, tuple[For, ...]] = {}
+    statements = _top_statements(func.body, allocated, ())
+    inside = [_owned(allocated, statements, number) for number in range(len(statements))]
+    workspaces = [buffer for buffer in allocated if not any(buffer in owned for owned in inside)]
     bound = [
-        _Top(_Kernel(func.name, max_threads, buffers=owned).bind(top.stmt), top.loops)
+        _Top(_Kernel(func.name, options.max_threads, buffers=owned).bind(top.stmt), top.loops)
         for top, owned in zip(statements, inside, strict=True)
     ]
     kernels = _in_loops(bound, 0)
@@ -350,10 +358,10 @@ class _Kernel:
     # ---------------------------------------------------------------- who touches what
 
     def _accessed(self, body: Stmt) -> dict[Buffer, None]:
-        found: dict[Buffer, None] = dict.fromkeys(self.buffers)
+        accessed: dict[Buffer, None] = dict.fromkeys(self.buffers)
         for leaf in self.leaves.values():
-            found.update(dict.fromkeys(sorted(leaf.accesses.writes, key=lambda buffer: buffer.name)))
-        return found
+            accessed.update(dict.fromkeys(sorted(leaf.accesses.writes, key=lambda buffer: buffer.name)))
+        return accessed
 
     def _keeps_apart(self, buffer: Buffer, body: Stmt) -> bool:
         """Whether every thread of a block keeps to elements of its own."""

@@ -16,23 +16,42 @@ provably shorter is cut to that range and its indices rebased.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import union_range
 from tilewright.ir.build import const, sub
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var
+from tilewright.tir.analysis.flat_accesses import (
+    Access,
+    accesses_of,
+    are_written_first,
+    touches,
+    values_cross_iterations,
+)
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.accesses import Access, accesses_of, are_written_first, touches, values_cross_iterations
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt, seq
 
 
-def compact_buffers(func: PrimFunc, *, keep: Sequence[str] = ()) -> PrimFunc:
-    """The function with its intermediate buffers placed and sized by what they hold; scopes in `keep` stay put."""
+@dataclass(frozen=True, slots=True)
+class CompactBuffersOptions:
+    """Which buffers are placed anew."""
+
+    keep: tuple[str, ...] = ()
+    """Scopes whose buffers stay where they are."""
+
+
+_USUAL: Final = CompactBuffersOptions()
+
+
+def compact_buffers(func: PrimFunc, options: CompactBuffersOptions = _USUAL) -> PrimFunc:
+    """The function with its intermediate buffers placed and sized by what they hold."""
     scalars = [param for param in func.params if isinstance(param, Var)]
-    return func.replace(body=_Compact({*scalars, *func.symbolic_dims()}, keep).stmt(func.body))
+    return func.replace(body=_Compact({*scalars, *func.symbolic_dims()}, options.keep).stmt(func.body))
 
 
 class _Compact(StmtRewriter):

@@ -22,7 +22,7 @@ from tilewright.tir.analysis.lanes import in_lane
 from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import NOTHING, ExprRewriter, StmtRewriter, inside_loop
+from tilewright.tir.rewrite.statements import NOTHING, ExprRewriter, StmtRewriter, inside_loop
 from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, Stmt
 
 

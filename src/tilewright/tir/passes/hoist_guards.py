@@ -13,7 +13,7 @@ from tilewright.ir.expr import PrimExpr
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter
+from tilewright.tir.rewrite.statements import StmtRewriter
 from tilewright.tir.stmt import For, IfThenElse, LoopKind, Stmt
 
 

@@ -17,12 +17,12 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import union_range
 from tilewright.ir.expr import Call, PrimExpr, Range, const_value
 from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.analysis.flat_accesses import accesses_of
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.accesses import accesses_of
 from tilewright.tir.passes.compact_buffers import compact_buffers
-from tilewright.tir.passes.rewriting import NOTHING, ExprRewriter, StmtRewriter, all_statements, fresh_copy
+from tilewright.tir.rewrite.statements import NOTHING, ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 
 

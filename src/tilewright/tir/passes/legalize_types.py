@@ -9,6 +9,7 @@ Mathematical functions always go through float32.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir import expr as e
@@ -17,7 +18,7 @@ from tilewright.ir.expr import PrimExpr
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 
 _NATIVE_CALLS: Final = frozenset("sqrt floor ceil round trunc abs copysign fma isnan isinf isfinite".split())
 """Intrinsics that float16 arithmetic units compute themselves."""
@@ -27,10 +28,18 @@ _KEEPS_TYPES: Final = ("reinterpret", "access_ptr", "element_distance", "async_c
 """Calls that are about bits and addresses, not values."""
 
 
-def legalize_types(func: PrimFunc, *, has_half: bool) -> PrimFunc:
-    """The function with arithmetic only in types that the processor has (`has_half`: it computes in float16)."""
+@dataclass(frozen=True, slots=True)
+class LegalizeTypesOptions:
+    """The types that a processor computes in."""
+
+    has_half: bool
+    """Whether float16 is one of them."""
+
+
+def legalize_types(func: PrimFunc, options: LegalizeTypesOptions) -> PrimFunc:
+    """The function with arithmetic only in types that the processor has."""
     rewriter = StmtRewriter()
-    rewriter.expr = ExprRewriter(lambda expr: _legalize(expr, has_half))  # type: ignore[method-assign]
+    rewriter.expr = ExprRewriter(lambda expr: _legalize(expr, options.has_half))  # type: ignore[method-assign]
     return func.replace(body=rewriter.stmt(func.body))
 
 

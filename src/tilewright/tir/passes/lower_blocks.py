@@ -26,8 +26,8 @@ from tilewright.tir.analysis.empty_reductions import element_guards, empty_init,
 from tilewright.tir.annotations import REDUCTION
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.folding import fold
-from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, substitute_stmt
+from tilewright.tir.rewrite.folding import fold
+from tilewright.tir.rewrite.statements import StmtRewriter, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, SeqStmt, Stmt, seq
 
 
@@ -109,14 +109,14 @@ def _find_reductions(stmt: Stmt, path: list[Stmt], plan: _InitPlan) -> None:
 
 def _plan_empty_init(block: Block, path: list[Stmt], plan: _InitPlan, place: For | None) -> None:
     """The init once more for where there are no steps, unless it stands in front of all of them (of `place`)."""
-    found = empty_init(block, path)
-    if isinstance(found, str) or found.place is place:
+    planned = empty_init(block, path)
+    if isinstance(planned, str) or planned.place is place:
         return
-    init = found.around(_LowerBlocks(_InitPlan()).stmt(init_at_start(block)))
-    if isinstance(found.place, Block):
+    init = planned.around(_LowerBlocks(_InitPlan()).stmt(init_at_start(block)))
+    if isinstance(planned.place, Block):
         plan.before_block[id(block)] = init
     else:
-        plan.before_loop.setdefault(found.place.var, []).append(fresh_copy(init, {}))
+        plan.before_loop.setdefault(planned.place.var, []).append(fresh_copy(init, {}))
 
 
 def _plan_init(block: Block, path: list[Stmt], plan: _InitPlan, empty: bool) -> For | None:

@@ -2,7 +2,7 @@
 
     B[ramp(i, 1, 8)] = exp(A[ramp(i, 1, 8)])   ->   ... products, sums and bit operations on float32x8
 
-float32 functions expand to polynomials after a range reduction (`float_math`, `float_trigonometry`: errors of a few
+float32 functions expand to polynomials after a range reduction (`exponentials`, `trigonometry`: errors of a few
 units in the last place, NaN, infinities and subnormals kept). float64 keeps its calls of the C library, except what is
 a formula of others. Powers with a small constant exponent become products or roots.
 """
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
 from tilewright.ir.build import const, eq, lt, select
 from tilewright.ir.expr import Add, Broadcast, Call, FloatImm, PrimExpr, Sub
+from tilewright.tir.expansion import exponentials, single_trigonometry, trigonometry
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes import float_math, float_trigonometry, single_trigonometry
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 
 _Table = dict[str, Callable[..., PrimExpr]]
 
@@ -28,22 +29,22 @@ def _table(module: ModuleType, names: str) -> _Table:
 
 
 def _exp(x: PrimExpr) -> PrimExpr:
-    return float_math.exp_of_difference(x) if type(x) is Sub else float_math.exp(x)
+    return exponentials.exp_of_difference(x) if type(x) is Sub else exponentials.exp(x)
 
 
 _ERF_PLUS_ONE: Final = "erf_plus_one"
 """What a sum of 1 and `erf` is called inside this pass: it needs no exact values near 0."""
 _FLOAT32: Final[_Table] = {
     "exp": _exp,
-    **_table(float_math, "exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh rsqrt"),
-    _ERF_PLUS_ONE: float_math.erf_plus_one,
-    **_table(float_trigonometry, "sin cos tan asin acos atan atan2 pow"),
+    **_table(exponentials, "exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh rsqrt"),
+    _ERF_PLUS_ONE: exponentials.erf_plus_one,
+    **_table(trigonometry, "sin cos tan asin acos atan atan2 pow"),
 }
 
 
 def _by_instruction(x: PrimExpr) -> PrimExpr:
-    expand = float_math.exp_of_difference if type(x) is Sub else float_math.exp
-    return expand(x, float_math.scaled_by_instruction)
+    expand = exponentials.exp_of_difference if type(x) is Sub else exponentials.exp
+    return expand(x, exponentials.scaled_by_instruction)
 
 
 _SCALE_LANES: Final = 16
@@ -51,8 +52,8 @@ _SCALE_LANES: Final = 16
 _FLOAT32_SCALED: Final[_Table] = {
     **_FLOAT32,
     "exp": _by_instruction,
-    "exp2": lambda x: float_math.exp2(x, float_math.scaled_by_instruction),
-    "sigmoid": lambda x: float_math.sigmoid(x, float_math.scaled_by_instruction),
+    "exp2": lambda x: exponentials.exp2(x, exponentials.scaled_by_instruction),
+    "sigmoid": lambda x: exponentials.sigmoid(x, exponentials.scaled_by_instruction),
 }
 
 
@@ -66,21 +67,30 @@ _FLOAT32_ALONE: Final[_Table] = {
 }
 
 
-def lower_intrinsics(
-    func: PrimFunc, *, names: frozenset[str] | None = None, has_double: bool = True, has_scale: bool = False
-) -> PrimFunc:
-    """The function with its mathematics expanded: all of it, or what `names` says.
+@dataclass(frozen=True, slots=True)
+class LowerIntrinsicsOptions:
+    """Which functions become arithmetic, and of what."""
 
-    Without float64 (`has_double`), angles and powers are computed in float32 alone. With `has_scale`, an instruction
-    multiplies whole vectors by powers of two.
-    """
-    table = _FLOAT32 if has_double else _FLOAT32_ALONE
+    names: frozenset[str] | None = None
+    """The functions; None for all."""
+    has_double: bool = True
+    """Whether the processor has float64; else angles and powers are computed in float32 alone."""
+    has_scale: bool = False
+    """Whether an instruction multiplies whole vectors by powers of two."""
+
+
+_USUAL: Final = LowerIntrinsicsOptions()
+
+
+def lower_intrinsics(func: PrimFunc, options: LowerIntrinsicsOptions = _USUAL) -> PrimFunc:
+    """The function with its mathematics expanded."""
+    table, names = _FLOAT32 if options.has_double else _FLOAT32_ALONE, options.names
     if names is not None:
         joined = [_ERF_PLUS_ONE] if "erf" in names else []
         table = {name: table[name] for name in (*names, *joined)}
 
     def lowered(expr: PrimExpr) -> PrimExpr | None:
-        whole = has_scale and expr.dtype.lanes % _SCALE_LANES == 0
+        whole = options.has_scale and expr.dtype.lanes % _SCALE_LANES == 0
         return _lower(expr, _FLOAT32_SCALED if whole else table)
 
     body = func.body
@@ -122,7 +132,7 @@ def _double(expr: Call) -> PrimExpr | None:
     if expr.name == "rsqrt":
         return 1.0 / Call("sqrt", (x,), x.dtype)
     if expr.name == "sigmoid":
-        decayed = Call("exp", (float_math.absolute(x) * -1.0,), x.dtype)
+        decayed = Call("exp", (exponentials.absolute(x) * -1.0,), x.dtype)
         return select(lt(x, 0.0), decayed, const(1.0, x.dtype)) / (decayed + 1.0)
     return None
 

@@ -21,7 +21,7 @@ from tilewright.tir.annotations import TENSOR_INTRIN, TENSOR_INTRIN_RESET
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.lower_blocks import lower_blocks
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Assert, Block, BufferStore, Evaluate, Stmt, seq
 from tilewright.tir.tensor_intrin import (
     AccessPointer,
@@ -54,15 +54,15 @@ class _LowerIntrinsics(StmtRewriter):
 
 
 def _lowered(block: Block, intrinsic: TensorIntrin) -> Block:
-    found = match_intrinsic(block, intrinsic)
-    if isinstance(found, Mismatch):
-        raise UserError(f"block {block.name} is not what {intrinsic.name} computes: {found.reason}")
-    pieces = intrinsic.lower(found.operands)
-    body = pieces.compute if found.role == "compute" else pieces.update
-    init = None if block.init is None else _statement(pieces.reset, intrinsic, found.operands)
-    if found.role == "update" and isinstance(body, HardwareCall):
-        body = _updating(body, found.operands[-1])
-    return block.replace(body=_statement(body, intrinsic, found.operands), init=init)
+    matched = match_intrinsic(block, intrinsic)
+    if isinstance(matched, Mismatch):
+        raise UserError(f"block {block.name} is not what {intrinsic.name} computes: {matched.reason}")
+    pieces = intrinsic.lower(matched.operands)
+    body = pieces.compute if matched.role == "compute" else pieces.update
+    init = None if block.init is None else _statement(pieces.reset, intrinsic, matched.operands)
+    if matched.role == "update" and isinstance(body, HardwareCall):
+        body = _updating(body, matched.operands[-1])
+    return block.replace(body=_statement(body, intrinsic, matched.operands), init=init)
 
 
 def _updating(call: HardwareCall, output: Operand) -> HardwareCall:
@@ -75,12 +75,12 @@ def _updating(call: HardwareCall, output: Operand) -> HardwareCall:
 
 
 def _lowered_reset(block: Block, intrinsic: TensorIntrin) -> Block:
-    found = match_reset(block, intrinsic)
-    if isinstance(found, Mismatch):
-        raise UserError(f"block {block.name} is not what the reset of {intrinsic.name} computes: {found.reason}")
+    matched = match_reset(block, intrinsic)
+    if isinstance(matched, Mismatch):
+        raise UserError(f"block {block.name} is not what the reset of {intrinsic.name} computes: {matched.reason}")
     # The rule is asked with the output in every place: what it gives for the inputs is not used.
     params = intrinsic.description.buffers
-    output = found.operands[0]
+    output = matched.operands[0]
     stand_ins = [_stand_in(param) for param in params[:-1]]
     pieces = intrinsic.lower([*stand_ins, output])
     return block.replace(body=_statement(pieces.reset, intrinsic, [output]))
@@ -113,9 +113,9 @@ def _stride_checks(operand: Operand, call: HardwareCall, intrinsic: TensorIntrin
     """Assertions that an operand lies in memory as the instruction expects: packed, unless declared otherwise."""
     if not any(isinstance(item, AccessPointer) and item.operand is operand for item in call.arguments):
         return []
-    wanted = intrinsic.strides.get(operand.name, _packed(operand.shape))
+    expected = intrinsic.strides.get(operand.name, _packed(operand.shape))
     result: list[Stmt] = []
-    for dimension, (stride, actual) in enumerate(zip(wanted, operand.strides, strict=True)):
+    for dimension, (stride, actual) in enumerate(zip(expected, operand.strides, strict=True)):
         if stride is None or operand.shape[dimension] == 1:
             continue
         message = (

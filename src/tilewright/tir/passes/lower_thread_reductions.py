@@ -11,31 +11,45 @@ That is `rfactor`; what is left, a reduction over threads alone, `combine_thread
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from tilewright.ir.expr import Var, is_const_int
 from tilewright.ir.visit import uses_any
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.combine_threads import combine_threads
-from tilewright.tir.passes.rewriting import StmtRewriter, all_statements
+from tilewright.tir.rewrite.statements import StmtRewriter, all_statements
+from tilewright.tir.rewrite.thread_combination import combine_threads
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind, Stmt
 
 
-def lower_thread_reductions(func: PrimFunc, *, warp_size: int = 1) -> PrimFunc:
+@dataclass(frozen=True, slots=True)
+class ThreadReductionOptions:
+    """How threads exchange values."""
+
+    warp_size: int = 1
+    """Threads that exchange values without shared memory; 1 for none."""
+
+
+_USUAL: Final = ThreadReductionOptions()
+
+
+def lower_thread_reductions(func: PrimFunc, options: ThreadReductionOptions = _USUAL) -> PrimFunc:
     """The function without reductions across threads; threads of a warp exchange values where it has several."""
     while True:
-        found = _find(func, bare=False)
-        if found is None:
+        reduction = _find(func, bare=False)
+        if reduction is None:
             break
-        func = _lower(func, *found)
+        func = _lower(func, *reduction)
     while True:
-        found = _find(func, bare=True)
-        if found is None:
+        reduction = _find(func, bare=True)
+        if reduction is None:
             return func
-        block, loop, path = found
-        func = combine_threads(func, block, loop, path[0], warp_size)
+        block, loop, path = reduction
+        func = combine_threads(func, block, loop, path[0], options.warp_size)
 
 
 def _find(func: PrimFunc, *, bare: bool) -> tuple[Block, For, list[For]] | None:
@@ -57,9 +71,9 @@ def _find(func: PrimFunc, *, bare: bool) -> tuple[Block, For, list[For]] | None:
                         return stmt, loop, path
         for child in stmt.children():
             if isinstance(child, Stmt):
-                found = visit(child, path)
-                if found is not None:
-                    return found
+                reduction = visit(child, path)
+                if reduction is not None:
+                    return reduction
         return None
 
     return visit(func.body, [])

@@ -13,7 +13,7 @@ from tilewright.ir.expr import Call
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, all_statements
+from tilewright.tir.rewrite.statements import StmtRewriter, all_statements
 from tilewright.tir.stmt import Allocate, For, LoopKind, Stmt
 
 COOPERATIVE_SCOPES = frozenset(["shared", "warp"])

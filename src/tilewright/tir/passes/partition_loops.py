@@ -26,7 +26,8 @@ from tilewright.ir.expr import EQ, LE, LT, TRUE, IntImm, Not, PrimExpr, Range, S
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import (
+from tilewright.tir.passes.simplify_loops import simplify_stmt
+from tilewright.tir.rewrite.statements import (
     ExprRewriter,
     StmtRewriter,
     all_statements,
@@ -35,7 +36,6 @@ from tilewright.tir.passes.rewriting import (
     inside_loop,
     is_nothing,
 )
-from tilewright.tir.passes.simplify_loops import simplify_stmt
 from tilewright.tir.stmt import Assert, BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
 
 MAX_EDGE_DEPTH: Final = 1
@@ -99,14 +99,14 @@ class _Partition(StmtRewriter):
                 for part in conjuncts(condition):
                     if self._analyzer.prove(part) or loop.var not in self._analyzer.variables_of(part):
                         continue
-                    found = _solve(part, loop.var, domains, self._analyzer)
-                    if found is None or self._moves_with_outer_loops(found):
+                    solution = _solve(part, loop.var, domains, self._analyzer)
+                    if solution is None or self._moves_with_outer_loops(solution):
                         continue
                     holding.append(part)
-                    if found.low is not None:
-                        low = found.low if low is None else maximum(low, found.low)
-                    if found.high is not None:
-                        high = found.high if high is None else minimum(high, found.high)
+                    if solution.low is not None:
+                        low = solution.low if low is None else maximum(low, solution.low)
+                    if solution.high is not None:
+                        high = solution.high if high is None else minimum(high, solution.high)
         if low is None and high is None:
             return None
         return _Window(low, high, tuple(holding))
@@ -141,8 +141,9 @@ class _Partition(StmtRewriter):
         ends: set[PrimExpr] = set()
         with inside_loop(self._analyzer, loop):
             for guards, domains in _guards_of(loop.body):
-                found = [_solve(logical_not(part), loop.var, dict(domains), self._analyzer) for part in guards]
-                starts = [item.low for item in found if item is not None and item.low is not None and item.high is None]
+                solutions = [_solve(logical_not(part), loop.var, dict(domains), self._analyzer) for part in guards]
+                solved = [item for item in solutions if item is not None]
+                starts = [item.low for item in solved if item.low is not None and item.high is None]
                 if not starts:
                     return None
                 ends.add(self._analyzer.simplify(functools.reduce(minimum, starts)))
@@ -239,9 +240,9 @@ def _statements(stmt: Stmt) -> int:
 
 def _conditions(stmt: Stmt) -> list[tuple[PrimExpr, dict[Var, Range]]]:
     """Conditions below a statement, each with the loops between (as domains of their variables)."""
-    found: list[tuple[PrimExpr, dict[Var, Range]]] = []
-    _collect(stmt, {}, found)
-    return found
+    conditions: list[tuple[PrimExpr, dict[Var, Range]]] = []
+    _collect(stmt, {}, conditions)
+    return conditions
 
 
 _Guards = tuple[tuple[PrimExpr, ...], tuple[tuple[Var, Range], ...]]
@@ -250,7 +251,7 @@ _Guards = tuple[tuple[PrimExpr, ...], tuple[tuple[Var, Range], ...]]
 
 def _guards_of(stmt: Stmt) -> set[_Guards]:
     """What keeps each statement below (a store, a call, an assertion) from running."""
-    found: set[_Guards] = set()
+    sets_of_guards: set[_Guards] = set()
 
     def visit(item: Stmt, guards: tuple[PrimExpr, ...], domains: tuple[tuple[Var, Range], ...]) -> None:
         match item:
@@ -261,27 +262,27 @@ def _guards_of(stmt: Stmt) -> set[_Guards]:
             case For():
                 visit(item.body, guards, (*domains, (item.var, Range(item.min, item.extent))))
             case BufferStore() | Evaluate() | Assert():
-                found.add((guards, domains))
+                sets_of_guards.add((guards, domains))
             case _:
                 for inner in inner_statements(item):
                     visit(inner, guards, domains)
 
     visit(stmt, (), ())
-    return found
+    return sets_of_guards
 
 
-def _collect(stmt: Stmt, domains: dict[Var, Range], found: list[tuple[PrimExpr, dict[Var, Range]]]) -> None:
+def _collect(stmt: Stmt, domains: dict[Var, Range], collected: list[tuple[PrimExpr, dict[Var, Range]]]) -> None:
     if isinstance(stmt, IfThenElse):
-        found.append((stmt.condition, domains))
+        collected.append((stmt.condition, domains))
     if isinstance(stmt, For):
         domains = {**domains, stmt.var: Range(stmt.min, stmt.extent)}
     for child in stmt.children():
         if isinstance(child, Stmt):
-            _collect(child, domains, found)
+            _collect(child, domains, collected)
         else:
             for item in pre_order(child):
                 if isinstance(item, Select) and item.condition.dtype.is_scalar:
-                    found.append((item.condition, domains))
+                    collected.append((item.condition, domains))
 
 
 def _solve(condition: PrimExpr, var: Var, domains: dict[Var, Range], analyzer: Analyzer) -> _Window | None:

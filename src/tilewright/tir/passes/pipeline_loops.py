@@ -26,14 +26,14 @@ copies to shared memory are asynchronous:
 
 Copies of constants for the first iterations come before all others, in the first group.
 
-With the notes `ORDER` the statements stand in another order in an iteration of the pipeline. Where the last users of a
-buffer come before what fills it anew, it needs a copy less:
+With the annotations `ORDER` the statements stand in another order in an iteration of the pipeline. Where the last users
+of a buffer come before what fills it anew, it needs a copy less:
 
     for i in range(8):  # stages [0, 1], order [1, 0]      for i in range(9):
         load(T, i)                                   ->        if 1 <= i: use(T, i - 1)
         use(T, i)                                              if i < 8:  load(T, i)
 
-With the note `WOVEN` the stages of an iteration go between each other's steps (`weave_loops.py`).
+With the annotation `WOVEN` the stages of an iteration go between each other's steps (`rewrite/interleave.py`).
 
 What an iteration writes is read one or more iterations later, after the barrier of that iteration; it is overwritten
 one iteration after its last reader. Each iteration is a group of copies, and the wait leaves only those under way that
@@ -43,31 +43,44 @@ no stage of this iteration reads.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from tilewright.ir.build import add, all_of, const, floormod, le, lt, sub
 from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringImm, Var
 from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
+from tilewright.tir.analysis.flat_accesses import touches
 from tilewright.tir.annotations import LATE, ORDER, ORDERED, PIPELINE, ROLLED, STAGE, WOVEN, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.machine import TILE_SCOPE, machine_call
-from tilewright.tir.passes.accesses import touches
 from tilewright.tir.passes.compact_buffers import compact_buffers
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy
-from tilewright.tir.passes.weave_loops import without_tiles, woven
 from tilewright.tir.passes.zigzag_loops import turned_inside
+from tilewright.tir.rewrite.interleave import interleaved, without_tiles
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 from tilewright.tir.warp_instructions import FENCE, reads_by_itself
 
 
-def pipeline_loops(func: PrimFunc, *, asynchronous: bool = False) -> PrimFunc:
-    """The function with its pipelined loops overlapped; `asynchronous`: whether threads may leave copies under way."""
+@dataclass(frozen=True, slots=True)
+class PipelineLoopsOptions:
+    """How the stages of a pipeline overlap."""
+
+    asynchronous: bool = False
+    """Whether threads may leave copies to shared memory under way."""
+
+
+_USUAL: Final = PipelineLoopsOptions()
+
+
+def pipeline_loops(func: PrimFunc, options: PipelineLoopsOptions = _USUAL) -> PrimFunc:
+    """The function with its pipelined loops overlapped."""
     if not any(PIPELINE.is_on(item) for item in all_statements(func.body)):
         return func
     # Buffers sink to the iterations they live in: those are the ones to copy.
     func = compact_buffers(func)
-    return func.replace(body=_Pipeline(asynchronous, constant_buffers(func)).stmt(func.body))
+    return func.replace(body=_Pipeline(options.asynchronous, constant_buffers(func)).stmt(func.body))
 
 
 class _Pipeline(StmtRewriter):
@@ -89,12 +102,12 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     if not _speak_in_private(parts, allocations):
         return PIPELINE.drop(loop)
     depth = max(stage for stage, _ in parts)
-    overlaps = WOVEN.is_on(loop) and depth == 1 and _can_be_woven(loop)
+    overlaps = WOVEN.is_on(loop) and depth == 1 and _can_interleave(loop)
     versions = _with_copies(loop, parts, allocations, overlaps)
     if versions is None:
         return PIPELINE.drop(loop)
     if overlaps:
-        return _woven(loop, parts, allocations, versions)
+        return _interleaved(loop, parts, allocations, versions)
     ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
     result = _overlapped(loop, parts, versions, ordered, asynchronous, constants)
     for buffer in allocations:
@@ -195,12 +208,12 @@ def _meeting(loop: For, ordered: dict[Buffer, int], asynchronous: bool, notes: d
     return body
 
 
-def _can_be_woven(loop: For) -> bool:
+def _can_interleave(loop: For) -> bool:
     several = isinstance(loop.extent, IntImm) and loop.extent.value > 1
     return several and not _has_threads(loop.body)
 
 
-def _woven(
+def _interleaved(
     loop: For, parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer], versions: dict[Buffer, Buffer]
 ) -> Stmt:
     """Two stages: the first's first iteration, both with one iteration between them, the second's last iteration."""
@@ -217,7 +230,7 @@ def _woven(
     time = Var(loop.var.name, loop.var.dtype)
     notes = without(loop, PIPELINE, WOVEN)
     end = add(loop.min, loop.extent)
-    body = woven(at(0, time), at(1, sub(time, const(1))))
+    body = interleaved(at(0, time), at(1, sub(time, const(1))))
     start, rest = add(loop.min, const(1)), sub(loop.extent, const(1))
     main = loop.replace(var=time, min=start, extent=rest, body=body, annotations=notes)
     result = seq(*at(0, loop.min), main, *at(1, sub(end, const(1))))
@@ -235,7 +248,7 @@ def _ordered(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -
 
     All that the loop's stages exchange, or nothing: then barriers are placed where they are needed.
     """
-    found: dict[Buffer, int] = {}
+    distances: dict[Buffer, int] = {}
     for buffer in allocations:
         stages = {stage for stage, part in parts if touches(buffer, part)}
         writes = {stage for stage, part in parts if _writes(buffer, part)}
@@ -244,8 +257,8 @@ def _ordered(parts: Sequence[tuple[int, Stmt]], allocations: Sequence[Buffer]) -
             continue
         if len(writes) != 1 or not reads or min(reads) <= max(writes) or buffer.scope != "shared":
             return {}
-        found[buffer] = min(reads) - max(writes)
-    return found
+        distances[buffer] = min(reads) - max(writes)
+    return distances
 
 
 def _writes(buffer: Buffer, stmt: Stmt) -> bool:
@@ -350,13 +363,13 @@ def _depend(a: Stmt, b: Stmt) -> bool:
 
 def _written(stmt: Stmt) -> set[Buffer]:
     """The buffers that a statement writes, directly or through an address."""
-    found = {item.buffer for item in all_statements(stmt) if isinstance(item, BufferStore)}
+    written = {item.buffer for item in all_statements(stmt) if isinstance(item, BufferStore)}
     for item in pre_order(stmt):
         if isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
             mode = item.args[0]
             if not isinstance(mode, StringImm) or "w" in mode.value:
-                found.add(item.args[1].buffer)
-    return found
+                written.add(item.args[1].buffer)
+    return written
 
 
 class _Versions(StmtRewriter):

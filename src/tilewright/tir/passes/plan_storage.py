@@ -21,7 +21,7 @@ from tilewright.ir.expr import IntImm
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, LoopKind, SeqStmt, Stmt
 
 SMALLEST_SHARED: Final = 4096

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 from tilewright.ir.expr import Call, IntImm
 from tilewright.ir.intrinsics import barrier
+from tilewright.tir.analysis.flat_accesses import touches
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.accesses import touches
-from tilewright.tir.passes.rewriting import StmtRewriter
+from tilewright.tir.rewrite.statements import StmtRewriter
 from tilewright.tir.stmt import Allocate, Evaluate, For, LoopKind, SeqStmt, Stmt, seq
 
 _ALIGNMENT = 16

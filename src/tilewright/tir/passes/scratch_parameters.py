@@ -16,7 +16,7 @@ from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.frames import constant_bytes, frame_allocations, stack_buffers
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter
+from tilewright.tir.rewrite.statements import StmtRewriter
 from tilewright.tir.stmt import Allocate, Stmt
 
 SCRATCH: Final = "scratch"

@@ -18,8 +18,8 @@ from tilewright.ir.expr import FALSE, TRUE, And, IntImm, PrimExpr, Range, Select
 from tilewright.ir.node import Node
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.folding import fold_node
-from tilewright.tir.passes.rewriting import NOTHING, StmtRewriter, inside_loop, is_nothing, substitute_stmt
+from tilewright.tir.rewrite.folding import fold_node
+from tilewright.tir.rewrite.statements import NOTHING, StmtRewriter, inside_loop, is_nothing, substitute_stmt
 from tilewright.tir.stmt import Allocate, Assert, For, IfThenElse, LetStmt, LoopKind, Stmt, While
 
 

@@ -26,7 +26,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS, THREAD_AXES
 from tilewright.tir.passes.reuse_shared_memory import shared_offsets
-from tilewright.tir.passes.rewriting import all_statements
+from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.script.printer import to_script
 from tilewright.tir.stmt import Allocate, Assert, BufferStore, For, LoopKind, SeqStmt, Stmt
 

@@ -22,7 +22,7 @@ from tilewright.support.errors import UserError
 from tilewright.tir.analysis.linear import expression, linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, inside_loop
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, inside_loop
 from tilewright.tir.stmt import BufferStore, For, Stmt
 
 ATTRIBUTE: Final = "storage_swizzle"

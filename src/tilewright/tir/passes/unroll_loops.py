@@ -19,6 +19,7 @@ compilers heed `ROLLED`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.build import add
@@ -28,7 +29,7 @@ from tilewright.ir.visit import pre_order, transform, uses_any
 from tilewright.tir.annotations import PREFETCH, ROLLED, Prefetch
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, all_statements, fresh_copy
+from tilewright.tir.rewrite.statements import StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import BufferStore, Evaluate, For, LoopKind, Stmt, seq
 
 MAX_STATEMENTS: Final = 4096
@@ -37,9 +38,20 @@ REGISTER_STATEMENTS: Final = 64
 """Statements up to which a serial loop over a register array is unrolled without being asked."""
 
 
-def unroll_loops(func: PrimFunc, *, copied: bool = True) -> PrimFunc:
+@dataclass(frozen=True, slots=True)
+class UnrollLoopsOptions:
+    """Who copies the bodies of unrolled loops."""
+
+    copied: bool = True
+    """Whether they are copied here; else loops are marked for a compiler that does it."""
+
+
+_USUAL: Final = UnrollLoopsOptions()
+
+
+def unroll_loops(func: PrimFunc, options: UnrollLoopsOptions = _USUAL) -> PrimFunc:
     """The function with unrolled loops copied out, or marked for a compiler that does."""
-    return func.replace(body=_Unroll(copied).stmt(func.body))
+    return func.replace(body=_Unroll(options.copied).stmt(func.body))
 
 
 class _Unroll(StmtRewriter):

@@ -25,7 +25,7 @@ from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import (
     Allocate,
     Assert,

@@ -12,7 +12,7 @@ from tilewright.ir.build import cast
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Var
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, substitute_stmt
+from tilewright.tir.rewrite.statements import StmtRewriter, substitute_stmt
 from tilewright.tir.stmt import For, Stmt
 
 

@@ -18,7 +18,7 @@ from tilewright.ir.build import add, const, eq, floormod, select, sub
 from tilewright.ir.expr import Var, is_const_int
 from tilewright.tir.annotations import ZIGZAG
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import StmtRewriter, substitute_stmt
+from tilewright.tir.rewrite.statements import StmtRewriter, substitute_stmt
 from tilewright.tir.stmt import For, LoopKind, Stmt
 
 

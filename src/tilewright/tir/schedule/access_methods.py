@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir.expr import ExprLike
 from tilewright.tir.index_map import IndexMap, MapLike
-from tilewright.tir.schedule import access_regions, reindexing
-from tilewright.tir.schedule import annotations as notes
+from tilewright.tir.schedule import access_regions, loop_kinds, reindexing
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 
@@ -84,5 +83,5 @@ class AccessMethods(ScheduleBase):
 
         for i: B[I[i]] = A[i]  ->  for i in serial(n, annotations={"independent": True}): B[I[i]] = A[i]
         """
-        notes.promise_independent(self._state, self._loop(loop, "promise_independent"))
+        loop_kinds.promise_independent(self._state, self._loop(loop, "promise_independent"))
         self._record("promise_independent", [loop])

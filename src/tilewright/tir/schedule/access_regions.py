@@ -65,8 +65,8 @@ def _require_holds(
     parts = [block.body] if block.init is None else [block.body, block.init]
     accesses = [item for part in parts for item in pre_order(part) if isinstance(item, kinds)]
     places = [item.indices for item in accesses if item.buffer is buffer]
-    found = detect_accesses(block.body, block.init)[0 if mode == "read" else 1]
-    detected = [region for region in found if region.buffer is buffer]
+    accessed = detect_accesses(block.body, block.init)[0 if mode == "read" else 1]
+    detected = [region for region in accessed if region.buffer is buffer]
     for dimension, given in enumerate(ranges):
         if any(not _told(indices[dimension], bound) for indices in places):
             continue

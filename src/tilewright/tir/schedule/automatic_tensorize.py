@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from tilewright.ir.build import add, const, mul
 from tilewright.ir.expr import PrimExpr, Var, const_value
@@ -13,14 +12,12 @@ from tilewright.tir.analysis.intrinsic_mapping import IntrinsicMapping
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.schedule.primitives import Primitives
 from tilewright.tir.tensor_intrin import TensorIntrin
-
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.schedule import Schedule
 
 
 def auto_tensorize(
-    sch: Schedule, handle: BlockHandle, intrinsic: TensorIntrin, mapping: IntrinsicMapping
+    sch: Primitives, handle: BlockHandle, intrinsic: TensorIntrin, mapping: IntrinsicMapping
 ) -> BlockHandle:
     """Reindex, fuse, pad, split and reorder until an intrinsic computes tiles of a block; gives the tile.
 
@@ -47,7 +44,7 @@ def auto_tensorize(
 
 
 def _plain_operand(
-    sch: Schedule,
+    sch: Primitives,
     handle: BlockHandle,
     load: BufferLoad,
     groups: Sequence[Sequence[int]],
@@ -83,7 +80,7 @@ def _plain_operand(
 
 
 def _pad(
-    sch: Schedule,
+    sch: Primitives,
     handle: BlockHandle,
     copies: Sequence[BlockHandle | None],
     mapping: IntrinsicMapping,
@@ -92,8 +89,8 @@ def _pad(
     """Make the axes multiples of the intrinsic's, with zeros; copies of operands go into the padding."""
     if all(length % extent == 0 for length, extent in zip(lengths, mapping.extents, strict=True)):
         return
-    made = sch.pad_einsum(handle, [*(1 for _ in mapping.rest), *mapping.extents])
-    for padding in made:
+    paddings = sch.pad_einsum(handle, [*(1 for _ in mapping.rest), *mapping.extents])
+    for padding in paddings:
         for copy in copies[:-1]:
             if copy is not None and copy in sch.get_producers(padding):
                 sch.compute_inline(copy)

@@ -75,12 +75,12 @@ def finish_staging(
     affected: Sequence[str],
     what: str,
     reads_for: Mapping[str, str] = MappingProxyType({}),
-    settled: str | None = None,
+    proven: str | None = None,
     writes_for: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Edit blocks, put a statement into the body of `where`, allocate the new buffer; check the dependences.
 
-    `reads_for` and `writes_for` say of new blocks in whose place they read and write. What block `settled` writes is
+    `reads_for` and `writes_for` say of new blocks in whose place they read and write. What block `proven` writes is
     known to be in order.
     """
     owner = where if isinstance(where, Block) else state.index.scope_block(where)
@@ -92,7 +92,7 @@ def finish_staging(
     candidate = state.index_of(with_allocations(second, owner.name, staged))
     for name in affected:
         before = [reads_for[name]] if name in reads_for else []
-        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer, before, settled, writes_for)
+        conflict = moved_flow_conflict(state.index, candidate, name, state.analyzer, before, proven, writes_for)
         if conflict is not None:
             state.fail(f"{what}: {conflict.reason}", state.index.blocks.get(conflict.block.name))
     around = [] if isinstance(where, Block) else [*state.index.loops_above(where), where]
@@ -139,8 +139,8 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
     change = reading if updating is None else with_other_loads
     edits: dict[Stmt, Stmt | None] = {user: change(user, buffer, staged) for user in users}
     state.mark_regular(name)
-    affected, settled = [name, *(user.name for user in users)], None if updating is None else updating.name
-    finish_staging(state, where, number, nest, edits, [staged], affected, what, {name: users[0].name}, settled)
+    affected, proven = [name, *(user.name for user in users)], None if updating is None else updating.name
+    finish_staging(state, where, number, nest, edits, [staged], affected, what, {name: users[0].name}, proven)
     return name
 
 

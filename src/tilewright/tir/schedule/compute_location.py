@@ -283,7 +283,7 @@ def _update_conflict(
 
 
 def _settled(state: ScheduleState, source: Block, block: Block, loop: For) -> list[dict[Var, Range]]:
-    """For each way to settle a consumer's iterators by what a producer writes in one iteration: their ranges.
+    """For each way to determine a consumer's iterators by what a producer writes in one iteration: their ranges.
 
     One read decides alone: then the iterations together run every instance, because together they write every
     element.
@@ -297,9 +297,9 @@ def _settled(state: ScheduleState, source: Block, block: Block, loop: For) -> li
         for read in block.reads:
             if read.buffer is not region.buffer:
                 continue
-            settled = solve_region(block, read, box, state.analyzer)
-            if _reads_only_written(state, read, block, region, source, settled):
-                result.append(settled)
+            solved = solve_region(block, read, box, state.analyzer)
+            if _reads_only_written(state, read, block, region, source, solved):
+                result.append(solved)
     return result
 
 
@@ -316,24 +316,24 @@ def _joined_writes(block: Block) -> list[BufferRegion]:
 
 
 def _reads_only_written(
-    state: ScheduleState, read: BufferRegion, block: Block, write: BufferRegion, source: Block, settled: Iterable[Var]
+    state: ScheduleState, read: BufferRegion, block: Block, write: BufferRegion, source: Block, solved: Iterable[Var]
 ) -> bool:
-    """Whether, in every dimension that settles an iterator, all that is ever read is written."""
+    """Whether, in every dimension that determines an iterator, all that is ever read is written."""
     analyzer = state.analyzer
     alone: set[Var] = set()
     for dimension, item in enumerate(read.region):
-        wanted = total_range(read, dimension, block)
-        if wanted is not None:
+        needed = total_range(read, dimension, block)
+        if needed is not None:
             alone.update(variables(item.min))
-            if not within(wanted, total_range(write, dimension, source), analyzer):
+            if not within(needed, total_range(write, dimension, source), analyzer):
                 break
     else:
-        if alone.issuperset(settled):
+        if alone.issuperset(solved):
             return True
     written_box = whole_box(source, write, analyzer)
     wanted_box = relax_whole(block, read, analyzer)
     return written_box is not None and all(
-        within(wanted, written, analyzer) for wanted, written in zip(wanted_box, written_box, strict=True)
+        within(needed, written, analyzer) for needed, written in zip(wanted_box, written_box, strict=True)
     )
 
 

@@ -113,8 +113,8 @@ def _require_epilogue(
             "there",
             epilogue,
         )
-    found = detect_iter_map(store.indices, {item.var: item.domain for item in epilogue.iters})
-    if found is None or not found.injective:
+    iter_map = detect_iter_map(store.indices, {item.var: item.domain for item in epilogue.iters})
+    if iter_map is None or not iter_map.injective:
         state.fail(f"{WHAT}: several instances of block {epilogue.name} may write one element", epilogue)
     _require_unused(state, reduction, epilogue, target)
     return store, next(iter(loads))

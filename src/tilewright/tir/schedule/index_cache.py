@@ -46,14 +46,14 @@ def cache_index(state: ScheduleState, block: Block, scope: str) -> list[str]:
     """
     if block is state.index.root or any(isinstance(item, Block) for item in pre_order(block.body)):
         state.fail(f"{WHAT}: block {block.name} holds other blocks", block)
-    found = _computed(block)
-    if not found:
+    computed = _computed(block)
+    if not computed:
         state.fail(
             f"{WHAT}: block {block.name} reads at no index that takes more than sums and products of its iterators",
             block,
         )
     trial = state.copy()
-    names = [_cache_one(trial, trial.index.blocks[block.name], index, scope) for index in found]
+    names = [_cache_one(trial, trial.index.blocks[block.name], index, scope) for index in computed]
     state.adopt(trial)
     state.commit(trial.func)
     return names
@@ -63,7 +63,7 @@ def _computed(block: Block) -> list[PrimExpr]:
     """The distinct indices of reads that are worth keeping, in order of their first use."""
     iters = {item.var for item in block.iters}
     bound = {item.var for item in pre_order(block.body) if isinstance(item, (For, LetStmt))}
-    found: dict[PrimExpr, None] = {}
+    computed: dict[PrimExpr, None] = {}
     # An update reads where it writes: those two must go on looking alike.
     for stmt in (block.body, block.init):
         for load in () if stmt is None else pre_order(stmt):
@@ -71,8 +71,8 @@ def _computed(block: Block) -> list[PrimExpr]:
                 for index in load.indices:
                     used = set(variables(index))
                     if used & iters and not used & bound and _is_computed(index):
-                        found.setdefault(index)
-    return list(found)
+                        computed.setdefault(index)
+    return list(computed)
 
 
 def _is_computed(index: PrimExpr) -> bool:

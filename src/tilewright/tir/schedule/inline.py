@@ -54,14 +54,16 @@ def _inverse_access(
     for dimension, index in enumerate(indices):
         if not any(type(item) is Var for item in pre_order(index)):
             continue
-        found = single_iterator(index, iters)
-        plain = plain and found is not None and found[0].var not in places
-        if found is not None:
-            places[found[0].var] = (dimension, found[1])
+        single = single_iterator(index, iters)
+        plain = plain and single is not None and single[0].var not in places
+        if single is not None:
+            places[single[0].var] = (dimension, single[1])
     for item in block.iters:
         moves = any(mentions(index, {item.var}) for index in indices)
         if not moves and not is_const_int(item.domain.extent, 1):
-            state.fail(f"{what}: the access of block {block.name} does not settle its iterator {item.var.name}", block)
+            state.fail(
+                f"{what}: the access of block {block.name} does not determine its iterator {item.var.name}", block
+            )
     if plain:
         return places
     inverse = invert_access(block, indices, state.analyzer)
@@ -149,15 +151,15 @@ def compute_inline(state: ScheduleState, block: Block) -> None:
         return
     store = _single_store(state, block, what)
     _require_intermediate(state, store.buffer, block, what)
-    found = _inverse_access(state, block, store.indices, what)
+    inverse = _inverse_access(state, block, store.indices, what)
     _require_stable_inputs(state, block, readers, shared, what)
     analyzer = state.analyzer
 
     def replace(item: Node) -> Node | None:
         if not isinstance(item, BufferLoad) or item.buffer is not store.buffer:
             return None
-        mapping = _instance(found, block.iters, item.indices)
-        if isinstance(found, AccessInverse):
+        mapping = _instance(inverse, block.iters, item.indices)
+        if isinstance(inverse, AccessInverse):
             mapping = {var: analyzer.simplify(value) for var, value in mapping.items()}
         return substitute(store.value, mapping)
 
@@ -325,7 +327,7 @@ def reader_mapping(
 
     And where, in terms of the other one's iterators, it reads the element that is stored: nowhere else does it run.
     """
-    found = _inverse_access(state, reader, load.indices, what)
+    inverse = _inverse_access(state, reader, load.indices, what)
     write = next(region for region in source.writes if region.buffer is store.buffer)
     read = next(region for region in reader.reads if region.buffer is store.buffer)
     analyzer = state.analyzer
@@ -333,20 +335,20 @@ def reader_mapping(
         for item in (*source.iters, *reader.iters):
             analyzer.bind(item.var, item.domain)
         written = whole_box(source, write, analyzer)
-        wanted = whole_box(reader, read, analyzer) or relax_whole(reader, read, analyzer)
+        read_box = whole_box(reader, read, analyzer) or relax_whole(reader, read, analyzer)
         for dimension in range(store.buffer.ndim):
-            if written is None or not within(wanted[dimension], written[dimension], analyzer):
+            if written is None or not within(read_box[dimension], written[dimension], analyzer):
                 state.fail(
                     f"{what}: block {reader.name} does not certainly read only elements of {store.buffer.name} that "
                     f"block {source.name} writes (dimension {dimension})",
                     reader,
                 )
-        mapping = _instance(found, reader.iters, store.indices)
-        if isinstance(found, AccessInverse):
+        mapping = _instance(inverse, reader.iters, store.indices)
+        if isinstance(inverse, AccessInverse):
             mapping = {var: analyzer.simplify(value) for var, value in mapping.items()}
-            conditions = found.conditions(store.indices)
+            conditions = inverse.conditions(store.indices)
         else:
-            bounds = zip(store.indices, wanted, strict=True)
+            bounds = zip(store.indices, read_box, strict=True)
             conditions = [part for index, item in bounds if item is not None for part in inside(index, item)]
         simpler = [analyzer.simplify(condition) for condition in conditions]
         kept = [item for item in simpler if not is_const_int(item, 1) and not analyzer.prove(item)]

@@ -57,9 +57,9 @@ class AccessInverse:
         """What holds for the indices of an element just where some instance accesses it."""
         if self.box is not None:
             return [part for index, item in zip(place, self.box, strict=True) for part in inside(index, item)]
-        found = self.at(place)
-        result = [part for item in self.iters for part in inside(found[item.var], item.domain)]
-        again = (substitute(index, found) for index in self.indices)
+        instance = self.at(place)
+        result = [part for item in self.iters for part in inside(instance[item.var], item.domain)]
+        again = (substitute(index, instance) for index in self.indices)
         return [*result, *(eq(a, b) for a, b in zip(again, place, strict=True))]
 
 
@@ -79,15 +79,15 @@ def invert_access(block: Block, indices: Sequence[PrimExpr], analyzer: Analyzer)
     turned = _backwards(block.iters, indices)
     forward = [substitute(index, turned) for index in indices]
     domains = {item.var: item.domain for item in block.iters}
-    found = detect_iter_map(forward, domains, analyzer=analyzer)
-    values = None if found is None else inverse(found, elements, gaps=True)
-    if found is None or values is None:
+    iter_map = detect_iter_map(forward, domains, analyzer=analyzer)
+    values = None if iter_map is None else inverse(iter_map, elements, gaps=True)
+    if iter_map is None or values is None:
         return None
     for var, value in turned.items():
         values[var] = substitute(value, {var: values[var]})
-    ranges = found.ranges()
+    ranges = iter_map.ranges()
     box = None if ranges is None else tuple(ranges)
-    return AccessInverse(elements, tuple(indices), values, block.iters, box, tuple(map(_step, found.indices)))
+    return AccessInverse(elements, tuple(indices), values, block.iters, box, tuple(map(_step, iter_map.indices)))
 
 
 def _step(index: IterSum) -> tuple[PrimExpr, int]:
@@ -104,14 +104,14 @@ def instances_touching(block: Block, region: BufferRegion, box: Box, analyzer: A
     Iterators whose ranges are not known are left out.
     """
     widths = [const_value(item.extent) for item in region.region]
-    found = invert_access(block, [item.min for item in region.region], analyzer)
-    if found is None or None in widths:
+    inverted = invert_access(block, [item.min for item in region.region], analyzer)
+    if inverted is None or None in widths:
         return {}
     domains: dict[Var, Range] = {}
     places: list[PrimExpr] = []
     for number, (width, part) in enumerate(zip(widths, box, strict=True)):
-        base, step = found.steps[number]
-        whole = None if found.box is None else found.box[number]
+        base, step = inverted.steps[number]
+        whole = None if inverted.box is None else inverted.box[number]
         wanted = part or whole
         if wanted is None or width is None:
             return {}
@@ -125,7 +125,7 @@ def instances_touching(block: Block, region: BufferRegion, box: Box, analyzer: A
         for count, domain in domains.items():
             analyzer.bind(count, domain)
         # (i * 16 + q) % 32 is i % 2 * 16 + q while q < 16: then its range is told.
-        values = {var: analyzer.simplify(value) for var, value in found.at(places).items()}
+        values = {var: analyzer.simplify(value) for var, value in inverted.at(places).items()}
     for var, span in zip(values, touched(list(values.values()), domains, analyzer), strict=True):
         extent = None if span is None else _bounded(span.extent, analyzer)
         if span is not None and extent is not None:
@@ -158,14 +158,14 @@ def whole_box(block: Block, region: BufferRegion, analyzer: Analyzer) -> Box | N
     used: set[Var] = set()
     quick: list[Range] = []
     for item in region.region:
-        found = single_iterator(item.min, iters) if const_value(item.extent) == 1 else None
+        single = single_iterator(item.min, iters) if const_value(item.extent) == 1 else None
         if const_value(item.min) is not None:
             quick.append(item)
             continue
-        if found is None or found[0].var in used:
+        if single is None or single[0].var in used:
             break
-        used.add(found[0].var)
-        quick.append(Range(expression(linear(found[0].domain.min).shifted(found[1])), found[0].domain.extent))
+        used.add(single[0].var)
+        quick.append(Range(expression(linear(single[0].domain.min).shifted(single[1])), single[0].domain.extent))
     else:
         return tuple(quick)
     free, loops = _freed(block)

@@ -67,14 +67,14 @@ def fuse_iterators(state: ScheduleState, block: Block, groups: Sequence[Sequence
 def renested(state: ScheduleState, nest: For, block: Block) -> list[Var]:
     """Put a block whose iterators are bound to new variables in the place of a nest, in loops over these."""
     body: Stmt = block
-    found: list[Var] = []
+    variables_above: list[Var] = []
     for entry in reversed(block.iters):
         assert isinstance(entry.value, Var)
         state.learn(entry.value, entry.domain)
-        found.append(entry.value)
+        variables_above.append(entry.value)
         body = For(entry.value, entry.domain.min, entry.domain.extent, LoopKind.SERIAL, body)
     state.replace(nest, body)
-    return found[::-1]
+    return variables_above[::-1]
 
 
 def rebuilt(block: Block, iters: tuple[BlockIter, ...], mapping: dict[Var, PrimExpr], analyzer: Analyzer) -> Block:
@@ -112,9 +112,9 @@ def transform_block_layout(state: ScheduleState, block: Block, index_map: IndexM
             f"{what}: the map takes {len(index_map.inputs)} iterators, block {block.name} has {len(block.iters)}", block
         )
     domains = {var: item.domain for var, item in zip(index_map.inputs, block.iters, strict=True)}
-    found = detect_iter_map(index_map.outputs, domains)
-    ranges = None if found is None else found.ranges()
-    if found is None or ranges is None or any(const_value(item.min) != 0 for item in ranges):
+    iter_map = detect_iter_map(index_map.outputs, domains)
+    ranges = None if iter_map is None else iter_map.ranges()
+    if iter_map is None or ranges is None or any(const_value(item.min) != 0 for item in ranges):
         state.fail(
             f"{what}: the map does not provably take the instances of block {block.name} one to one to a box from 0",
             block,
@@ -132,7 +132,7 @@ def transform_block_layout(state: ScheduleState, block: Block, index_map: IndexM
         kind = next(iter(kinds), IterKind.SPATIAL)
         iters.append(BlockIter(Var(f"v_{name}"), domain, kind, Var(name)))
         analyzer.bind(iters[-1].var, domain)
-    values = inverse(found, [item.var for item in iters])
+    values = inverse(iter_map, [item.var for item in iters])
     if values is None:
         state.fail(f"{what}: the map has no inverse", block)
     mapping = {old[var][0].var: value for var, value in values.items()}

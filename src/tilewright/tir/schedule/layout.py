@@ -43,8 +43,8 @@ def transform_layout(state: ScheduleState, block: Block, buffer: Buffer, index_m
 
 def _keeps_apart(buffer: Buffer, index_map: IndexMap) -> bool:
     """Whether different elements certainly go to different places."""
-    found = detect_iter_map(index_map.outputs, index_map.domains(buffer))
-    return found is not None and found.injective
+    iter_map = detect_iter_map(index_map.outputs, index_map.domains(buffer))
+    return iter_map is not None and iter_map.injective
 
 
 def _shape(state: ScheduleState, block: Block, buffer: Buffer, index_map: IndexMap) -> tuple[PrimExpr, ...]:

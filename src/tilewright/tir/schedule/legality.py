@@ -124,10 +124,10 @@ def _blame(schedule: Schedule, error: ScheduleError) -> NoReturn:
     for count in range(len(instructions) + 1):
         try:
             require_legal(replay(Trace(instructions[:count]), origin).func, Proven.STEPS)
-        except ScheduleError as found:
+        except ScheduleError as broken:
             if count == 0:
                 break
-            raise error.since(_shown_call(schedule.trace, count - 1)) from found
+            raise error.since(_shown_call(schedule.trace, count - 1)) from broken
     raise error
 
 
@@ -251,10 +251,10 @@ def _read_between(stmt: Stmt) -> set[Buffer]:
 def _require_init(state: ScheduleState, block: Block, path: list[Stmt]) -> None:
     if not may_be_empty(block, path):
         return
-    found = empty_init(block, path)
-    if isinstance(found, str):
+    init = empty_init(block, path)
+    if isinstance(init, str):
         state.fail(
-            f"the reduction of block {block.name} may be over nothing, and then its init would not run: {found}",
+            f"the reduction of block {block.name} may be over nothing, and then its init would not run: {init}",
             block,
             "decompose_reduction gives the init a place of its own",
         )

@@ -194,15 +194,15 @@ def _all_parallel(loops: Sequence[For]) -> bool:
 def _chain(state: ScheduleState, loops: Sequence[For]) -> list[For]:
     """The loops from the outermost to the innermost of a set, all directly nested."""
     index = state.index
-    wanted = {id(loop) for loop in loops}
+    chosen = {id(loop) for loop in loops}
     top = min(loops, key=index.position)
     chain: list[For] = []
-    found = 0
+    count = 0
     item = top
     while True:
         chain.append(item)
-        found += id(item) in wanted
-        if found == len(wanted):
+        count += id(item) in chosen
+        if count == len(chosen):
             return chain
         if not isinstance(item.body, For):
             missing = next(loop for loop in loops if all(loop is not seen for seen in chain))
@@ -219,9 +219,9 @@ def reorder(state: ScheduleState, loops: Sequence[For]) -> None:
     if len({id(loop) for loop in loops}) != len(loops):
         state.fail("reorder: a loop is given twice", loops[0])
     chain = _chain(state, loops)
-    wanted = {id(loop) for loop in loops}
+    chosen = {id(loop) for loop in loops}
     queue = iter(loops)
-    order = [next(queue) if id(loop) in wanted else loop for loop in chain]
+    order = [next(queue) if id(loop) in chosen else loop for loop in chain]
     if all(a is b for a, b in zip(order, chain, strict=True)):
         return
     inside: set[Var] = set()

@@ -52,7 +52,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     extents = _padded_extents(state, block, padding, what)
     operands = padded_operands(state, block, extents, what)
     ranges = {item.var: extents[item.var] for item in block.iters}
-    made: list[Stmt] = []
+    nests: list[Stmt] = []
     names: list[str] = []
     buffers: list[Buffer] = []
     swap: dict[BufferLoad, BufferLoad] = {}
@@ -62,7 +62,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
         padded, nest, name = _pad_input(state, load, value, ranges, [buffer.name for buffer in buffers], names)
         buffers.append(padded)
         names.append(name)
-        made.append(nest)
+        nests.append(nest)
         swap[load] = BufferLoad(padded, load.indices)
     (store,) = _stores(block)
     target = store.buffer
@@ -76,15 +76,15 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     for loop, item in zip(reversed(loops), reversed(block.iters), strict=True):
         body = loop.replace(extent=ranges[item.var], body=body)
         state.forget(loop.var)
-    made.append(body)
+    nests.append(body)
     if output is not target:
         nest, name = _crop(state, block, store, output, names)
         names.append(name)
-        made.append(nest)
+        nests.append(nest)
     for name in names:
         state.mark_regular(name)
     owner = state.index.scope_block(block).name
-    func = with_allocations(state.edited({loops[0]: seq(*made)}), owner, buffers)
+    func = with_allocations(state.edited({loops[0]: seq(*nests)}), owner, buffers)
     state.commit(func)
     return names
 
@@ -288,7 +288,7 @@ def over_compute(state: ScheduleState, block: Block, axis: int, factor: int) -> 
     extent = const_value(item.domain.extent)
     if factor < 1 or extent is None or const_value(item.domain.min) != 0 or item.kind is not IterKind.SPATIAL:
         state.fail(f"{what}: iterator {item.var.name} must be spatial, of a constant extent, from 0", block)
-    wanted = (extent + factor - 1) // factor * factor
+    padded = (extent + factor - 1) // factor * factor
     loop = state.index.loops.get(item.value) if type(item.value) is Var else None
     plain = loop is not None and loop.extent is item.domain.extent and state.index.blocks_under(loop) == [block]
     if loop is None or not plain or loop.kind is not LoopKind.SERIAL or block.predicate is not TRUE:
@@ -297,17 +297,17 @@ def over_compute(state: ScheduleState, block: Block, axis: int, factor: int) -> 
             block,
             f"{what} comes before other changes of the loops",
         )
-    if wanted == extent:
+    if padded == extent:
         return
-    grown = {region.buffer: _grown(state, block, region, item.var, wanted, what) for region in block.writes}
-    _require_operands(state, block, item.var, wanted, what)
+    grown = {region.buffer: _grown(state, block, region, item.var, padded, what) for region in block.writes}
+    _require_operands(state, block, item.var, padded, what)
     iters = tuple(
-        BlockIter(entry.var, Range(ZERO, const(wanted)), entry.kind, entry.value) if entry is item else entry
+        BlockIter(entry.var, Range(ZERO, const(padded)), entry.kind, entry.value) if entry is item else entry
         for entry in block.iters
     )
     wider = edit_tree(state.index, {block: block.replace(iters=iters)})
     index = ProgramIndex(state.func.replace(body=wider))
-    longer = edit_tree(index, {index.loops[loop.var]: index.loops[loop.var].replace(extent=const(wanted))})
+    longer = edit_tree(index, {index.loops[loop.var]: index.loops[loop.var].replace(extent=const(padded))})
     state.forget(loop.var)
     state.commit(state.func.replace(body=replace_buffers(longer, grown)))
 

@@ -18,34 +18,34 @@ from tilewright.tir.stmt import Block, BlockIter, For, LoopKind, Stmt
 
 
 def solve_region(block: Block, region: BufferRegion, box: Box, analyzer: Analyzer) -> dict[Var, Range]:
-    """The ranges of iterators that hold all instances whose region touches a box; those not settled are left out.
+    """The ranges of iterators that hold all instances whose region touches a box; those not solved are left out.
 
-    An index `v + c` settles v; the indices `v // c` and `v % c` of a divided axis settle it together. Regions that
-    join, split or turn iterators round are inverted as a whole.
+    An index `v + c` determines v; the indices `v // c` and `v % c` of a divided axis do so together. Regions that join,
+    split or turn iterators round are inverted as a whole.
     """
-    settled = _solve_plainly(block, region, box)
+    solved = _solve_plainly(block, region, box)
     used = [item.var for item in block.iters if any(mentions(part.min, {item.var}) for part in region.region)]
-    if all(var in settled for var in used):
-        return settled
-    return {**instances_touching(block, region, box, analyzer), **settled}
+    if all(var in solved for var in used):
+        return solved
+    return {**instances_touching(block, region, box, analyzer), **solved}
 
 
 def _solve_plainly(block: Block, region: BufferRegion, box: Box) -> dict[Var, Range]:
     """The iterators that stand alone in an index, or are divided by a constant in two."""
     iters = {item.var: item for item in block.iters}
-    settled: dict[Var, Range] = {}
+    solved: dict[Var, Range] = {}
     divided: dict[Var, tuple[int, Range]] = {}
     repeated: set[Var] = set()
     for item, wanted in zip(region.region, box, strict=True):
         point = is_const_int(item.extent, 1)
-        found = single_iterator(item.min, iters) if point else None
+        single = single_iterator(item.min, iters) if point else None
         parts = _divided(item.min, iters) if point else None
-        if found is not None:
-            iterator, offset = found
-            if iterator.var in settled:
+        if single is not None:
+            iterator, offset = single
+            if iterator.var in solved:
                 repeated.add(iterator.var)
             if wanted is not None:
-                settled[iterator.var] = Range(expression(linear(wanted.min).shifted(-offset)), wanted.extent)
+                solved[iterator.var] = Range(expression(linear(wanted.min).shifted(-offset)), wanted.extent)
         elif parts is not None:
             var, divisor, quotient = parts
             if divided.get(var, (divisor,))[0] != divisor:
@@ -56,10 +56,10 @@ def _solve_plainly(block: Block, region: BufferRegion, box: Box) -> dict[Var, Ra
         else:
             repeated.update(var for var in iters if mentions(item.min, {var}))
     for var, (_, value) in divided.items():
-        if var in settled:
+        if var in solved:
             repeated.add(var)
-        settled[var] = value
-    return {var: value for var, value in settled.items() if var not in repeated}
+        solved[var] = value
+    return {var: value for var, value in solved.items() if var not in repeated}
 
 
 def _divided(index: PrimExpr, iters: Mapping[Var, BlockIter]) -> tuple[Var, int, bool] | None:
@@ -160,10 +160,10 @@ def total_range(region: BufferRegion, dimension: int, block: Block) -> Range | N
     if not is_const_int(item.extent, 1):
         return None
     iters = {entry.var: entry for entry in block.iters}
-    found = single_iterator(item.min, iters)
-    if found is None:
+    single = single_iterator(item.min, iters)
+    if single is None:
         return None
-    iterator, offset = found
+    iterator, offset = single
     low: Linear = linear(iterator.domain.min).shifted(offset)
     return Range(expression(low), iterator.domain.extent)
 

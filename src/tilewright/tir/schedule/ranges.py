@@ -188,10 +188,10 @@ def partition(state: ScheduleState, loop: For, points: Sequence[int]) -> list[Va
 
 
 def _blocks(stmt: Stmt) -> list[Block]:
-    found = [stmt] if isinstance(stmt, Block) else []
+    blocks = [stmt] if isinstance(stmt, Block) else []
     for child in child_statements(stmt):
-        found.extend(_blocks(child))
-    return found
+        blocks.extend(_blocks(child))
+    return blocks
 
 
 class _Copier:

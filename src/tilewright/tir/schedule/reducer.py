@@ -46,9 +46,9 @@ def combining_body(targets: Sequence[BufferLoad], results: Sequence[PrimExpr]) -
 
 def _replaced(expr: PrimExpr, swap: Mapping[int, PrimExpr]) -> PrimExpr:
     """An expression with whole parts replaced, top down (a part inside a replaced part is not looked at)."""
-    found = swap.get(id(expr))
-    if found is not None:
-        return found
+    replacement = swap.get(id(expr))
+    if replacement is not None:
+        return replacement
 
     def visit(item: Node) -> Node:
         return _replaced(item, swap) if isinstance(item, PrimExpr) else item
@@ -145,10 +145,10 @@ def _tuple_sources(results: Sequence[PrimExpr], accumulators: tuple[BufferLoad, 
     """
     sources: list[PrimExpr] = []
     for result, accumulator in zip(results, accumulators, strict=True):
-        found = _new_side(result, accumulator, accumulators)
-        if found is None:
+        side = _new_side(result, accumulator, accumulators)
+        if side is None:
             return None
-        sources.append(found)
+        sources.append(side)
     known = {id(source) for source in sources}
     if len(known) != len(sources) or any(isinstance(source, _NUMBERS) for source in sources):
         return None

@@ -77,8 +77,8 @@ def reindex_cache(
         if var not in allowed:
             state.fail(f"{what}: the map uses the iterator {var.name}, which does not move {buffer.name}", block)
     domains = {item.var: item.domain for item in used}
-    found = detect_iter_map(place, domains)
-    if found is None or not found.injective:
+    iter_map = detect_iter_map(place, domains)
+    if iter_map is None or not iter_map.injective:
         state.fail(
             f"{what}: the map does not provably keep the elements apart that block {block.name} accesses",
             block,
@@ -135,17 +135,17 @@ def _stage(state: ScheduleState, block: Block, item: _Staging) -> str:
 
 
 def _only_access(state: ScheduleState, block: Block, buffer: Buffer, mode: str, what: str) -> tuple[PrimExpr, ...]:
-    found: dict[tuple[PrimExpr, ...], None] = {}
+    accesses: dict[tuple[PrimExpr, ...], None] = {}
     for stmt in (block.body, block.init):
         for item in () if stmt is None else pre_order(stmt):
             if isinstance(item, Block):
                 state.fail(f"{what}: block {block.name} holds other blocks", block)
-            wanted = (BufferLoad,) if mode == "read" else (BufferLoad, BufferStore)
-            if isinstance(item, wanted) and item.buffer is buffer:
-                found.setdefault(item.indices)
-    if len(found) != 1:
-        state.fail(f"{what}: block {block.name} accesses {buffer.name} at {len(found)} different places", block)
-    (indices,) = found
+            kinds = (BufferLoad,) if mode == "read" else (BufferLoad, BufferStore)
+            if isinstance(item, kinds) and item.buffer is buffer:
+                accesses.setdefault(item.indices)
+    if len(accesses) != 1:
+        state.fail(f"{what}: block {block.name} accesses {buffer.name} at {len(accesses)} different places", block)
+    (indices,) = accesses
     if any(isinstance(item, BufferLoad) for index in indices for item in pre_order(index)):
         state.fail(f"{what}: an index of {buffer.name} is read from memory", block)
     if mode == "read" and _is_conditional(block.body, buffer):
@@ -214,8 +214,8 @@ def _stage_write(state: ScheduleState, block: Block, item: _Staging, name: str) 
     if any(const_value(entry.domain.extent) != 1 for entry in idle):
         state.fail(f"{what}: iterator {idle[0].var.name} of block {block.name} does not move what it writes", block)
     domains = {entry.var: Range(entry.domain.min, entry.domain.extent) for entry in used}
-    found = detect_iter_map(item.indices, domains)
-    if found is None or not found.injective:
+    iter_map = detect_iter_map(item.indices, domains)
+    if iter_map is None or not iter_map.injective:
         state.fail(f"{what}: different instances of block {block.name} may write the same element", block)
     iters, mapping = _fresh_iters(used)
     target = tuple(substitute(index, mapping) for index in item.indices)

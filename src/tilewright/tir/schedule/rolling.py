@@ -129,7 +129,7 @@ def _meeting_loop(state: ScheduleState, block: Block, buffer: Buffer, what: str)
 
 def _slides(box: Sequence[Range], around: Sequence[For]) -> list[_Slide]:
     """The dimensions of a box that move with a loop by less than they are wide."""
-    found: list[_Slide] = []
+    slides: list[_Slide] = []
     names = {loop.var for loop in around}
     for dimension, item in enumerate(box):
         form, width = linear(item.min), const_value(item.extent)
@@ -138,8 +138,8 @@ def _slides(box: Sequence[Range], around: Sequence[For]) -> list[_Slide]:
         if moving and width is not None and not opaque:
             step = form.terms[moving[-1].var]
             if 0 < step < width:
-                found.append(_Slide(dimension, moving[-1], tuple(moving[:-1]), step, width))
-    return found
+                slides.append(_Slide(dimension, moving[-1], tuple(moving[:-1]), step, width))
+    return slides
 
 
 def _require_steady(

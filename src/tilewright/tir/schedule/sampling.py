@@ -71,7 +71,7 @@ INLINE, STAY = -2, -1
 def compute_locations(state: ScheduleState, block: Block) -> list[int]:
     """Where a producer can be computed: `STAY`, `INLINE`, or the number of a loop around its first consumer."""
     readers = consumers(state.index, block)
-    found = [STAY]
+    locations = [STAY]
     choices = [INLINE, *range(len(state.index.loops_above(readers[0])))] if readers else []
     for choice in choices:
         trial = state.copy()
@@ -79,8 +79,8 @@ def compute_locations(state: ScheduleState, block: Block) -> list[int]:
             move(trial, trial.index.blocks[block.name], choice)
         except ScheduleError:
             continue
-        found.append(choice)
-    return sorted(found)
+        locations.append(choice)
+    return sorted(locations)
 
 
 def move(state: ScheduleState, block: Block, location: int) -> None:

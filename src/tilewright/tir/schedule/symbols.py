@@ -15,12 +15,12 @@ from tilewright.tir.stmt import Block, For
 
 def _known(state: ScheduleState) -> dict[str, Var]:
     """The symbols of a function by name: scalar parameters, and what the shapes of buffers are made of."""
-    found: dict[str, Var] = {}
+    symbols: dict[str, Var] = {}
     for param in state.func.params:
         for var in [param] if isinstance(param, Var) else [var for dim in param.shape for var in variables(dim)]:
             if var.dtype is INDEX:
-                found.setdefault(var.name, var)
-    return found
+                symbols.setdefault(var.name, var)
+    return symbols
 
 
 def expression(state: ScheduleState, value: PrimExpr | str, mark: For | Block, what: str) -> PrimExpr:

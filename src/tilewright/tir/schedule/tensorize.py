@@ -52,17 +52,17 @@ def blockize(state: ScheduleState, loop: For) -> str:
     body: Stmt = body_block
     for entry in reversed(inner):
         body = entry.replace(body=body)
-    made = Block(name, tuple(outer_iters), (), (), body, init, block.predicate)
-    made = made.replace(
+    outer_block = Block(name, tuple(outer_iters), (), (), body, init, block.predicate)
+    outer_block = outer_block.replace(
         reads=_regions(state, body_block, block.reads, inner),
         writes=_regions(state, body_block, block.writes, inner),
     )
     state.inherit(name, block.name)
     # The loops inside run through one tile.
-    for stmt in statements(made.body if init is None else seq(init, made.body)):
+    for stmt in statements(outer_block.body if init is None else seq(init, outer_block.body)):
         if isinstance(stmt, Block):
             state.mark_partial(stmt.name)
-    state.replace(loop, made)
+    state.replace(loop, outer_block)
     return name
 
 
@@ -156,8 +156,8 @@ def _init_nest(state: ScheduleState, block: Block, inner_block: Block, loops: Se
         inside[item.var] = var
         iters.append(BlockIter(var, item.domain, item.kind, substitute(item.value, fresh)))
     name = state.fresh_block_name(f"{block.name}_init")
-    made = Block(name, tuple(iters), (), (), substitute(block.init, inside))
-    result: Stmt = with_detected_accesses(made)
+    init_block = Block(name, tuple(iters), (), (), substitute(block.init, inside))
+    result: Stmt = with_detected_accesses(init_block)
     for loop in reversed(kept):
         variable = fresh[loop.var]
         assert isinstance(variable, Var)
@@ -169,15 +169,15 @@ def _regions(
     state: ScheduleState, inner: Block, regions: Sequence[BufferRegion], loops: Sequence[For]
 ) -> tuple[BufferRegion, ...]:
     """What a tile touches, in terms of the iterators that count tiles."""
-    found: list[BufferRegion] = []
+    outer_regions: list[BufferRegion] = []
     for region, box in relax(inner, regions, loops, state.analyzer):
         whole = region.buffer.full_region().region
         ranges = tuple(whole[n] if part is None else part for n, part in enumerate(box))
         simplify = state.analyzer.simplify
-        found.append(
+        outer_regions.append(
             BufferRegion(region.buffer, tuple(Range(simplify(part.min), simplify(part.extent)) for part in ranges))
         )
-    return tuple(found)
+    return tuple(outer_regions)
 
 
 def tensorize(state: ScheduleState, target: For | Block, intrinsic: TensorIntrin) -> str:
@@ -199,16 +199,16 @@ def tensorize(state: ScheduleState, target: For | Block, intrinsic: TensorIntrin
         trial, block, name = state, target, target.name
     if block is trial.index.root:
         state.fail("tensorize: the root block is not a tile", block)
-    found = match_intrinsic(block, intrinsic)
+    matched = match_intrinsic(block, intrinsic)
     mark = target
-    if isinstance(found, Mismatch):
+    if isinstance(matched, Mismatch):
         state.fail(
-            f"tensorize: this is not what {intrinsic.name} computes: {found.reason}",
+            f"tensorize: this is not what {intrinsic.name} computes: {matched.reason}",
             mark,
             "tile the loops so that the nest has the declared axes, extents and accesses, or use auto_tensorize",
         )
-    pieces = intrinsic.lower(found.operands)
-    needed = {"compute": ["compute"], "update": ["update"]}[found.role]
+    pieces = intrinsic.lower(matched.operands)
+    needed = {"compute": ["compute"], "update": ["update"]}[matched.role]
     if block.init is not None:
         needed = ["reset", "update"]
     for part in needed:

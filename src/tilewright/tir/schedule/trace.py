@@ -5,25 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tilewright.support.errors import UserError
 from tilewright.support.text import plural
-from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.handles import BlockHandle, Handle, LoopHandle, SampledInt
-
-if TYPE_CHECKING:
-    from tilewright.tir.schedule.schedule import Schedule
 
 VERSION: Final = 1
 """The version of the JSON form."""
 
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 """An attribute or decision as stored: plain JSON; {"ref": n} stands for result number n."""
-
-
-replayers: list[Callable[[Trace, PrimFunc], Schedule]] = []
-"""Filled by `tilewright.tir.schedule.schedule`: how a trace becomes a schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +208,6 @@ class Trace:
             used.update(_references(list(item.attributes.values())))
             kept.append(item)
         return Trace(kept[::-1])
-
-    def replay(self, func: PrimFunc) -> Schedule:
-        """A schedule of a function with this trace's instructions and decisions applied."""
-        return replayers[0](self, func)
 
     def __repr__(self) -> str:
         return f"Trace({plural(len(self.lines()), 'call')})"

@@ -27,25 +27,25 @@ def inlined(func: PrimFunc, args: Sequence[Buffer | PrimExpr], taken: set[str]) 
     """The statements of a call, and the buffers that it needs beside its arguments. `taken` are names of blocks."""
     if len(args) != len(func.params):
         raise UserError(f"{func.name} takes {len(func.params)} arguments, {len(args)} are given")
-    found: dict[int, Node] = {}
+    replacements: dict[int, Node] = {}
     symbols: dict[Var, PrimExpr] = {}
     for param, given in zip(func.params, args, strict=True):
         _bind(func, param, given, symbols)
-        found[id(param)] = given
-    found.update({id(symbol): value for symbol, value in symbols.items()})
+        replacements[id(param)] = given
+    replacements.update({id(symbol): value for symbol, value in symbols.items()})
     is_rooted = isinstance(func.body, Block) and func.body.name == "root" and not func.body.iters
     body = func.body.body if is_rooted and isinstance(func.body, Block) else func.body
     own = list(func.body.allocations) if is_rooted and isinstance(func.body, Block) else []
     for item in pre_order(func.body):
         for binder in _binders(item):
-            found[id(binder)] = Var(binder.name, binder.dtype)
+            replacements[id(binder)] = Var(binder.name, binder.dtype)
     allocated = [*own, *(buffer for item in pre_order(body) for buffer in _buffers(item))]
     for buffer in allocated:
         # Its shape may be made of what is replaced.
-        found[id(buffer)] = buffer.replace(shape=tuple(_replaced(dim, found) for dim in buffer.shape))
-    result = _replaced(body, found)
-    made = [item for item in (found[id(buffer)] for buffer in own) if isinstance(item, Buffer)]
-    return _named_apart(func, result, taken), made
+        replacements[id(buffer)] = buffer.replace(shape=tuple(_replaced(dim, replacements) for dim in buffer.shape))
+    result = _replaced(body, replacements)
+    allocations = [item for item in (replacements[id(buffer)] for buffer in own) if isinstance(item, Buffer)]
+    return _named_apart(func, result, taken), allocations
 
 
 def _bind(func: PrimFunc, param: Buffer | Var, given: Buffer | PrimExpr, symbols: dict[Var, PrimExpr]) -> None:
@@ -87,8 +87,8 @@ def _buffers(item: Node) -> list[Buffer]:
     return [item.buffer] if isinstance(item, Allocate) else []
 
 
-def _replaced(root: N, found: dict[int, Node]) -> N:
-    done = dict(found)
+def _replaced(root: N, replacements: dict[int, Node]) -> N:
+    done = dict(replacements)
 
     def visit(item: Node) -> Node:
         result = done.get(id(item))

@@ -43,8 +43,8 @@ class CallParser(ExprParser):
         name, count = self.callee(node), len(node.args)
         high = low if high is None else high
         if not low <= count <= high:
-            wanted = str(low) if low == high else f"{low} to {high}"
-            raise self.source.error(node, f"{name} takes {wanted} arguments, {count} are given")
+            expected = str(low) if low == high else f"{low} to {high}"
+            raise self.source.error(node, f"{name} takes {expected} arguments, {count} are given")
         for keyword in node.keywords:
             if keyword.arg not in keywords:
                 hint = f"it takes: {', '.join(keywords)}" if keywords else None

@@ -170,15 +170,15 @@ class ExprParser:
     def indices(self, node: ast.expr) -> tuple[PrimExpr, ...]:
         """The indices between brackets."""
         items = node.elts if isinstance(node, ast.Tuple) else [node]
-        found: list[PrimExpr] = []
+        indices: list[PrimExpr] = []
         for item in items:
             if isinstance(item, ast.Slice):
                 raise self.source.error(item, "a slice is no index", "slices stand in reads(...) and writes(...)")
             index = self.typed(item, INDEX)
             if not index.dtype.is_integer:
                 raise self.source.error(item, f"an index must be an integer, not {index.dtype}", "convert it: int64(x)")
-            found.append(index)
-        return tuple(found)
+            indices.append(index)
+        return tuple(indices)
 
     def buffer(self, node: ast.expr) -> Buffer:
         """A buffer by name."""
@@ -270,9 +270,9 @@ class ExprParser:
         if isinstance(value, PrimExpr) and node.attr == "dtype":
             return value.dtype
         if isinstance(value, ModuleType) or (isinstance(value, type) and hasattr(value, node.attr)):
-            found: object = getattr(value, node.attr, None)
-            if is_number(found) or isinstance(found, (str, tuple, DataType, PrimExpr, Buffer, type)):
-                return found
+            attribute: object = getattr(value, node.attr, None)
+            if is_number(attribute) or isinstance(attribute, (str, tuple, DataType, PrimExpr, Buffer, type)):
+                return attribute
         raise self.source.error(node, f"{describe(value)} has no attribute {node.attr} that a script can use")
 
     def _subscript(self, node: ast.Subscript) -> Value:

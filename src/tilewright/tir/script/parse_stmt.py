@@ -83,14 +83,14 @@ class StatementParser(CallParser):
         return body
 
     def _lines(self, nodes: list[ast.stmt]) -> list[Stmt]:
-        found: list[Stmt] = []
+        statements: list[Stmt] = []
         # A definition holds for the rest of its suite: what stands before it waits here.
         waiting: list[tuple[list[Stmt], Callable[[Stmt], Stmt], ast.stmt]] = []
         for node in nodes:
             wrapper = self._binding(node)
             if wrapper is not None:
-                waiting.append((found, wrapper, node))
-                found = []
+                waiting.append((statements, wrapper, node))
+                statements = []
                 continue
             result = self._located(node)
             if result is not None:
@@ -98,13 +98,13 @@ class StatementParser(CallParser):
                     result.span = self.source.span(node)
                 # A call is as many statements as its function has.
                 is_call = isinstance(node, ast.Expr) and isinstance(result, s.SeqStmt)
-                found.extend(result.stmts if is_call and isinstance(result, s.SeqStmt) else [result])
+                statements.extend(result.stmts if is_call and isinstance(result, s.SeqStmt) else [result])
         while waiting:
             before, wrapper, node = waiting.pop()
-            statement = wrapper(_join(found))
+            statement = wrapper(_join(statements))
             statement.span = self.source.span(node)
-            found = [*before, statement]
-        return found
+            statements = [*before, statement]
+        return statements
 
     def _located(self, node: ast.stmt) -> Stmt | None:
         try:
@@ -215,10 +215,10 @@ class StatementParser(CallParser):
                 else:
                     self._bind_static(part, name, self.value(part))
             return
-        found = self.value(value)
-        if not isinstance(found, (tuple, list)) or len(found) != len(names):
+        assigned = self.value(value)
+        if not isinstance(assigned, (tuple, list)) or len(assigned) != len(names):
             raise self.source.error(value, f"{len(names)} values are expected here")
-        for name, item in zip(names, found, strict=True):
+        for name, item in zip(names, assigned, strict=True):
             self._bind_static(value, name, item)
 
     def _bind_static(self, node: ast.AST, name: str, value: Value) -> None:

@@ -36,23 +36,23 @@ def parse_script(text: str, source: str = "<script>", constants: Mapping[str, ob
     names (numbers, types, shapes) that the text may use. Errors show the place in the text.
     """
     origin = Source(text, source)
-    found: list[BaseFunction] = []
+    functions: list[BaseFunction] = []
     names = dict(constants or {})
     for node in origin.parse().body:
         if isinstance(node, ast.ClassDef):
             return _parse_module(origin, node, names)
         if isinstance(node, ast.FunctionDef):
             # Functions may call those above them.
-            found.append(FunctionParser(origin, names).function(node))
-            names[node.name] = found[-1]
+            functions.append(FunctionParser(origin, names).function(node))
+            names[node.name] = functions[-1]
         elif not isinstance(node, (ast.Import, ast.ImportFrom)) and not _is_docstring(node):
             raise origin.error(node, "a script holds functions, or one class under @script.module")
-    if not found:
+    if not functions:
         raise UserError("the script defines no function", where=source)
-    if len(found) == 1:
-        assert isinstance(found[0], PrimFunc)
-        return found[0]
-    return IRModule(found)
+    if len(functions) == 1:
+        assert isinstance(functions[0], PrimFunc)
+        return functions[0]
+    return IRModule(functions)
 
 
 def _is_docstring(node: ast.stmt) -> bool:

@@ -63,10 +63,10 @@ class ExprPrinter:
     def aliases(self, roots: Iterable[PrimExpr]) -> list[str]:
         """Lines that define names for parts of these expressions that are shared or too deep; used from now on."""
         self._aliases = {}
-        wanted = list(roots)
+        pending = list(roots)
         counts: dict[PrimExpr, int] = {}
         order: list[PrimExpr] = []
-        stack: list[tuple[PrimExpr, bool]] = [(root, False) for root in wanted]
+        stack: list[tuple[PrimExpr, bool]] = [(root, False) for root in pending]
         while stack:
             item, expanded = stack.pop()
             if expanded:
@@ -82,7 +82,7 @@ class ExprPrinter:
             below = [child for child in item.children() if isinstance(child, PrimExpr)]
             sizes[item] = min(1 + sum(sizes[child] for child in below), 1 << 40)
             depths[item] = 1 + max([depths[child] for child in below], default=0)
-        if sum(sizes[root] for root in wanted) <= _PLAIN_SIZE and max(depths.values(), default=0) <= _DEPTH:
+        if sum(sizes[root] for root in pending) <= _PLAIN_SIZE and max(depths.values(), default=0) <= _DEPTH:
             return []
         return self._define(order, counts)
 

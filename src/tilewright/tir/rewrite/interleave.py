@@ -1,4 +1,4 @@
-"""Weaving: two statements that do not depend on each other, a share of the second in each step of the first.
+"""Interleaving: two statements that do not depend on each other, a share of the second in each step of the first.
 
     for k in range(8): multiply(k)            for k in range(8):
     for r in range(32): finish(r)       ->        multiply(k)
@@ -29,7 +29,7 @@ from tilewright.ir.expr import Call, IntImm, PrimExpr, StringImm, Var, const_val
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.machine import TILE_SCOPE
-from tilewright.tir.passes.rewriting import StmtRewriter, fresh_copy, substitute_stmt
+from tilewright.tir.rewrite.statements import StmtRewriter, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 
 _MOST_UNROLLED: Final = 8
@@ -39,8 +39,8 @@ Tile = tuple[Buffer, tuple[int | None, ...]]
 """A matrix tile: its buffer and the place of its first element."""
 
 
-def woven(first: Sequence[Stmt], second: Sequence[Stmt]) -> Stmt:
-    """Statements of two stages, in an order that both allow; one after the other where there is nothing to weave."""
+def interleaved(first: Sequence[Stmt], second: Sequence[Stmt]) -> Stmt:
+    """Statements of two stages, in an order that both allow; one after the other where nothing can be interleaved."""
     front = _drained(first, [part for part in second if _touches_tiles(part)])
     back = [part for part in second if not _touches_tiles(part)]
     place = next((n for n, part in enumerate(front) if _steps(part) > 1), None)
@@ -92,17 +92,17 @@ def _drained(first: Sequence[Stmt], drains: Sequence[Stmt]) -> list[Stmt]:
 
 def _by_tile(parts: Sequence[Stmt], mode: str) -> dict[Tile, Stmt] | None:
     """Calls by the tile that they read or write; None where there is anything else, or a tile has several."""
-    found: dict[Tile, Stmt] = {}
+    by_tile: dict[Tile, Stmt] = {}
     for part in parts:
         calls = _calls(part)
         for call in calls or ():
             tiles = _tiles(call, mode)
-            if len(tiles) != 1 or tiles[0] in found or None in tiles[0][1]:
+            if len(tiles) != 1 or tiles[0] in by_tile or None in tiles[0][1]:
                 return None
-            found[tiles[0]] = call
+            by_tile[tiles[0]] = call
         if calls is None:
             return None
-    return found
+    return by_tile
 
 
 def _calls(stmt: Stmt) -> list[Evaluate] | None:
@@ -119,14 +119,14 @@ def _calls(stmt: Stmt) -> list[Evaluate] | None:
 
 def _tiles(call: Evaluate, mode: str) -> list[Tile]:
     """The tiles that a call uses in a way ("r", "w" or "rw")."""
-    found: list[Tile] = []
+    tiles: list[Tile] = []
     for item in pre_order(call.value):
         if isinstance(item, Call) and item.name == "access_ptr" and isinstance(item.args[1], BufferLoad):
             first, way = item.args[1], item.args[0]
             places = tuple(const_value(index) for index in first.indices)
             if first.buffer.scope == TILE_SCOPE and isinstance(way, StringImm) and way.value == mode:
-                found.append((first.buffer, places))
-    return found
+                tiles.append((first.buffer, places))
+    return tiles
 
 
 def _touches_tiles(stmt: Stmt) -> bool:
@@ -135,11 +135,11 @@ def _touches_tiles(stmt: Stmt) -> bool:
 
 def _nest(stmt: Stmt) -> list[For]:
     """The serial loops of constant extents that are one inside the other."""
-    found: list[For] = []
+    loops: list[For] = []
     while isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL and isinstance(stmt.extent, IntImm):
-        found.append(stmt)
+        loops.append(stmt)
         stmt = stmt.body
-    return found
+    return loops
 
 
 def _extent(loop: For) -> int:

@@ -1,4 +1,4 @@
-"""What many noisy samples say: a typical one, and between which bounds their middle lies."""
+"""What many noisy samples say: a typical one, and bounds of their median."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SURELY, CLEARLY = 1.64, 2.6
 """Standard deviations that a bound allows for: one time in twenty the truth is beyond it; one in two hundred."""
 
 
-def bound_of_middle(samples: Sequence[float], deviations: float) -> float:
+def median_bound(samples: Sequence[float], deviations: float) -> float:
     """A bound of the median of what samples are taken from: so many of them are beyond it by chance at most.
 
     Of n samples n / 2 are expected below the median, give or take half the root of n: whatever their distribution is.

@@ -7,7 +7,7 @@ from typing import Final
 
 from tilewright.ir.build import bitwise_and, const, ne, select
 from tilewright.ir.expr import Call, PrimExpr
-from tilewright.tir.passes.float_math import at_most, polynomial
+from tilewright.tir.expansion.exponentials import at_most, polynomial
 
 _SIN: Final = (-0.1666666716337204, 0.008333329111337662, -0.00019839256128761917, 2.7175644845556235e-06)
 _COS: Final = (0.0416666679084301, -0.0013888883404433727, 2.479943577782251e-05, -2.720330201100296e-07)

@@ -66,8 +66,8 @@ class Access:
         None stands for an index that is not known.
         """
         predicate = all_of(self.guards_below(depth)) if guarded else TRUE
-        found = touched(self.indices, self.loops_below(depth), analyzer, predicate)
-        return found if not self._is_repeated() else [item if self._is_steady(item) else None for item in found]
+        box = touched(self.indices, self.loops_below(depth), analyzer, predicate)
+        return box if not self._is_repeated() else [item if self._is_steady(item) else None for item in box]
 
     def _is_repeated(self) -> bool:
         return any(isinstance(stmt, While) for stmt, _ in self.path)
@@ -81,9 +81,9 @@ class Access:
 
 def accesses_of(buffer: Buffer, root: Stmt) -> list[Access]:
     """All accesses to a buffer, in the order they run (a store's loads come before it)."""
-    found: list[Access] = []
-    _collect(buffer, root, (), found)
-    return found
+    accesses: list[Access] = []
+    _collect(buffer, root, (), accesses)
+    return accesses
 
 
 def touches(buffer: Buffer, root: Stmt | PrimExpr) -> bool:
@@ -91,48 +91,48 @@ def touches(buffer: Buffer, root: Stmt | PrimExpr) -> bool:
     return any(isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer for item in pre_order(root))
 
 
-def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], found: list[Access]) -> None:
+def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], accesses: list[Access]) -> None:
     match stmt:
         case SeqStmt():
             for number, item in enumerate(stmt.stmts):
-                _collect(buffer, item, (*path, (stmt, number)), found)
+                _collect(buffer, item, (*path, (stmt, number)), accesses)
         case For():
-            _loads(buffer, (stmt.min, stmt.extent), (*path, (stmt, -1)), found)
-            _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
+            _loads(buffer, (stmt.min, stmt.extent), (*path, (stmt, -1)), accesses)
+            _collect(buffer, stmt.body, (*path, (stmt, 0)), accesses)
         case BufferStore():
-            _loads(buffer, (*stmt.indices, stmt.value), (*path, (stmt, 0)), found)
+            _loads(buffer, (*stmt.indices, stmt.value), (*path, (stmt, 0)), accesses)
             if stmt.buffer is buffer:
-                found.append(_lanes_as_loop(stmt.indices, True, (*path, (stmt, 1))))
+                accesses.append(_lanes_as_loop(stmt.indices, True, (*path, (stmt, 1))))
         case IfThenElse():
-            _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), found)
-            _collect(buffer, stmt.then_body, (*path, (stmt, 0)), found)
+            _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), accesses)
+            _collect(buffer, stmt.then_body, (*path, (stmt, 0)), accesses)
             if stmt.else_body is not None:
-                _collect(buffer, stmt.else_body, (*path, (stmt, 1)), found)
+                _collect(buffer, stmt.else_body, (*path, (stmt, 1)), accesses)
         case While():
-            _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), found)
-            _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
+            _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), accesses)
+            _collect(buffer, stmt.body, (*path, (stmt, 0)), accesses)
         case LetStmt():
-            _loads(buffer, (stmt.value,), (*path, (stmt, -1)), found)
-            _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
+            _loads(buffer, (stmt.value,), (*path, (stmt, -1)), accesses)
+            _collect(buffer, stmt.body, (*path, (stmt, 0)), accesses)
         case Allocate():
-            _collect(buffer, stmt.body, (*path, (stmt, 0)), found)
+            _collect(buffer, stmt.body, (*path, (stmt, 0)), accesses)
         case Evaluate():
-            _loads(buffer, (stmt.value,), (*path, (stmt, 0)), found)
-            _pointers(buffer, stmt, path, found)
+            _loads(buffer, (stmt.value,), (*path, (stmt, 0)), accesses)
+            _pointers(buffer, stmt, path, accesses)
         case Assert():
-            _loads(buffer, (stmt.condition,), (*path, (stmt, 0)), found)
+            _loads(buffer, (stmt.condition,), (*path, (stmt, 0)), accesses)
         case Block() | _:
             raise CompilerBug(f"accesses of a {type(stmt).__name__}: blocks are lowered first")
 
 
-def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], found: list[Access]) -> None:
+def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], accesses: list[Access]) -> None:
     for expr in exprs:
         addressed: set[PrimExpr] = set()
         for item in pre_order(expr):
             if isinstance(item, Call) and item.name in ("access_ptr", "element_distance"):
                 addressed.update(item.args)
             elif isinstance(item, BufferLoad) and item.buffer is buffer and item not in addressed:
-                found.append(_lanes_as_loop(item.indices, False, path))
+                accesses.append(_lanes_as_loop(item.indices, False, path))
 
 
 def _lanes_as_loop(indices: tuple[PrimExpr, ...], is_store: bool, path: tuple[Step, ...]) -> Access:
@@ -148,7 +148,7 @@ def _lanes_as_loop(indices: tuple[PrimExpr, ...], is_store: bool, path: tuple[St
     return Access(plain, is_store, (*path[:-1], (loop, 0), (stmt, child)))
 
 
-def _pointers(buffer: Buffer, stmt: Evaluate, path: tuple[Step, ...], found: list[Access]) -> None:
+def _pointers(buffer: Buffer, stmt: Evaluate, path: tuple[Step, ...], accesses: list[Access]) -> None:
     """What an extern call touches through addresses: every element between two corners; reads come before writes."""
     pointers = [item for item in pre_order(stmt.value) if isinstance(item, Call) and item.name == "access_ptr"]
     for letter in "rw":
@@ -156,7 +156,7 @@ def _pointers(buffer: Buffer, stmt: Evaluate, path: tuple[Step, ...], found: lis
             mode, first, last = item.args
             assert isinstance(mode, StringImm) and isinstance(first, BufferLoad) and isinstance(last, BufferLoad)
             if first.buffer is buffer and letter in mode.value:
-                found.append(_box_access(first, last, letter == "w", stmt, path))
+                accesses.append(_box_access(first, last, letter == "w", stmt, path))
 
 
 def _box_access(first: BufferLoad, last: BufferLoad, is_store: bool, stmt: Stmt, path: tuple[Step, ...]) -> Access:
@@ -242,14 +242,14 @@ def _open_conditions(
     indexed = {var for index in store.indices for var in analyzer.variables_of(index)} & loops
     serial = {stmt.var for stmt, _ in store.path[:depth] if isinstance(stmt, For) and stmt.kind in _IN_ORDER}
     serial |= set() if carried is None else {carried}
-    found = []
+    open_conditions = []
     for part in (part for guard in store.guards_below(depth) for part in conjuncts(guard)):
         mentioned = set(analyzer.variables_of(part))
         moving = mentioned & loops
         cuts = bool(moving) and moving <= indexed
         if part not in known and not (isinstance(part, (LT, LE)) and (cuts or not mentioned & serial)):
-            found.append(part)
-    return found
+            open_conditions.append(part)
+    return open_conditions
 
 
 def _covers_range(a: Range, b: Range, analyzer: Analyzer) -> bool:

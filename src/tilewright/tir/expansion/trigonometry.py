@@ -1,6 +1,6 @@
 """Single-precision angles and powers: functions whose argument reduction or result needs float64 on the way.
 
-Same promises as `float_math`. Angles beyond a million go to the C library, in the lanes that have such an angle only.
+Same promises as `exponentials`. Angles beyond a million go to the C library, in the lanes that have such an angle only.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tilewright.ir.build import (
 from tilewright.ir.dtype import FLOAT64, INT32, INT64
 from tilewright.ir.expr import Call, PrimExpr
 from tilewright.ir.intrinsics import reinterpret
-from tilewright.tir.passes.float_math import absolute, at_most, copysign, polynomial, square_root
-from tilewright.tir.passes.quarter_turns import Turned
+from tilewright.tir.expansion.exponentials import absolute, at_most, copysign, polynomial, square_root
+from tilewright.tir.expansion.quarter_turns import Turned
 
 _LARGEST_ANGLE: Final = 1.0e6
 _TWO_OVER_PI: Final = 0.6366197723675814

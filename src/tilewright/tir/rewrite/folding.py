@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.expr import PrimExpr
-from tilewright.tir.passes.rewriting import ExprRewriter
+from tilewright.tir.rewrite.statements import ExprRewriter
 
 
 def fold_node(expr: PrimExpr) -> PrimExpr | None:

@@ -1,6 +1,6 @@
 """Angles and powers in float32 alone, for processors without float64.
 
-Same promises as `float_trigonometry`, but angles beyond some ten thousand go to the processor's own function already.
+Same promises as `trigonometry`, but angles beyond some ten thousand go to the processor's own function already.
 Products that must not lose bits are of factors with few bits each, cut off by masks. Compilers for GPUs may take sums
 apart, so nothing here relies on what a sum rounds away; `without_magic` does the same for other functions.
 """
@@ -14,7 +14,7 @@ from typing import Final
 from tilewright.ir.build import add, bitwise_and, const, eq, lt, maximum, minimum, select
 from tilewright.ir.expr import Add, Broadcast, Call, FloatImm, PrimExpr, Sub
 from tilewright.ir.intrinsics import reinterpret
-from tilewright.tir.passes.float_math import (
+from tilewright.tir.expansion.exponentials import (
     MAGIC,
     MAGIC_BITS,
     absolute,
@@ -23,9 +23,9 @@ from tilewright.tir.passes.float_math import (
     reduced_log,
     scaled,
 )
-from tilewright.tir.passes.float_trigonometry import with_power_limits
-from tilewright.tir.passes.quarter_turns import Turned
-from tilewright.tir.passes.rewriting import ExprRewriter
+from tilewright.tir.expansion.quarter_turns import Turned
+from tilewright.tir.expansion.trigonometry import with_power_limits
+from tilewright.tir.rewrite.statements import ExprRewriter
 
 _LARGEST_ANGLE: Final = 12000.0
 _TWO_OVER_PI: Final = 0.6366197723675814
@@ -36,7 +36,7 @@ _LOG2_E_HIGH: Final = 1.4423828125  # 11 bits
 
 
 def without_magic(expr: PrimExpr) -> PrimExpr:
-    """An expansion of `float_math` that finds nearest integers by rounding, not by adding a large number.
+    """An expansion of `exponentials` that finds nearest integers by rounding, not by adding a large number.
 
     (x + 12582912.0) - 12582912.0   ->   round(x)
     """

@@ -25,7 +25,7 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.tir.analysis.bindings import conjuncts
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.rewriting import ExprRewriter, StmtRewriter, all_statements
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements
 from tilewright.tir.schedule.reducer import combining_body, match_reducer
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 
@@ -208,12 +208,12 @@ class _Combination:
 
     def _buffers(self, what: str, size: int, scope: str = "") -> list[Buffer]:
         scope = scope or ("warp" if self._warp > 1 else "shared")
-        made = [
+        buffers = [
             Buffer(f"{load.buffer.name}_{what}", (const(size),), load.buffer.dtype, scope)
             for load in self._matched.accumulators
         ]
-        self._local.extend(made)
-        return made
+        self._local.extend(buffers)
+        return buffers
 
 
 def _stores(init: Stmt) -> list[BufferStore]:
@@ -280,5 +280,5 @@ class _Readers(StmtRewriter):
         done = super().visit_block(block)
         assert isinstance(done, Block)
         reads = tuple(region for region in done.reads if region.buffer not in self._private)
-        made = tuple(self._private.get(buffer, buffer) for buffer in done.allocations)
-        return done.replace(reads=reads, allocations=made)
+        allocations = tuple(self._private.get(buffer, buffer) for buffer in done.allocations)
+        return done.replace(reads=reads, allocations=allocations)
