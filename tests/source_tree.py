@@ -123,7 +123,7 @@ def named_modules(text: ast.AST, known: set[str]) -> list[str]:
     if isinstance(text, ast.Constant):
         return [text.value] if text.value in known and text.value != ROOT else []
     assert isinstance(text, ast.JoinedStr)
-    parts = [re.escape(part.value) if isinstance(part, ast.Constant) else r"[a-z]\w*" for part in text.values]
+    parts = [re.escape(str(part.value)) if isinstance(part, ast.Constant) else r"[a-z]\w*" for part in text.values]
     return [name for name in known if re.fullmatch("".join(parts), name)] if parts[0].startswith(ROOT) else []
 
 
