@@ -11,6 +11,7 @@ from tests.graph.passes.checking import assert_becomes
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.ops.special import round_to_tf32
 from tilewright.graph.ops.winograd import transformed_weight
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.passes.canonicalize import canonicalize
@@ -51,7 +52,7 @@ TF32 = Target("cuda -arch=sm_90a -mattr=+tf32")
 def test_attention() -> None:
     """The transposes that the pass puts around the operator cancel with those of the model."""
     assert_becomes(
-        lambda module: canonicalize(attention(module, AVX512)),
+        lambda module: canonicalize(attention(module, GraphOptions(target=AVX512))),
         """
         products = matmul(transpose(q, axes=(0, 2, 1, 3)), transpose(k, axes=(0, 2, 3, 1)))
         scores = add(multiply(products, constant(0.5, "float32")), mask)
@@ -92,7 +93,7 @@ def test_bind_symbols() -> None:
 def test_choose_algorithm() -> None:
     weight = random(0, 3, 3, 32, 32)
     assert_becomes(
-        partial(choose_algorithm, target=AVX512),
+        partial(choose_algorithm, options=GraphOptions(target=AVX512)),
         'return nn.conv2d(x, const[0], padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO")',
         "return nn.conv2d_winograd(x, const[1], tile=4, padding=(1, 1, 1, 1))",
         constants=[weight, transformed_weight(weight, 4)],
@@ -104,7 +105,7 @@ def test_choose_algorithm() -> None:
 def test_convert_layout() -> None:
     weight, bias = random(0, 8, 4, 3, 3), random(1, 8, 1, 1)
     assert_becomes(
-        convert_layout,
+        partial(convert_layout, options=GraphOptions(layout="NHWC")),
         """
         y = nn.relu(add(nn.conv2d(x, const[0], padding=(1, 1, 1, 1)), const[1]))
         return nn.max_pool2d(y, kernel=(2, 2), strides=(2, 2))
@@ -198,7 +199,7 @@ def test_fold_constants() -> None:
 
 def test_fuse() -> None:
     assert_becomes(
-        fuse,
+        partial(fuse, options=GraphOptions()),
         """
         y = nn.relu(add(nn.conv2d(x, w), b))
         return nn.softmax(reshape(y, shape=(1, 32)), axis=1)
@@ -224,7 +225,7 @@ def test_fuse() -> None:
 
 def test_half_products() -> None:
     assert_becomes(
-        partial(half_products, target=HALVES),
+        partial(half_products, options=GraphOptions(target=HALVES, winograd=False)),
         "return matmul(x, const[0])",
         "return half.matmul(x, const[0], block=256)",
         constants=[random(0, 256, 64).astype("float16")],
@@ -237,7 +238,7 @@ def test_integer_products() -> None:
     """A known zero point becomes a row of constants."""
     weight = np.random.default_rng(0).integers(-128, 128, (8, 16)).astype(np.int32)
     assert_becomes(
-        partial(integer_products, target=VNNI),
+        partial(integer_products, options=GraphOptions(target=VNNI)),
         'return matmul(subtract(cast(x, dtype=int32), constant(9, "int32")), const[0])',
         "return subtract(qnn.matmul(x, const[1]), const[2])",
         constants=[weight, weight.astype(np.int8), 9 * weight.sum(axis=0, dtype=np.int32)],
@@ -254,7 +255,7 @@ def test_join_groups() -> None:
         channels = slice(group % 4 * 4, group % 4 * 4 + 4)
         joined[:, :, channels, group * 4 : group * 4 + 4] = weight[:, :, :, group * 4 : group * 4 + 4]
     assert_becomes(
-        partial(join_groups, target=HALVES),
+        partial(join_groups, options=GraphOptions(target=HALVES)),
         'return nn.conv2d(x, const[0], groups=32, data_layout="NHWC", kernel_layout="HWIO")',
         'return nn.conv2d(x, const[1], groups=8, data_layout="NHWC", kernel_layout="HWIO")',
         constants=[weight, joined],
@@ -266,7 +267,7 @@ def test_joint_products() -> None:
     """Matrices of one width lie one after the other: the results are views of one product."""
     queries, keys = random(0, 8, 6), random(1, 8, 6)
     assert_becomes(
-        partial(joint_products, target=HOPPER),
+        partial(joint_products, options=GraphOptions(target=HOPPER)),
         "return (matmul(x, const[0]), matmul(x, const[1]))",
         """
         both = matmul(reshape(x, shape=(5, 8)), const[2])
@@ -282,7 +283,7 @@ def test_joint_products() -> None:
 def test_pad_channels() -> None:
     weight = random(0, 3, 3, 3, 8).astype("float16")
     assert_becomes(
-        partial(pad_channels, target=HOPPER),
+        partial(pad_channels, options=GraphOptions(target=HOPPER)),
         'return nn.conv2d(transpose(x, axes=(0, 2, 3, 1)), const[0], data_layout="NHWC", kernel_layout="HWIO")',
         """
         pixels = pad(transpose(x, axes=(0, 2, 3, 1)), before=(0, 0, 0, 0), after=(0, 0, 0, 1))
@@ -296,7 +297,7 @@ def test_pad_channels() -> None:
 def test_plan_memory() -> None:
     """The first value is dead when the third is made, and gives it its memory."""
     assert_becomes(
-        lambda module: plan_memory(fuse(module)),
+        lambda module: plan_memory(fuse(module, GraphOptions())),
         "return cumsum(cumsum(cumsum(cumsum(x, axis=0), axis=0), axis=0), axis=0)",
         """
         step  kernel    results              arguments
@@ -314,7 +315,7 @@ def test_plan_memory() -> None:
 
 def test_quantized_products() -> None:
     assert_becomes(
-        partial(quantized_products, target=VNNI),
+        partial(quantized_products, options=GraphOptions(target=VNNI)),
         """
         shifted = subtract(cast(x, dtype=int32), constant(3, "int32"))
         values = multiply(cast(shifted, dtype=float32), constant(0.25, "float32"))
@@ -350,7 +351,7 @@ def test_reduce_precision() -> None:
     """The product and what follows it are in float16; the exponential, which may grow, is not."""
     weight, bias = random(0, 8, 4), random(1, 4)
     assert_becomes(
-        partial(reduce_precision, dtype=FLOAT16),
+        partial(reduce_precision, options=GraphOptions(half=FLOAT16)),
         "return exp(nn.relu(add(matmul(x, const[0]), const[1])))",
         """
         y = nn.relu(add(matmul(cast(x, dtype=float16), const[2]), const[3]))
@@ -366,7 +367,7 @@ def test_round_operands() -> None:
     """Both readers of y see it rounded: it is written once."""
     weight = random(0, 256, 256)
     assert_becomes(
-        partial(round_operands, target=TF32),
+        partial(round_operands, options=GraphOptions(target=TF32)),
         """
         y = nn.relu(x)
         return add(matmul(y, const[0]), y)
@@ -386,7 +387,7 @@ def test_single_steps() -> None:
     entering, recurrent, bias = random(0, 3, 20), random(1, 4, 5, 5), random(2, 20)
     both = np.concatenate([entering, recurrent.transpose(2, 0, 1).reshape(5, 20)])
     assert_becomes(
-        lambda module: canonicalize(single_steps(module, MANY_CORES)),
+        lambda module: canonicalize(single_steps(module, GraphOptions(target=MANY_CORES))),
         """
         data = reshape(add(matmul(x, const[0]), const[1]), shape=(1, 2, 4, 5))
         states = nn.lstm(
@@ -427,7 +428,7 @@ def test_sink_reshapes() -> None:
 def test_transposed_convolution() -> None:
     """One pixel makes one print: with strides of the kernel's size each result has one tap."""
     assert_becomes(
-        partial(transposed_convolution, target=AVX512),
+        partial(transposed_convolution, options=GraphOptions(target=AVX512, winograd=False)),
         'return nn.conv2d_transpose(x, const[0], strides=(1, 1), data_layout="NHWC", kernel_layout="HWIO")',
         'return nn.conv2d_transpose(x, const[0], strides=(4, 4), data_layout="NHWC", kernel_layout="HWIO")',
         constants=[random(0, 4, 4, 6, 7)],

@@ -11,7 +11,7 @@ from tilewright.tir.passes.align_storage import align_storage
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.keep_in_place import keep_in_place
-from tilewright.tir.passes.legalize_types import legalize_types
+from tilewright.tir.passes.legalize_types import LegalizeTypesOptions, legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
@@ -114,7 +114,7 @@ def test_keep_in_place() -> None:
 def test_legalize_types() -> None:
     """Each operation is rounded: the bits are those of float16 arithmetic."""
     assert_becomes(
-        partial(legalize_types, has_half=False),
+        partial(legalize_types, options=LegalizeTypesOptions(has_half=False)),
         """
         def f(A: Buffer[(8,), "float16"], B: Buffer[(8,), "float16"]):
             for i in range(8):

@@ -7,11 +7,11 @@ from functools import partial
 from tests.tir.passes.checking import assert_becomes
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.bind_threads import bind_threads
+from tilewright.tir.passes.bind_threads import BindThreadsOptions, bind_threads
 from tilewright.tir.passes.hoist_guards import hoist_guards
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
-from tilewright.tir.passes.lower_thread_reductions import lower_thread_reductions
-from tilewright.tir.passes.pipeline_loops import pipeline_loops
+from tilewright.tir.passes.lower_thread_reductions import ThreadReductionOptions, lower_thread_reductions
+from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
@@ -21,7 +21,7 @@ from tilewright.tir.script import to_script
 def test_bind_threads() -> None:
     """Both loops over threads become one; a barrier stands between the writers and the readers of S."""
     assert_becomes(
-        partial(bind_threads, max_threads=256),
+        partial(bind_threads, options=BindThreadsOptions(max_threads=256)),
         """
         def f(A: Buffer[(128,), "float32"], B: Buffer[(64,), "float32"]):
             for b in thread_binding("blockIdx.x", 4):
@@ -90,7 +90,7 @@ def test_inject_virtual_threads() -> None:
 def test_lower_thread_reductions() -> None:
     """Each thread sums its elements; in a warp of four, partial sums meet in two exchanges."""
     assert_becomes(
-        partial(lower_thread_reductions, warp_size=4),
+        partial(lower_thread_reductions, options=ThreadReductionOptions(warp_size=4)),
         """
         def f(A: Buffer[(2, 8), "float32"], C: Buffer[(2,), "float32"]):
             for i in thread_binding("blockIdx.x", 2):
@@ -139,7 +139,7 @@ def test_lower_thread_reductions() -> None:
 def test_pipeline_loops_with_copies_under_way() -> None:
     """Threads copy to shared memory an iteration ahead; the barrier is behind the wait for the copies."""
     assert_becomes(
-        partial(pipeline_loops, asynchronous=True),
+        partial(pipeline_loops, options=PipelineLoopsOptions(asynchronous=True)),
         """
         def f(A: Buffer[(8, 32), "float32"], B: Buffer[(8, 32), "float32"]):
             for b in thread_binding("blockIdx.x", 1):

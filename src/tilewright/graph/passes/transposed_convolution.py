@@ -17,6 +17,7 @@ measured (`graph/choices.py`) goes before both estimates. An infinity that meets
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -173,19 +174,19 @@ def _all_phases(
         kernel_layout="HWIO",
         span=item.span,
     )
-    rows, columns = height // strides[0], width // strides[1]
     if unused:
-        phases = make(
-            "slice",
-            phases,
-            begin=(0, 0, 0, 0),
-            end=(batch, rows, columns, outputs),
-            strides=(1, 1, 1, 1),
-            span=item.span,
-        )
-    split = make("reshape", phases, shape=(batch, rows, columns, *strides, channels), span=item.span)
-    placed = make("transpose", split, axes=(0, 1, 3, 2, 4, 5), span=item.span)
-    return make("reshape", placed, shape=shape, span=item.span)
+        end = (batch, height // strides[0], width // strides[1], outputs)
+        phases = make("slice", phases, begin=(0, 0, 0, 0), end=end, strides=(1, 1, 1, 1), span=item.span)
+    return _depth_to_space(phases, (strides[0], strides[1]), shape)
+
+
+def _depth_to_space(phases: GraphExpr, strides: tuple[int, int], shape: Sequence[int]) -> GraphExpr:
+    """The channels of all phases moved to the pixels that they belong to."""
+    batch, height, width, channels = shape
+    apart = (batch, height // strides[0], width // strides[1], *strides, channels)
+    split = make("reshape", phases, shape=apart, span=phases.span)
+    placed = make("transpose", split, axes=(0, 1, 3, 2, 4, 5), span=phases.span)
+    return make("reshape", placed, shape=tuple(shape), span=phases.span)
 
 
 def _is_quicker_by_winograd(item: Call, weight: Constant, axes: list[_Axis], target: Target) -> bool:
