@@ -14,6 +14,7 @@ from bench.peers import process
 from tests.cli.test_versus import Timed, standing
 from tests.tune.weather import Weather
 from tilewright.cli import peers, versus
+from tilewright.options import CompileOptions
 from tilewright.support.errors import UserError
 
 
@@ -29,8 +30,8 @@ class StandIn:
 
 
 def stand_in_compiler(factor: float) -> SimpleNamespace:
-    def compile_stand_in(path: str, target: str, threads: int) -> StandIn:
-        assert (target, threads) == ("native", 1)
+    def compile_stand_in(path: str, target: str, *, options: CompileOptions) -> StandIn:
+        assert (target, options.threads) == ("native", 1)
         if "dcgan" in path:
             raise UserError("operator Foo is not supported", where="node /main/Foo")
         return StandIn(path, factor)

@@ -14,6 +14,7 @@ from bench import operators
 from bench.operator_cases import Case, floats
 from bench.operator_table import CASES, FAMILIES
 from bench.peers import onnxruntime_peer
+from tilewright.options import CompileOptions
 from tilewright.support.errors import UnsupportedError
 
 
@@ -28,7 +29,7 @@ class StandIn:
 
 
 def stand_in(factor: float) -> SimpleNamespace:
-    def compile_stand_in(path: str, target: str, threads: int) -> StandIn:
+    def compile_stand_in(path: str, target: str, *, options: CompileOptions) -> StandIn:
         if "relu" in path:
             raise UnsupportedError("operator Relu is not supported")
         return StandIn(path, factor)

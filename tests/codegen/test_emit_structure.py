@@ -11,7 +11,7 @@ from tests.codegen.compiled import HOST, assert_stages_agree, call, integers, ru
 from tilewright import te
 from tilewright.backends.backend import lower
 from tilewright.backends.host import compile_functions, host_source
-from tilewright.backends.llvm.compiler import compile_llvm
+from tilewright.backends.llvm.compiler import COMPILER
 from tilewright.backends.llvm.emit import emit_module
 from tilewright.backends.llvm.entry import emit_entry
 from tilewright.backends.llvm.jit import JitLibrary
@@ -241,8 +241,10 @@ def test_model_entry_calls_kernels_in_order() -> None:
     data, constants, out = integers(40), integers(80, seed=4), np.zeros(40, "float32")
     for limit, code in ((4, 0), (7, 1)):
         text = emit_entry(model(limit))
-        together = [compile_llvm(emit_module([lower(func, HOST) for func in (add, check)], HOST, entry_ir=text), HOST)]
-        apart = [compile_functions([add, check], HOST), compile_llvm(emit_module([], HOST, entry_ir=text), HOST)]
+        together = [
+            COMPILER.compile(emit_module([lower(func, HOST) for func in (add, check)], HOST, entry_ir=text), HOST)
+        ]
+        apart = [compile_functions([add, check], HOST), COMPILER.compile(emit_module([], HOST, entry_ir=text), HOST)]
         for objects in (together, apart):
             library = JitLibrary(objects, runtime_imports())
             entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(library.symbol("net_entry"))
@@ -255,7 +257,7 @@ def test_model_entry_calls_kernels_in_order() -> None:
 
 def test_empty_model_does_nothing() -> None:
     text = emit_entry(ModelInfo("nothing", (), (), 0))
-    library = JitLibrary([compile_llvm(emit_module([], HOST, entry_ir=text), HOST)], runtime_imports())
+    library = JitLibrary([COMPILER.compile(emit_module([], HOST, entry_ir=text), HOST)], runtime_imports())
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4)(library.symbol("nothing_entry"))
     assert entry(None, None, None, None) == 0
 

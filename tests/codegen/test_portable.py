@@ -33,7 +33,13 @@ class Language:
 
 HIP = Language(on_hip, ROCM, ("float64",), CASES[::5])
 MSL = Language(on_metal, METAL, (), CASES[::5])
-SPIRV = Language(on_vulkan, VULKAN, ("float64",), [case for case in SAMPLES if "winograd" not in case[0]][::6])
+SPIRV = Language(
+    on_vulkan,
+    VULKAN,
+    ("float64",),
+    # Operators in 16-bit floats crash some drivers: `test_halves` knows which.
+    [case for case in SAMPLES if "winograd" not in case[0] and not case[0].startswith("half.")][::6],
+)
 WGSL = Language(on_webgpu, WEBGPU, (), list(_FIRST.values()))
 
 every = pytest.mark.parametrize("language", [HIP, MSL, SPIRV, WGSL], ids=lambda language: str(language.target.kind))

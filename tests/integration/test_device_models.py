@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.codegen.on_device import require_nvrtc, require_opencl
 from tests.requirements import need
+from tilewright.backends import device as devices
 from tilewright.cli.main import main
-from tilewright.codegen import devices
 from tilewright.compiler import Compilation
 from tilewright.lower import device_kernel, parallel
 from tilewright.runtime.core.artifact import artifact_from_metadata

@@ -121,7 +121,7 @@ def f(A: Buffer[(n, m), "float32"], B: Buffer[(m, n), "float32"], C: Buffer[(n *
     interpret(func, a, b, c)
     np.testing.assert_array_equal(b, (a + 1).T)
     np.testing.assert_array_equal(c, (a + 1).reshape(-1))
-    with pytest.raises(UserError, match=r"buffer B has shape \(3, 2\), the array given has \(2, 3\)"):
+    with pytest.raises(UserError, match=r"buffer B has shape \(3, 2\), the array has \(2, 3\)"):
         interpret(func, a, a, c)
 
 

@@ -63,11 +63,11 @@ def test_text_compiles(arch: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
-def test_extremes_and_brain_floats(arch: str) -> None:
+def test_extremes_and_bfloat16(arch: str) -> None:
     """One instruction where there is one, the same meaning before."""
     require_nvrtc()
     helpers = Helpers(CudaDialect())
-    largest, bits = helpers.extreme(FLOAT32, lesser=False), helpers.brain_bits()
+    largest, bits = helpers.extreme(FLOAT32, lesser=False), helpers.bfloat16_bits()
     body = f"x[0] = {largest}(x[0], x[1]); y[0] = {bits}(x[2]);"
     head = 'extern "C" __global__ void k(float* x, unsigned short* y)'
     assert compile_cuda(f"{helpers.text()}\n{head} {{ {body} }}", arch)
