@@ -89,8 +89,8 @@ CASES: list[tuple[str, Sequence[Array], dict[str, Any]]] = [
 ]
 
 
-def _label(case: object) -> str:
-    name, arrays, _attributes = case  # type: ignore[misc]
+def _label(case: tuple[str, Sequence[Array], dict[str, Any]]) -> str:
+    name, arrays, _attributes = case
     return f"{name}-{'-'.join('x'.join(map(str, array.shape)) or 'scalar' for array in arrays)}"
 
 
@@ -101,9 +101,10 @@ def test_scheduled_and_compiled(case: tuple[str, Sequence[Array], dict[str, Any]
     target = Target("native").replace(cores=cores)
     func = operator_program(name, arrays, **attributes)
     function = build(schedule_cpu(func, target), target=target)
-    got = results_of(func, arrays)
+    got: Sequence[Any] = results_of(func, arrays)
     function(*arrays, *got)
-    for one, other in zip(got, run_reference(name, arrays, **attributes), strict=True):
+    expected: Sequence[Any] = run_reference(name, arrays, **attributes)
+    for one, other in zip(got, expected, strict=True):
         if one.dtype.kind == "f":
             tolerance = 1e-2 if one.dtype == np.float16 else 1e-5
             np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)

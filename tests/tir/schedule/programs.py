@@ -6,6 +6,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright import te
+from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.node import Node
 from tilewright.ir.structural import assert_same_ir, structural_equal
 from tilewright.ir.visit import transform
@@ -105,7 +106,7 @@ def convolution(channels: int = 3, size: int = 9, filters: int = 4, stride: int 
     a = te.placeholder((channels, size, size), name="A", dtype="int32")
     w = te.placeholder((filters, channels, 3, 3), name="W", dtype="int32")
 
-    def padded(c, h, x):
+    def padded(c: Var, h: Var, x: Var) -> PrimExpr:
         inside = te.all_of([h >= 1, h < size + 1, x >= 1, x < size + 1])
         return te.select(inside, a[c, h - 1, x - 1], 0)
 
