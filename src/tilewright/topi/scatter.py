@@ -22,42 +22,7 @@ from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 from tilewright.topi.statements import let, put, repeat, when
 
-
-@compute_of("scatter")
-def _scatter(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    data, places, updates = inputs
-    shape = result_shape(result)
-    count = places.shape[0]
-    update = reduce_axis((0, count), "u")
-
-    def here(place: ExprLike) -> PrimExpr:
-        return build.eq(cast(places[update], INDEX), place)
-
-    if attributes.reduction == "none":
-
-        def last(place: ExprLike) -> PrimExpr:
-            return reduction.max(build.select(here(place), update.as_prim_expr(), const(-1, INDEX)), [update])
-
-        latest = compute((shape[0],), last, "scatter_last")
-
-        def chosen(*i: ExprLike) -> PrimExpr:
-            source = latest[i[0]]
-            safe = build.maximum(build.minimum(source, count - 1), 0)
-            return build.select(build.le(0, source), updates[(safe, *i[1:])], data[i])
-
-        return compute(shape, chosen, "scatter")
-
-    reducer, neutral, combine = _REDUCTIONS[attributes.reduction]
-    wide = accumulator_type(data.dtype) if attributes.reduction in ("add", "mul") else data.dtype
-
-    def total(*i: ExprLike) -> PrimExpr:
-        value = cast(updates[(update, *i[1:])], wide)
-        return reducer(build.select(here(i[0]), value, neutral(wide)), [update])
-
-    totals = compute(shape, total, "scatter_total")
-    return compute(shape, lambda *i: cast(combine(cast(data[i], wide), totals[i]), data.dtype), "scatter")
-
-
+_Indices = tuple[ExprLike, ...]
 _Reducer = Callable[[ExprLike, list[Axis]], PrimExpr]
 _REDUCTIONS: dict[str, tuple[_Reducer, Callable[[DataType], PrimExpr], Callable[[ExprLike, ExprLike], PrimExpr]]] = {
     "add": (reduction.sum, lambda dtype: const(0, dtype), build.add),
@@ -68,56 +33,69 @@ _REDUCTIONS: dict[str, tuple[_Reducer, Callable[[DataType], PrimExpr], Callable[
 """How several updates combine, what stands for none, and how they combine with the data."""
 
 
-@compute_on_cpus("scatter")
-def _scatter_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
-    data = inputs[0]
-    if attributes.reduction in ("add", "mul") and accumulator_type(data.dtype) is not data.dtype:
-        # Sums of narrow types are wider than what the result holds.
-        return None
+def _looked_up(
+    name: str,
+    inputs: list[Tensor],
+    how: str,
+    named: int,
+    update: Axis,
+    names: Callable[[_Indices], PrimExpr],
+    at: Callable[[_Indices, ExprLike], _Indices],
+) -> Tensor:
+    """The data with updates: each element looks for those that name it.
 
-    def statement(sources: list[Buffer], results: list[Buffer]) -> Stmt:
-        given, where, update = sources
-        (target,) = results
+    `names` says whether the update at hand names an element, which its first `named` indices decide; `at` is where in
+    the updates a step's value for an element is.
+    """
+    data, _, updates = inputs
+    shape = data.shape
+    if how == "none":
 
-        def over_row(row: Callable[[tuple[PrimExpr, ...]], Stmt], extents: tuple[PrimExpr, ...]) -> Stmt:
-            if not extents:
-                return row(())
-            return repeat(extents[0], lambda i: over_row(lambda rest: row((i, *rest)), extents[1:]))
+        def last(*i: ExprLike) -> PrimExpr:
+            return reduction.max(build.select(names(i), update.as_prim_expr(), const(-1, INDEX)), [update])
 
-        def written(number: Var) -> Stmt:
-            def at(place: Var) -> Stmt:
-                def element(rest: tuple[PrimExpr, ...]) -> Stmt:
-                    value: PrimExpr = update[(number, *rest)]
-                    if attributes.reduction != "none":
-                        value = _REDUCTIONS[attributes.reduction][2](target[(place, *rest)], value)
-                    return put(target, (place, *rest), value)
+        latest = compute(shape[:named], last, "scatter_last")
 
-                if attributes.inside:
-                    return over_row(element, target.shape[1:])
-                inside = build.logical_and(build.le(0, place), build.lt(place, target.shape[0]))
-                return when(inside, over_row(element, target.shape[1:]))
+        def chosen(*i: ExprLike) -> PrimExpr:
+            source = latest[i[:named]]
+            safe = build.maximum(build.minimum(source, update.domain.extent - 1), 0)
+            return build.select(build.le(0, source), updates[at(i, safe)], data[i])
 
-            return let(cast(where[number], INDEX), at, "place")
+        return compute(shape, chosen, name)
 
-        return seq(
-            over_row(lambda i: put(target, i, given[i]), target.shape),
-            repeat(where.shape[0], written, "u"),
-        )
+    reducer, neutral, combine = _REDUCTIONS[how]
+    wide = accumulator_type(data.dtype) if how in ("add", "mul") else data.dtype
 
-    scattered = extern(result_shape(result), inputs, statement, "scatter", data.dtype)
-    assert isinstance(scattered, Tensor)
-    return scattered
+    def total(*i: ExprLike) -> PrimExpr:
+        value = cast(updates[at(i, update)], wide)
+        return reducer(build.select(names(i), value, neutral(wide)), [update])
+
+    totals = compute(shape, total, "scatter_total")
+    return compute(shape, lambda *i: cast(combine(cast(data[i], wide), totals[i]), data.dtype), name)
+
+
+@compute_of("scatter")
+def _scatter(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    places = inputs[1]
+    update = reduce_axis((0, places.shape[0]), "u")
+    return _looked_up(
+        "scatter",
+        inputs,
+        attributes.reduction,
+        1,
+        update,
+        names=lambda i: build.eq(cast(places[update], INDEX), i[0]),
+        at=lambda i, step: (step, *i[1:]),
+    )
 
 
 @compute_of("scatter_elements")
 def _scatter_elements(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    """Every element of the result looks along the axis for the updates that name it."""
-    data, indices, updates = inputs
-    shape, axis = result_shape(result), attributes.axis
-    count = indices.shape[axis]
-    update = reduce_axis((0, count), "u")
+    indices, axis = inputs[1], attributes.axis
+    shape = result_shape(result)
+    update = reduce_axis((0, indices.shape[axis]), "u")
 
-    def at(i: tuple[ExprLike, ...], step: ExprLike) -> tuple[ExprLike, ...]:
+    def at(i: _Indices, step: ExprLike) -> _Indices:
         """The place of an update, inside the updates also where the element is beyond them."""
         nearest = [
             x if _fits(size, given) else build.minimum(x, given - 1)
@@ -125,34 +103,11 @@ def _scatter_elements(inputs: list[Tensor], attributes: Any, result: Type) -> Te
         ]
         return (*nearest[:axis], step, *nearest[axis + 1 :])
 
-    def names(i: tuple[ExprLike, ...]) -> PrimExpr:
-        """Whether an update names an element."""
+    def names(i: _Indices) -> PrimExpr:
         index = _wrapped(cast(indices[at(i, update)], INDEX), shape[axis])
         return build.all_of([*_beside(i, shape, indices.shape, axis), build.eq(index, i[axis])])
 
-    if attributes.reduction == "none":
-
-        def last(*i: ExprLike) -> PrimExpr:
-            return reduction.max(build.select(names(i), update.as_prim_expr(), const(-1, INDEX)), [update])
-
-        latest = compute(shape, last, "scatter_last")
-
-        def chosen(*i: ExprLike) -> PrimExpr:
-            source = latest[i]
-            safe = build.maximum(build.minimum(source, count - 1), 0)
-            return build.select(build.le(0, source), updates[at(i, safe)], data[i])
-
-        return compute(shape, chosen, "scatter_elements")
-
-    reducer, neutral, combine = _REDUCTIONS[attributes.reduction]
-    wide = accumulator_type(data.dtype) if attributes.reduction in ("add", "mul") else data.dtype
-
-    def total(*i: ExprLike) -> PrimExpr:
-        value = cast(updates[at(i, update)], wide)
-        return reducer(build.select(names(i), value, neutral(wide)), [update])
-
-    totals = compute(shape, total, "scatter_total")
-    return compute(shape, lambda *i: cast(combine(cast(data[i], wide), totals[i]), data.dtype), "scatter_elements")
+    return _looked_up("scatter_elements", inputs, attributes.reduction, len(shape), update, names, at)
 
 
 def _fits(size: PrimExpr, limit: PrimExpr) -> bool:
@@ -166,9 +121,7 @@ def _wrapped(index: PrimExpr, size: ExprLike) -> PrimExpr:
     return build.select(build.lt(index, 0), index + size, index)
 
 
-def _beside(
-    i: tuple[ExprLike, ...], shape: tuple[PrimExpr, ...], limits: tuple[PrimExpr, ...], axis: int
-) -> list[PrimExpr]:
+def _beside(i: _Indices, shape: tuple[PrimExpr, ...], limits: tuple[PrimExpr, ...], axis: int) -> list[PrimExpr]:
     """Conditions that a place in a shape is also inside limits, along all axes but one."""
     return [
         build.lt(x, limit)
@@ -177,37 +130,71 @@ def _beside(
     ]
 
 
-@compute_on_cpus("scatter_elements")
-def _scatter_elements_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
-    data, axis = inputs[0], attributes.axis
-    if attributes.reduction in ("add", "mul") and accumulator_type(data.dtype) is not data.dtype:
+_Written = Callable[[Buffer, Buffer, Buffer, tuple[PrimExpr, ...]], Stmt]
+"""The statement that writes one update: of the result, the places, the updates and the place of the update's place."""
+
+
+def _in_order(name: str, inputs: list[Tensor], how: str, result: Type, written: _Written) -> Tensor | None:
+    """The data with one update written after the other; None for sums that are wider than what the result holds."""
+    data = inputs[0]
+    if how in ("add", "mul") and accumulator_type(data.dtype) is not data.dtype:
         return None
 
     def statement(sources: list[Buffer], results: list[Buffer]) -> Stmt:
-        given, indices, updates = sources
+        given, places, updates = sources
         (target,) = results
+        return seq(
+            _nest(target.shape, lambda i: put(target, i, given[i])),
+            _nest(places.shape, lambda i: written(target, places, updates, i), "u"),
+        )
 
-        def nest(body: Callable[[tuple[PrimExpr, ...]], Stmt], extents: tuple[PrimExpr, ...]) -> Stmt:
-            if not extents:
-                return body(())
-            return repeat(extents[0], lambda i: nest(lambda rest: body((i, *rest)), extents[1:]))
+    found = extern(result_shape(result), inputs, statement, name, data.dtype)
+    assert isinstance(found, Tensor)
+    return found
 
-        def written(i: tuple[PrimExpr, ...]) -> Stmt:
-            def at(place: Var) -> Stmt:
-                where = (*i[:axis], place, *i[axis + 1 :])
-                value: PrimExpr = updates[i]
-                if attributes.reduction != "none":
-                    value = _REDUCTIONS[attributes.reduction][2](target[where], value)
-                conditions = _beside(i, indices.shape, target.shape, axis)
-                if not attributes.inside:
-                    conditions += [build.le(0, place), build.lt(place, target.shape[axis])]
-                stored = put(target, where, value)
-                return when(build.all_of(conditions), stored) if conditions else stored
 
-            return let(_wrapped(cast(indices[i], INDEX), target.shape[axis]), at, "place")
+def _nest(extents: tuple[PrimExpr, ...], body: Callable[[tuple[PrimExpr, ...]], Stmt], name: str = "i") -> Stmt:
+    """Loops over a shape."""
+    if not extents:
+        return body(())
+    return repeat(extents[0], lambda i: _nest(extents[1:], lambda rest: body((i, *rest)), name), name)
 
-        return seq(nest(lambda i: put(target, i, given[i]), target.shape), nest(written, indices.shape))
 
-    scattered = extern(result_shape(result), inputs, statement, "scatter_elements", data.dtype)
-    assert isinstance(scattered, Tensor)
-    return scattered
+def _update(target: Buffer, where: tuple[PrimExpr, ...], value: PrimExpr, how: str) -> Stmt:
+    """One element written, or combined with what is there."""
+    return put(target, where, value if how == "none" else _REDUCTIONS[how][2](target[where], value))
+
+
+def _inside(place: PrimExpr, size: PrimExpr) -> list[PrimExpr]:
+    return [build.le(0, place), build.lt(place, size)]
+
+
+@compute_on_cpus("scatter")
+def _scatter_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+    how = attributes.reduction
+
+    def written(target: Buffer, places: Buffer, updates: Buffer, i: tuple[PrimExpr, ...]) -> Stmt:
+        def at(place: Var) -> Stmt:
+            row = _nest(target.shape[1:], lambda rest: _update(target, (place, *rest), updates[(*i, *rest)], how))
+            return row if attributes.inside else when(build.all_of(_inside(place, target.shape[0])), row)
+
+        return let(cast(places[i], INDEX), at, "place")
+
+    return _in_order("scatter", inputs, how, result, written)
+
+
+@compute_on_cpus("scatter_elements")
+def _scatter_elements_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+    how, axis = attributes.reduction, attributes.axis
+
+    def written(target: Buffer, indices: Buffer, updates: Buffer, i: tuple[PrimExpr, ...]) -> Stmt:
+        def at(place: Var) -> Stmt:
+            conditions = _beside(i, indices.shape, target.shape, axis)
+            if not attributes.inside:
+                conditions += _inside(place, target.shape[axis])
+            stored = _update(target, (*i[:axis], place, *i[axis + 1 :]), updates[i], how)
+            return when(build.all_of(conditions), stored) if conditions else stored
+
+        return let(_wrapped(cast(indices[i], INDEX), target.shape[axis]), at, "place")
+
+    return _in_order("scatter_elements", inputs, how, result, written)
