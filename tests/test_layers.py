@@ -30,6 +30,7 @@ FLOORS: dict[str, int] = {
     "te": 5,
     "codegen": 5,
     "frontend": 5,
+    "onnx_writer": 5,
     "topi": 6,
     "backends": 7,
     "lower": 8,
@@ -38,6 +39,7 @@ FLOORS: dict[str, int] = {
     "compiler": 11,
     "front": 12,
     "tune": 13,
+    "quantization": 13,
     "torch_backend": 13,
     "cli": 14,
     "__init__": 15,
@@ -52,6 +54,7 @@ SEES_ONLY: dict[str, set[str]] = {
     "rpc": {"support", "runtime"},
     "compilers": {"support", "target", "runtime"},
     "frontend": {"support", "ir", "graph"},
+    "onnx_writer": {"support", "ir", "graph"},
 }
 
 # What a function may import when it is called: packages that are optional, or slow to import.
@@ -65,6 +68,7 @@ LAZY_PACKAGES = {
     "ml_dtypes",
     "onnx",
     "onnxruntime",
+    "PIL",
     "pyopencl",
     "ray",
     "torch",

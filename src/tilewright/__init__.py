@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilewright.front import compile
     from tilewright.ir.function import IRModule
     from tilewright.options import CompileOptions
+    from tilewright.quantization.quantizer import quantize
     from tilewright.runtime.core.executor import Executable
     from tilewright.runtime.core.load import load
     from tilewright.runtime.core.module import Module
@@ -48,6 +49,7 @@ _NAMES = {
     "compile": "tilewright.front",
     "hybrid": "tilewright.te.hybrid",
     "load": "tilewright.runtime.core.load",
+    "quantize": "tilewright.quantization.quantizer",
     "script": "tilewright.tir.script",
 }
 
@@ -69,6 +71,7 @@ __all__ = [
     "graph",
     "hybrid",
     "load",
+    "quantize",
     "rpc",
     "runtime",
     "script",

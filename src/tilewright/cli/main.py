@@ -29,6 +29,7 @@ Tilewright compiles deep-learning models to fast, self-contained modules.
   tilewright inspect resnet18.onnx --stage tir        look at any stage of the compilation
   tilewright tune    resnet18.onnx --time 20m         measure quicker schedules, kept for later compilations
   tilewright calibrate                                measure this machine, once
+  tilewright quantize resnet18.onnx --data images/    weights and activations in 8 bits
   tilewright check   resnet18.onnx                    compare it with onnxruntime
   tilewright doctor                                   what this machine can do
 """
@@ -49,6 +50,7 @@ COMMANDS = {
     "bench": "time a model against other runtimes",
     "inspect": "print any stage of a compilation",
     "tune": "find quicker schedules of a model's kernels by measuring",
+    "quantize": "round a model to few bits with calibration data",
     "calibrate": "measure this machine, for schedules that fit it",
     "database": "look at, join and export what tuning has measured",
     "rpc": "serve this machine, or a pool of machines, to remote clients",

@@ -13,6 +13,7 @@ from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
+from tilewright.graph.passes.expand_quantization import expand_quantization
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
@@ -53,6 +54,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         module_pass("infer_types", leaves="graph_typed")(_infer),
         *([module_pass("drop_checks", requires="graph_typed")(drop_checks)] if options.unchecked else []),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
+        module_pass("expand_quantization", requires="graph_typed")(expand_quantization),
         with_options("quantized_products", quantized_products),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.graph.ops.quantization import integer_range
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.dtype import FLOAT32, INT32, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te.language import compute
@@ -311,3 +312,30 @@ def _batch_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         return cast((cast(data[i], compute_type) - wide[2]) * factor + wide[1], data.dtype)
 
     return compute(result_shape(result), element, "batch_norm")
+
+
+@compute_of("qnn.quantize")
+def _quantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    x, scale, zero = inputs
+    shape = result_shape(result)
+    low, high = integer_range(attributes.dtype, attributes.bits)
+
+    def steps(*i: ExprLike) -> PrimExpr:
+        factor, shift = (item[broadcast_index(item, shape, i)] for item in (scale, zero))
+        value = intrinsics.round(build.div(x[i], factor)) + cast(shift, x.dtype)
+        kept = build.minimum(build.maximum(value, const(low, x.dtype)), const(high, x.dtype))
+        return cast(kept, attributes.dtype)
+
+    return compute(shape, steps, "quantize")
+
+
+@compute_of("qnn.dequantize")
+def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    x, scale, zero = inputs
+    shape = result_shape(result)
+
+    def numbers(*i: ExprLike) -> PrimExpr:
+        factor, shift = (item[broadcast_index(item, shape, i)] for item in (scale, zero))
+        return cast(cast(x[i], INT32) - cast(shift, INT32), scale.dtype) * factor
+
+    return compute(shape, numbers, "dequantize")

@@ -1,0 +1,170 @@
+"""A quantised model: sources and weights pass through integers, and what only moves values moves integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.rewrite import make
+from tilewright.graph.ir.traverse import rewrite
+from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
+from tilewright.ir.dtype import FLOAT32, INT32, UINT8
+from tilewright.quantization.layers import MOVES, Layer, Sources, is_operator
+from tilewright.quantization.parameters import Parameters
+from tilewright.quantization.weights import QuantizedWeight
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class Plan:
+    """What is to be quantised, and by which numbers."""
+
+    layers: list[Layer]
+    sources: Sources
+    activations: dict[int, Parameters]
+    """By group of sources; none for the schemes that leave activations alone."""
+    weights: dict[str, QuantizedWeight]
+    """By the layer's name."""
+    corrections: dict[str, Array] = field(default_factory=dict)
+    """What is added to each output of a layer, by its name."""
+    dynamic: bool = False
+    """Whether ranges of activations are taken when the model runs."""
+
+
+def apply_plan(function: Function, plan: Plan, kept: frozenset[str] = frozenset()) -> Function:
+    """The quantised function; layers whose names are in `kept` stay as they are."""
+    layers = {id(layer.call): layer for layer in plan.layers if layer.name not in kept}
+    active = _active_groups(plan, layers)
+
+    def replace(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
+        # A node whose operands were rounded has the type that it had.
+        new.type = old.type if new.type is None else new.type
+        layer = layers.get(id(old))
+        if layer is not None:
+            assert isinstance(new, Call)
+            new = _dynamic_layer(layer, new, plan) if plan.dynamic else _static_layer(layer, new, plan)
+        elif is_operator(new, *MOVES):
+            assert isinstance(new, Call)
+            new = _move_integers(new)
+        if id(old) in plan.sources.values and plan.sources.group(old) in active:
+            return plan.activations[plan.sources.group(old)].through_integers(new, old.span)
+        return new
+
+    body = rewrite(function.body, replace)
+    return Function(function.name, function.params, body, None, function.type_parameters, function.notes)
+
+
+def _active_groups(plan: Plan, layers: Mapping[int, Layer]) -> set[int]:
+    """Groups of sources that a quantised layer reads, or that a quantised layer's result is."""
+    groups = {plan.sources.group(part) for layer in layers.values() for part in layer.activations}
+    wanted = {group for group in groups if group in plan.activations}
+    for source in plan.sources.values.values():
+        if plan.sources.group(source) in plan.activations and _computed_by(source, layers):
+            wanted.add(plan.sources.group(source))
+    return wanted
+
+
+def _computed_by(source: GraphExpr, layers: Mapping[int, Layer]) -> bool:
+    """Whether the elementwise operators behind a source lead to a quantised layer."""
+    item = source
+    while isinstance(item, Call):
+        if id(item) in layers:
+            return True
+        parts = [part for part in item.args if isinstance(part, Call)]
+        if len(parts) != 1:
+            return False
+        (item,) = parts
+    return False
+
+
+def _move_integers(call: Call) -> GraphExpr:
+    """`move(dequantize(q))` as `dequantize(move(q))`, where all that is moved has the same parameters."""
+    parts = call.args if is_operator(call, "concatenate") else call.args[:1]
+    if not all(is_operator(part, "qnn.dequantize") for part in parts):
+        return call
+    dequantized = [part for part in parts if isinstance(part, Call)]
+    _, scale, zero = dequantized[0].args
+    for part in dequantized[1:]:
+        if not (_same(part.args[1], scale) and _same(part.args[2], zero)):
+            return call
+    if not isinstance(scale, Constant) or scale.data.size != 1:
+        return call
+    moved = Call(call.callee, (*(part.args[0] for part in dequantized), *call.args[len(parts) :]), call.attributes)
+    moved.span = call.span
+    fill_type(moved)
+    return make("qnn.dequantize", moved, scale, zero, span=call.span)
+
+
+def _same(a: GraphExpr, b: GraphExpr) -> bool:
+    if a is b:
+        return True
+    return isinstance(a, Constant) and isinstance(b, Constant) and np.array_equal(a.data, b.data)
+
+
+def _weight_value(weight: QuantizedWeight, layer: Layer) -> GraphExpr:
+    """The dequantised weight as an expression of its integers."""
+    scale, zero = weight.parameters.constants()
+    if weight.grouped is None:
+        return make("qnn.dequantize", constant(weight.integers), scale, zero, span=layer.call.span)
+    numbers = make("qnn.dequantize", constant(weight.integers.reshape(weight.grouped)), scale, zero)
+    return make("reshape", numbers, shape=weight.integers.shape, span=layer.call.span)
+
+
+def _static_layer(layer: Layer, new: Call, plan: Plan) -> GraphExpr:
+    weight = plan.weights.get(layer.name)
+    result: Call = new
+    if weight is not None:
+        result = Call(new.callee, (new.args[0], _weight_value(weight, layer), *new.args[2:]), new.attributes)
+        result.span = new.span
+        result.type = layer.call.type
+    correction = plan.corrections.get(layer.name)
+    if correction is None:
+        return result
+    return make("add", result, constant(correction.reshape(_spread(layer))), span=new.span)
+
+
+def _spread(layer: Layer) -> tuple[int, ...]:
+    """The shape in which one number an output broadcasts to a layer's result."""
+    attributes = layer.call.attributes
+    if isinstance(attributes, (Conv2dAttributes, Conv2dTransposeAttributes)) and attributes.data_layout == "NCHW":
+        return (-1, 1, 1)
+    return (-1,)
+
+
+def _dynamic_layer(layer: Layer, new: Call, plan: Plan) -> GraphExpr:
+    """A matrix product of bytes whose range is taken when the model runs; scales are put on the result.
+
+    scale = (max - min) / 255 over the whole operand, zero point = round(-min / scale), as ONNX's DynamicQuantizeLinear.
+    """
+    weight, attributes = plan.weights[layer.name], layer.call.attributes
+    assert isinstance(attributes, MatmulAttributes)
+    data, span = new.args[0], new.span
+    rank = data.tensor_type.rank or 0
+    axes = tuple(range(rank))
+    none, levels = constant(np.float32(0)), constant(np.float32(255))
+    low = make("minimum", make("min", data, axes=axes, span=span), none, span=span)
+    high = make("maximum", make("max", data, axes=axes, span=span), none, span=span)
+    width = make("subtract", high, low, span=span)
+    flat = make("equal", width, none, span=span)
+    scale = make("where", flat, constant(np.float32(1)), make("divide", width, levels, span=span), span=span)
+    steps = make("round", make("divide", make("negative", low, span=span), scale, span=span), span=span)
+    zero = make("cast", make("clip", steps, minimum=0.0, maximum=255.0, span=span), dtype=UINT8, span=span)
+    integers = make("qnn.quantize", data, scale, zero, dtype=UINT8, span=span)
+    wide = make("subtract", _wide(integers), _wide(zero), span=span)
+    weights = make("cast", constant(weight.integers), dtype=INT32, span=span)
+    product = make("matmul", wide, weights, transpose_b=attributes.transpose_b, span=span)
+    per_output = np.asarray(weight.parameters.scale, np.float32).reshape(-1)
+    factor = make("multiply", scale, constant(per_output if per_output.size > 1 else per_output.reshape(())), span=span)
+    return make("multiply", make("cast", product, dtype=FLOAT32, span=span), factor, span=span)
+
+
+def _wide(value: GraphExpr) -> Call:
+    return make("cast", value, dtype=INT32, span=value.span)

@@ -1,0 +1,84 @@
+"""`QuantizeOptions`: everything that can be said of a quantisation beside the model and the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TypedDict
+
+from tilewright.quantization.observers import OBSERVERS
+from tilewright.support.errors import UserError
+
+SCHEMES = ("static", "dynamic", "weights")
+ROUNDINGS = ("nearest", "learned")
+ACTIVATIONS = ("uint8", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeOptions:
+    """How a model is quantised. Values are checked when it is made."""
+
+    scheme: str = "static"
+    """What is rounded: "static" weights and activations, with ranges from calibration; "dynamic" the same, with ranges
+    of activations taken when the model runs (matrix products alone); "weights" only weights, computed in float32."""
+    weight_bits: int = 8
+    """Bits of weights, 2 to 8."""
+    per_channel: bool = True
+    """Whether each output channel of a weight has a scale of its own."""
+    group: int = 0
+    """For matrix products of the scheme "weights": inputs that share a scale (0: all inputs of an output)."""
+    activations: str = "uint8"
+    """"uint8" with a zero point (affine), or "int8" with none (symmetric)."""
+    observer: str = "minmax"
+    """How the range of an activation is taken from what calibration saw: see `observers.py`."""
+    rounding: str = "nearest"
+    """How weights are rounded: each to the nearest, or "learned": one after another, so that later ones make up for
+    the errors of earlier ones on the calibration data."""
+    equalize: bool = False
+    """Whether channels between two layers are scaled to like ranges first."""
+    correct_bias: bool = False
+    """Whether the mean error that rounded weights make on the calibration data is taken off the layer's result."""
+    skip: Sequence[str] = ()
+    """Layers that stay in float32, by their names in the model."""
+    max_drop: float | None = None
+    """How much worse the metric may become: the most sensitive layers stay in float32 until it holds."""
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("scheme", SCHEMES),
+            ("rounding", ROUNDINGS),
+            ("activations", ACTIVATIONS),
+            ("observer", tuple(OBSERVERS)),
+        ):
+            if getattr(self, name) not in choices:
+                raise UserError(f"there is no {name} {getattr(self, name)!r}", hint=f"one of {', '.join(choices)}")
+        if not isinstance(self.weight_bits, int) or not 2 <= self.weight_bits <= 8:
+            raise UserError(f"weights have 2 to 8 bits, not {self.weight_bits!r}")
+        if not isinstance(self.group, int) or self.group < 0:
+            raise UserError(f"the group is a number of inputs, 0 for all of them, not {self.group!r}")
+        if self.group and self.scheme != "weights":
+            raise UserError("scales of groups are for the scheme 'weights'", hint="scheme='weights', or group=0")
+        if self.max_drop is not None and not self.max_drop >= 0:
+            raise UserError(f"max_drop is a number that is not negative, not {self.max_drop!r}")
+        if isinstance(self.skip, str):
+            raise UserError("skip is a list of names, not one text", hint=f"skip=[{self.skip!r}]")
+        object.__setattr__(self, "skip", tuple(self.skip))
+
+
+class QuantizeFields(TypedDict, total=False):
+    """The fields of `QuantizeOptions` as keywords of a call."""
+
+    scheme: str
+    weight_bits: int
+    per_channel: bool
+    group: int
+    activations: str
+    observer: str
+    rounding: str
+    equalize: bool
+    correct_bias: bool
+    skip: Sequence[str]
+    max_drop: float | None
+
+
+FIELDS = tuple(item.name for item in fields(QuantizeOptions))

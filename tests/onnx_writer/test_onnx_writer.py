@@ -1,0 +1,119 @@
+"""Graphs written as ONNX: onnx's checker takes them, and onnxruntime computes what the interpreter does."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import tilewright as tw
+from tests.integration.small_models import FLOAT, classifier, model
+from tests.topi.samples import SAMPLES, Sample
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Function, Tuple, TupleGet, Var
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TupleType, tensor_type
+from tilewright.onnx_writer import to_onnx
+from tilewright.onnx_writer.writer import _TYPES, RULES
+from tilewright.support.errors import UnsupportedError
+
+
+def module_of(name: str, arrays: list[np.ndarray], attributes: dict[str, object]) -> IRModule:
+    """One operator on inputs of the shapes of arrays."""
+    params = tuple(Var(f"x{n}", tensor_type(array.shape, array.dtype.name)) for n, array in enumerate(arrays))
+    body = call(name, *params, **attributes)
+    module = infer_types(IRModule({"main": Function("main", params, body)}))
+    main = module["main"]
+    assert isinstance(main, Function)
+    if not isinstance(main.body.type, TupleType):
+        return module
+    parts = Tuple(tuple(TupleGet(body, place) for place in range(len(main.body.type.items))))
+    return infer_types(IRModule({"main": Function("main", params, parts)}))
+
+
+_WRITTEN = [
+    sample
+    for sample in SAMPLES
+    # Checks of data are the runtime's own in ONNX.
+    if sample[0] in RULES and sample[0] != "check_values" and all(a.dtype.name in _TYPES for a in sample[1])
+]
+
+
+@pytest.mark.parametrize("sample", _WRITTEN, ids=[f"{n}-{sample[0]}" for n, sample in enumerate(_WRITTEN)])
+def test_operators(sample: Sample) -> None:
+    name, arrays, attributes = sample
+    module = module_of(name, list(arrays), attributes)
+    exported = to_onnx(module)
+    onnx.checker.check_model(onnx.load_from_string(exported), full_check=True)
+    try:
+        session = onnxruntime.InferenceSession(exported)
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
+        pytest.skip(f"onnxruntime has no kernel: {error}")
+    ours = evaluate(module, *arrays)
+    theirs = session.run(None, {f"x{n}": array for n, array in enumerate(arrays)})
+    for a, b in zip(ours if isinstance(ours, tuple) else (ours,), theirs, strict=True):
+        tolerance = 2e-3 if b.dtype == np.float16 else 1e-4
+        np.testing.assert_allclose(np.asarray(a), b, rtol=tolerance, atol=tolerance / 10)
+
+
+def test_most_operators_have_samples() -> None:
+    """A rule that no sample reaches is not tested."""
+    untested = set(RULES) - {name for name, _, _ in SAMPLES}
+    assert untested <= {"assume_shape", "dimensions", "check_values", "checked", "arange"}
+
+
+def test_a_network() -> None:
+    data = classifier().SerializeToString()
+    exported = to_onnx(tw.frontend.from_onnx(data))
+    x = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    ours, theirs = (onnxruntime.InferenceSession(item).run(None, {"image": x})[0] for item in (exported, data))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_open_sizes_are_computed() -> None:
+    """Shapes that depend on the inputs are computed by the written model, from the shapes of its own inputs."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "first"], ["n"]),
+        helper.make_node("Concat", ["n", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    weights = {"first": np.asarray([0], np.int64), "rest": np.asarray([-1], np.int64)}
+    source = model(nodes, {"x": (FLOAT, ("n", 3, "m"))}, {"y": (FLOAT, None)}, weights)
+    session = onnxruntime.InferenceSession(to_onnx(tw.frontend.from_onnx(source)))
+    for shape in ((2, 3, 4), (5, 3, 1)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x.reshape(shape[0], -1))
+
+
+def test_what_onnx_has_no_words_for_is_named() -> None:
+    condition = model(
+        [
+            helper.make_node(
+                "If",
+                ["c"],
+                ["y"],
+                name="choice",
+                then_branch=helper.make_graph(
+                    [helper.make_node("Relu", ["x"], ["t"])],
+                    "then",
+                    [],
+                    [helper.make_tensor_value_info("t", FLOAT, (3,))],
+                ),
+                else_branch=helper.make_graph(
+                    [helper.make_node("Neg", ["x"], ["e"])],
+                    "else",
+                    [],
+                    [helper.make_tensor_value_info("e", FLOAT, (3,))],
+                ),
+            )
+        ],
+        {"c": (TensorProto.BOOL, ()), "x": (FLOAT, (3,))},
+        {"y": (FLOAT, (3,))},
+    )
+    with pytest.raises(UnsupportedError, match="control flow"):
+        to_onnx(tw.frontend.from_onnx(condition))
