@@ -34,10 +34,9 @@ def test_percentile_leaves_outliers_out() -> None:
     assert 3.5 < high < 5.5
 
 
-@pytest.mark.parametrize("kind", [Entropy, MeanSquaredError])
-def test_outliers_are_worth_saturating(kind: type[Entropy]) -> None:
+def test_outliers_are_worth_saturating() -> None:
     """One value at 100 among normal ones: the range ends far below it, and well above most values."""
-    observer = kind()
+    observer = Entropy()
     observer.update(np.append(NORMAL, 100.0))
     low, high = observer.range
     assert 2.0 < high < 60.0

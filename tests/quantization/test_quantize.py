@@ -1,4 +1,4 @@
-"""`tw.quantize`: quantised models against float32 ones, the interpreter and onnxruntime; options and what is refused."""
+"""`tw.quantize`: quantised models against float32, the interpreter and onnxruntime; options, and what is refused."""
 
 from __future__ import annotations
 

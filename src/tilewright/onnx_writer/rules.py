@@ -80,8 +80,8 @@ for _name, _operation in _PLAIN.items():
     _declare(_name, _operation)
 
 
-def _one(call: Call) -> np.generic:
-    return np.ones((), call.tensor_type.dtype.numpy())[()]
+def _one(call: Call) -> np.ndarray:
+    return np.ones((), call.tensor_type.dtype.numpy())
 
 
 @rule("not_equal")
@@ -128,7 +128,7 @@ def _shift(writer: Writer, call: Call, inputs: list[str]) -> str:
     left = _name_of(call) == "left_shift"
     if call.tensor_type.dtype.is_uint:
         return str(writer.node("BitShift", *inputs, direction="LEFT" if left else "RIGHT"))
-    # BitShift is for unsigned integers alone: others are multiplied or divided (toward minus infinity) by powers of two.
+    # BitShift is for unsigned integers: others are multiplied or divided (toward minus infinity) by powers of two.
     two = writer.constant(np.asarray(2, call.tensor_type.dtype.numpy()))
     power = writer.node("Pow", two, inputs[1])
     if left:

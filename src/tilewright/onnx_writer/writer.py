@@ -84,7 +84,7 @@ class Writer:
         try:
             import onnx
         except ImportError:
-            raise MissingDependencyError("writing ONNX models", "onnx") from None
+            raise MissingDependencyError.for_extra("onnx", "onnx", "writing ONNX models") from None
         self.onnx = onnx
         self.function = function
         self.nodes: list[Any] = []

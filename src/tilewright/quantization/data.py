@@ -1,4 +1,4 @@
-"""Calibration data: from arrays, mappings, iterators, .npz and .npy files and folders of images to inputs of a model."""
+"""Calibration data: arrays, mappings, iterators, .npz and .npy files and folders of images as inputs of a model."""
 
 from __future__ import annotations
 

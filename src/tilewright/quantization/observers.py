@@ -104,7 +104,9 @@ class _Histogram(Observer):
     def _look(self, values: Array) -> None:
         low, high = float(values.min()), float(values.max())
         if self._width == 0.0:
-            self._low, self._width = low, max((high - low) / _BINS, np.finfo(np.float32).tiny)
+            # Values that are all equal have bins too: of a millionth of their size.
+            least = max(abs(low), abs(high)) * 1e-6
+            self._low, self._width = low, max((high - low) / _BINS, least, float(np.finfo(np.float32).tiny))
         while low < self._low:
             self._grow(downwards=True)
         while high > self._low + self._width * _BINS * (1 + 1e-12):

@@ -32,7 +32,7 @@ class Parameters:
         """Numbers as integers: to the nearest, even at ties, saturating."""
         low, high = integer_range(self.dtype, self.bits)
         steps = np.rint(values.astype(np.float32) / self.scale) + self.zero.astype(np.float32)
-        return np.clip(steps, low, high).astype(self.dtype.numpy())
+        return np.asarray(np.clip(steps, low, high), self.dtype.numpy())
 
     def numbers(self, integers: Array) -> Array:
         """What integers stand for."""
@@ -54,7 +54,7 @@ class Parameters:
         return make("qnn.dequantize", integers, scale, zero, span=span)
 
 
-def _safe(scale: Array) -> Array:
+def _safe(scale: npt.ArrayLike) -> Array:
     """Scales as float32 that can be divided by: what is always zero has some scale."""
     narrow = np.asarray(scale, np.float32)
     return np.where(narrow < np.finfo(np.float32).tiny, np.float32(1.0), narrow).astype(np.float32)

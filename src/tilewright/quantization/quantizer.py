@@ -7,11 +7,10 @@ print(quantized.report)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
 
-import numpy as np
 import numpy.typing as npt
 
 from tilewright.front import compile as compile_module
@@ -75,10 +74,10 @@ def quantize(
 ) -> Quantized:
     """Quantise a model with the ranges that its values have on calibration data.
 
-    `calibration` is an array (examples along its first axis), a mapping of arrays by input, an iterator of the inputs of
-    single runs, a .npz or .npy file, or a folder of these or of images. With `max_drop`, the layers that lose most stay
-    in float32 until `metric` (default: minus the mean squared error against the float32 results, relative to them) falls
-    by no more than that. The rest are the fields of `QuantizeOptions`.
+    `calibration` is an array (examples along its first axis), a mapping of arrays by input, an iterator of the inputs
+    of single runs, a .npz or .npy file, or a folder of these or of images. With `max_drop`, the layers that lose most
+    stay in float32 until `metric` (default: minus the squared error relative to the float32 results) falls by no more
+    than that. The rest are the fields of `QuantizeOptions`.
     """
     for name in changes:
         if name not in FIELDS:

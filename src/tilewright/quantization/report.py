@@ -65,7 +65,8 @@ class Report:
     def summary(self) -> str:
         """One line: how many layers, how much noise, which metric."""
         count = sum(layer.quantized for layer in self.layers)
-        text = f"{count} of {len(self.layers)} layers quantised; signal to noise of the results {_decibels(self.decibels)} dB"
+        noise = f"signal to noise of the results {_decibels(self.decibels)} dB"
+        text = f"{count} of {len(self.layers)} layers quantised; {noise}"
         if self.metric_before is not None and self.metric_after is not None:
             text += f"; metric {self.metric_before:.6g} -> {self.metric_after:.6g}"
         return text

@@ -71,7 +71,7 @@ def input_rows(layer: Layer, data: Array, generator: np.random.Generator) -> Arr
     top, left, bottom, right = attributes.padding
     padded = np.pad(planar, ((0, 0), (0, 0), (top, bottom), (left, right)))
     view = windows(padded, (kernel[0], kernel[1]), attributes.strides, attributes.dilation)
-    n, channels, height, width = view.shape[:4]
+    n, _, height, width = view.shape[:4]
     picked = _some(n * height * width, generator)
     flat = view.transpose(0, 2, 3, 1, 4, 5)
     some = flat[np.unravel_index(picked, (n, height, width))]

@@ -124,4 +124,4 @@ def _compensated(matrix: Array, scale: Array, squares: Array, largest: int) -> A
 def mean_error(layer: Layer, values: Array, rounded: Array, moments: Moments) -> Array:
     """What rounded weights add to each output of a layer on average over the calibration data."""
     difference = as_matrices(layer, rounded.astype(np.float64) - values.astype(np.float64))
-    return np.einsum("goi,gi->go", difference, moments.mean).reshape(-1).astype(np.float32)
+    return np.asarray(np.einsum("goi,gi->go", difference, moments.mean).reshape(-1), np.float32)

@@ -20,6 +20,7 @@ from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
+from tilewright.graph.passes.expand_quantization import expand_quantization
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
@@ -64,6 +65,23 @@ def test_attention() -> None:
         k="f32[2, 7, 3, 4]",
         v="f32[2, 7, 3, 4]",
         mask="f32[5, 7]",
+    )
+
+
+def test_expand_quantization() -> None:
+    assert_becomes(
+        expand_quantization,
+        """
+        q = qnn.quantize(x, constant(0.5, "float32"), constant(3, "uint8"), dtype=uint8)
+        return qnn.dequantize(q, constant(0.5, "float32"), constant(3, "uint8"))
+        """,
+        """
+        steps = add(round(divide(x, constant(0.5, "float32"))), cast(constant(3, "uint8"), dtype=float32))
+        q = cast(clip(steps, minimum=0.0, maximum=255.0), dtype=uint8)
+        shifted = subtract(cast(q, dtype=int32), constant(3, "int32"))
+        return multiply(cast(shifted, dtype=float32), constant(0.5, "float32"))
+        """,
+        x="f32[2, 5]",
     )
 
 

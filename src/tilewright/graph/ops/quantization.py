@@ -41,7 +41,7 @@ def _quantize(args: list[Array], attributes: QuantizeAttributes) -> Array:
     low, high = integer_range(attributes.dtype, attributes.bits)
     with np.errstate(all="ignore"):
         steps = np.rint(data / scale) + zero.astype(data.dtype)
-        return np.clip(steps, low, high).astype(attributes.dtype.numpy())
+        return np.asarray(np.clip(steps, low, high), attributes.dtype.numpy())
 
 
 def _check(types: Types, dtype: DataType, numbers: DataType) -> Type:
