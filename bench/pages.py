@@ -28,12 +28,13 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.page_c import c_compiler
-from tilewright.cli.main import parser
+from tilewright.cli.main import main, parser
 from tilewright.runtime.device.devices import find_device
 from tilewright.support.errors import UserError
 
@@ -41,6 +42,7 @@ _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HIDDEN = re.compile(r"^<!-- python\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _NEEDS = re.compile(r"^<!-- needs: (.*?) -->$", re.MULTILINE)
 _COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
+_SHELL = re.compile(r"[|&;<>$`*?]")
 _INDENTED = re.compile(r"(?<=\n\n) {4}\S.*")
 
 _LABELS = ("python", "python no-run", "console", "console no-run", "text", "c")
@@ -107,8 +109,17 @@ def write(name: str, code: str) -> None:
 
 def _as_python(line: str) -> str:
     """A line of a console: a command runs, what a command printed is left out."""
-    found = _COMMAND.match(line)
-    return f"__import__('subprocess').run(['bash', '-c', {found[1]!r}], check=True)" if found else ""
+    match = _COMMAND.match(line)
+    return f"__import__('bench.pages').pages.execute({match[1]!r})" if match else ""
+
+
+def execute(command: str) -> None:
+    """Run a command of a page's console: one of ours in this process, others, and what needs a shell, in bash."""
+    words = shlex.split(command, comments=True)
+    if words[:1] != ["tilewright"] or _SHELL.search(command):
+        subprocess.run(["bash", "-c", command], check=True)
+    elif status := main(words[1:]):
+        raise subprocess.CalledProcessError(status, command)
 
 
 def defects(page: Path) -> list[str]:
@@ -185,8 +196,9 @@ def missing(page: Path) -> str:
     return ""
 
 
-def run(page: Path, root: Path) -> str:
-    """Run a page's program in an empty folder with a cache and a database of its own; what went wrong, or nothing."""
+def run(page: Path, root: Path, settings: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Run a page's program in an empty folder with a cache and a database of its own, unless `settings` (variables of
+    the environment) say otherwise; what went wrong, or nothing."""
     with tempfile.TemporaryDirectory() as scratch:
         script = Path(scratch) / f"{page.stem}.py"
         script.write_text(program(page), encoding="utf-8")
@@ -196,7 +208,7 @@ def run(page: Path, root: Path) -> str:
             done = subprocess.run(
                 [sys.executable, str(script)],
                 cwd=folder,
-                env=_environment(root, Path(scratch)),
+                env=_environment(root, Path(scratch)) | settings,
                 capture_output=True,
                 text=True,
                 check=False,

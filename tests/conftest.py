@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
 def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled objects of the tests inside the repository unless the user chose a folder."""
     required()
+    # Container images often set this; the suite starts hundreds of processes, and each would parse the package anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # Every pass of every test is held to the contract of its stage.
     os.environ.setdefault("TILEWRIGHT_VERIFY", "1")
     # A template that fails is a red test, not a slow kernel.
@@ -38,6 +43,18 @@ def pytest_configure(config: pytest.Config) -> None:
     # The processes of the suite have the cores already; each helper of a compilation would only load the compiler anew.
     os.environ.setdefault("TILEWRIGHT_COMPILE_PROCESSES", "1")
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: what is left for the end is short, so that no process waits long for the other."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Look for cyclic garbage less often: programs are trees without cycles, and what was collected stays."""
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,15 @@ def test_the_code_of_a_page_is_well_formed(page: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if pages.program(page)], ids=lambda path: path.stem)
 def test_a_page_runs(page: Path) -> None:
     need(*("c-compiler" if name == "cc" else name for name in pages.needs(page)))
-    assert pages.run(page, REPOSITORY) == ""
+    assert pages.run(page, REPOSITORY, _settings(page)) == ""
+
+
+def _settings(page: Path) -> dict[str, str]:
+    """Pages share the kernels of the tests, but for the one that empties the cache."""
+    shared = ["TILEWRIGHT_COMPILE_PROCESSES"]
+    if "clear-cache" not in pages.program(page):
+        shared.append("TILEWRIGHT_CACHE_DIR")
+    return {name: os.environ[name] for name in shared}
 
 
 def written(folder: Path, text: str) -> Path:
@@ -39,9 +48,16 @@ def test_blocks_are_one_program_and_errors_name_the_line_of_the_page(tmp_path: P
         "assert y == 3, 'three'\n```\n",
     )
     assert pages.defects(page) == []
-    error = pages.run(page, tmp_path)
+    error = pages.run(page, REPOSITORY)
     assert "line 18, in <module>" in error
     assert error.endswith("AssertionError: three")
+
+
+def test_a_command_of_a_page_that_fails(tmp_path: Path) -> None:
+    page = written(tmp_path, "```console\n$ tilewright doctor > doctor.txt\n$ tilewright run absent.onnx\n```\n")
+    error = pages.run(page, REPOSITORY)
+    assert "line 3, in <module>" in error and "error: there is no file absent.onnx" in error
+    assert error.endswith("Command 'tilewright run absent.onnx' returned non-zero exit status 1.")
 
 
 def test_files_of_a_page_are_there_for_later_blocks(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def agree(exe: tw.Executable, session: onnxruntime.InferenceSession, batch: int,
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_bert_of_every_length(model: bytes, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(model)
     exe = tw.compile(model, threads=1, specialize=[{"batch": 1, "sequence": 32}])

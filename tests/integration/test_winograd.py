@@ -32,6 +32,7 @@ def test_resnet_uses_it_unless_told_otherwise() -> None:
     assert winograd_kernels(tw.Compilation(zoo.path("resnet18"), AVX512, winograd=False)) == 0
 
 
+@pytest.mark.slow
 def test_resnet_is_as_exact_on_two_threads_as_with_direct_convolutions() -> None:
     inputs = zoo.inputs("resnet18")
     expected = onnxruntime(zoo.path("resnet18"), 1, inputs)()
@@ -61,9 +62,9 @@ def test_an_open_batch_is_computed_as_one_image_is(any_batch: str) -> None:
     assert by_winograd(any_batch) == by_winograd(str(zoo.path("resnet18")))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_resnet_of_an_open_batch(any_batch: str, threads: int) -> None:
-    executable = tw.compile(any_batch, threads=threads)
+@pytest.mark.slow
+def test_resnet_of_an_open_batch(any_batch: str) -> None:
+    executable = tw.compile(any_batch, threads=2)
     (image,) = zoo.inputs("resnet18").values()
     noise = np.random.default_rng(0).standard_normal((3, *image.shape[1:]), np.float32)
     for batch in (1, 3):
@@ -73,7 +74,8 @@ def test_resnet_of_an_open_batch(any_batch: str, threads: int) -> None:
     assert none.shape == (0, 1000)
 
 
-def test_frames_of_clips() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_frames_of_clips(threads: int) -> None:
     """The number of images is an expression of the symbol: two frames a clip."""
     clips = tw.te.var("clips")
     x = Var("x", tensor_type((clips, 2, 14, 14, 32), "float32"))
@@ -83,7 +85,7 @@ def test_frames_of_clips() -> None:
     body = call("nn.conv2d", images, w, padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO")
     module = IRModule([Function("main", (x,), call("nn.relu", body))])
     assert winograd_kernels(tw.Compilation(module, AVX512)) == 1
-    executable = tw.compile(module, threads=2)
+    executable = tw.compile(module, threads=threads)
     for count in (0, 1, 3):
         data = rng.standard_normal((count, 2, 14, 14, 32)).astype(np.float32)
         np.testing.assert_allclose(executable(data), evaluate(infer_types(module), data), rtol=0, atol=2e-5)

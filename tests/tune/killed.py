@@ -1,7 +1,13 @@
-"""A tuning job to be killed: `python -m tests.tune.killed DATABASE` tunes toy tasks and says what it has committed."""
+"""Tuning jobs to be killed: `python -m tests.tune.killed` reads names of databases, a line each.
+
+For each it forks a process that tunes toy tasks and says what it has committed, its own number first; then `ended`
+says that this process is gone. It stays to be reaped until another line comes: a number that someone is about to kill
+is not given to another process.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -37,8 +43,22 @@ class _SlowMeasurer:
     def close(self) -> None: ...
 
 
-def main(path: str) -> None:
+def main() -> None:
+    """Start a job for each line."""
+    for path in iter(sys.stdin.readline, ""):
+        job = os.fork()
+        if job == 0:
+            _tune(path.strip())
+            os._exit(0)
+        os.waitid(os.P_PID, job, os.WEXITED | os.WNOWAIT)
+        print("ended", flush=True)
+        sys.stdin.readline()
+        os.waitpid(job, 0)
+
+
+def _tune(path: str) -> None:
     """Tune; each line says how many records are safe."""
+    print(os.getpid(), flush=True)
     func = toy.matmul()
     names = [f"tw_matmul_{number}" for number in range(TASKS)]
     tasks = [_ToyTask(Kernel(name, func.replace(name=name), work_of(func)), toy.TARGET) for name in names]
@@ -54,4 +74,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -178,6 +178,7 @@ class Replay:
     def close(self) -> None: ...
 
 
+@pytest.mark.slow
 def test_a_cluster_of_two_workers_finds_what_local_processes_find(task: Task, tmp_path: Path) -> None:
     need("ray")
     options = TuneOptions(trials=14, seed=5, model=RandomModel, confirm=0)

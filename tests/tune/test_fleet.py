@@ -99,9 +99,9 @@ def test_a_job_survives_its_fleet(tracker: Tracker, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_throughput_grows_with_the_fleet(tracker: Tracker) -> None:
-    """Measurements of 200 ms each: eight servers do several times what one does."""
+    """Measurements of 200 ms each: four servers do several times what one does."""
     target = Target("native").replace(cores=1)
-    with fleet(tracker, 8):
-        one, eight = (rate(tracker, devices, 3 * devices, target) for devices in (1, 8))
+    with fleet(tracker, 4):
+        one, four = (rate(tracker, devices, 3 * devices, target) for devices in (1, 4))
     # The machine of the tests is shared; `bench.fleet` measures this on a quiet one.
-    assert eight / one > 3.0
+    assert four / one > 2.0
