@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tilewright.support import settings
 from tilewright.target import Target
+from tilewright.target.machine.parameters import user_table_path
+from tilewright.target.machine.tables import Fit, Processors, Table, write_table
 from tilewright.te.language import placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
@@ -76,6 +79,50 @@ def test_reasons() -> None:
     (choice,) = schedule_gpu(program("matmul", [(3, 64), (64, 64)]), HOPPER).templates
     reasons = {item.name: item.reason for item in choice.passed_over}
     assert reasons["products"] == "rows, columns or steps are too few for tiles"
+
+
+@pytest.mark.parametrize(
+    ("group", "changed", "operator", "shapes", "attributes", "names"),
+    [
+        ("product", {"least_side": 65}, "matmul", [(64, 64)] * 2, {}, ("register_tile_product", "row_reduction")),
+        (
+            "reduction",
+            {"many_steps": 1 << 21},
+            "sum",
+            [(1, 1 << 20)],
+            {"axes": [1]},
+            ("split_reduction", "row_reduction"),
+        ),
+        ("rows", {"long": 100}, "nn.softmax", [(8, 300)], {"axis": 1}, ("rows", "row_reduction")),
+        (
+            "attention",
+            {"row_scores": 1},
+            "nn.attention",
+            [(1, 64, 2, 32)] * 3,
+            {"scale": 0.5},
+            ("attention_whole_rows", "attention_threads"),
+        ),
+    ],
+)
+def test_machine_parameters_decide(
+    group: str,
+    changed: dict[str, int],
+    operator: str,
+    shapes: list[Shape],
+    attributes: dict[str, object],
+    names: tuple[str, str],
+    tmp_path: Path,
+) -> None:
+    """The user's table of a GPU moves the thresholds of templates."""
+    before, after = names
+    func = program(operator, shapes, **attributes)
+    assert schedule_gpu(func, HOPPER).templates[0].name == before
+    fit = Fit("python -m bench.gpu_memory", "a test", "2026-11-16")
+    table = Table("mine", "measured", Processors("gpu", HOPPER.arch), {group: changed}, {group: fit})
+    write_table(table, user_table_path(HOPPER, tmp_path))
+    with settings.MACHINES.override(tmp_path):
+        names_now = [choice.name for choice in schedule_gpu(func, HOPPER).templates]
+    assert before not in names_now and after in names_now
 
 
 def test_vector_products() -> None:

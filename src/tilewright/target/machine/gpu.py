@@ -140,6 +140,16 @@ class Attention:
     """Queries below which a tile of them would be mostly empty."""
     most_keys: int
     """Keys up to which threads have scores in registers, where keys do not come in tiles."""
+    many_keys: int
+    """Keys from which on a block has many tiles of them,"""
+    narrow_values: int
+    """and elements of a value up to which a thread has more rows then."""
+    two_tile_values: int
+    """Elements of a value up to which a warp has registers for two tiles of queries."""
+    many_queries: int
+    """Queries for each multiprocessor from which on keys come in tiles."""
+    row_scores: int
+    """Scores of whole rows that a thread has in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +164,96 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
+class Elementwise:
+    """Stages whose elements are computed one by one, and what divides its results over threads as they do."""
+
+    block_threads: int
+    """Threads of a block where nothing else decides: a few warps that hide each other's latencies."""
+    least_threads: int
+    """Threads of a block where there are not enough for all multiprocessors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Matrix products in tiles."""
+
+    least_side: int
+    """Rows and columns from which on tiles pay,"""
+    least_depth: int
+    """and steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorProduct:
+    """Constant matrices times a few vectors."""
+
+    least_depth: int
+    """Steps of a sum from which on a warp shares them."""
+    most_vectors: int
+    """Vectors that weights are multiplied with; more are rows of a matrix product."""
+    thread_weights: int
+    """Weights that a thread has in registers."""
+    most_warps: int
+    """Warps that share the sum of a result."""
+    busy_warps: int
+    """Warps of a multiprocessor that are enough, if each thread has its part of several results on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """Recurrent layers."""
+
+    few_steps: int
+    """Steps from which on layers with few weights are one kernel: starting many would take longer than their work;"""
+    few_weights: int
+    """so many weights of a gate are few."""
+    thread_weights: int
+    """Weights that a thread has in registers: few warps have them all, so that sums need no barrier."""
+    most_sequences: int
+    """Sequences whose sums a thread makes at once: those of all gates and the weights are in registers."""
+    most_warps: int
+    """Warps that share an element of the state."""
+    most_elements: int
+    """Elements of the state of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Reductions with loops of their own."""
+
+    few_steps: int
+    """Steps below which one thread does them all."""
+    many_steps: int
+    """Steps from which on several blocks share those of one result, where results are few;"""
+    part_steps: int
+    """such a block has at least so many."""
+    memory_bound: int
+    """Elements from which on the bandwidth of memory decides."""
+    most_sharing: int
+    """Threads of a block that share steps."""
+    unrolled: int
+    """Steps that are written out, at most."""
+    most_window: int
+    """Steps of a depthwise convolution up to which a thread holds its whole window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All stages of a row in one kernel: softmax, normalization."""
+
+    short: int
+    """Elements of a row up to which one thread does the whole row."""
+    long: int
+    """Elements of a row from which on several blocks share it, where rows are few: not one kernel then."""
+    register_elements: int
+    """Elements of a row that a thread keeps in registers."""
+    unrolled: int
+    """Steps of a thread along a row that are written out: as many loads are on their way at once."""
+    block_threads: int
+    """Threads of a block of several rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class GpuParameters:
     """All parameters of a family of GPUs."""
 
@@ -163,3 +263,9 @@ class GpuParameters:
     group_tile: GroupTile
     attention: Attention
     convolution: Convolution
+    elementwise: Elementwise
+    product: Product
+    vector_product: VectorProduct
+    recurrence: Recurrence
+    reduction: Reduction
+    rows: Rows

@@ -10,7 +10,7 @@ from typing import Self
 from tilewright.ir.expr import BinaryExpr, Call, const_value
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.target import Target
-from tilewright.target.machine import CpuParameters, cpu_parameters
+from tilewright.target.machine import CpuParameters, GpuParameters, cpu_parameters, gpu_parameters
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -38,6 +38,11 @@ class ScheduleContext:
     def cpu(self) -> CpuParameters:
         """The machine parameters of the target, which is a CPU."""
         return cpu_parameters(self.target)
+
+    @property
+    def gpu(self) -> GpuParameters:
+        """The machine parameters of the target, which is a GPU."""
+        return gpu_parameters(self.target)
 
     def choose(self, name: str, options: Sequence[A], default: A) -> A:
         """A choice that only changes speed: the analytic `default`, unless a tuner has found better."""

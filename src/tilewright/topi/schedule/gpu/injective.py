@@ -14,10 +14,6 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.stage import StageContext
 from tilewright.topi.schedule.template import Template, apply_first
 
-THREADS = 256
-"""Threads of a block where nothing else decides: a few warps that hide each other's latencies."""
-_FEWEST = 64
-"""Threads of a block where there are not enough for all cores."""
 _VECTOR_BYTES = 16
 """The widest access of a thread."""
 _TILE = 32
@@ -70,10 +66,11 @@ def spread(context: ScheduleContext, loops: list[LoopHandle], each: int = 1) -> 
     sch = context.sch
     fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
     extent = context.extent(fused)
-    threads = min(THREADS, context.target.max_threads)
+    machine = context.gpu.elementwise
+    threads = min(machine.block_threads, context.target.max_threads)
     if extent is not None:
         # Small blocks where there are few: more cores have one.
-        while threads > _FEWEST and extent < threads * each * context.target.cores:
+        while threads > machine.least_threads and extent < threads * each * context.target.cores:
             threads //= 2
         options = [n for n in (64, 128, 256, 512) if n <= min(extent, context.target.max_threads)]
         threads = context.choose_again("threads", options, threads) if len(options) > 1 else threads
@@ -93,7 +90,8 @@ def _vector_width(context: ScheduleContext, block: Block, sizes: list[int]) -> i
     """Elements that a thread takes at once: 16 bytes, if rows are whole vectors and all threads of the device work."""
     bits = [region.buffer.dtype.bits for region in (*block.reads, *block.writes)]
     lanes = _VECTOR_BYTES * 8 // max(8, *bits)
-    while lanes > 1 and (sizes[-1] % lanes or prod(sizes) // lanes < context.target.cores * THREADS * 2):
+    threads = context.target.cores * context.gpu.elementwise.block_threads
+    while lanes > 1 and (sizes[-1] % lanes or prod(sizes) // lanes < threads * 2):
         lanes //= 2
     own = block.iters[-1].var
     for item in pre_order(block.body):

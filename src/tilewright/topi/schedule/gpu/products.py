@@ -25,10 +25,6 @@ from tilewright.topi.schedule.gpu.warp_choice import ranked_warp_tiles, warp_cos
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
 from tilewright.topi.schedule.template import Template, TemplateChoice, apply_first, apply_first_legal
 
-_LEAST_SIDE = 4
-"""Rows and columns of a product from which on tiles pay."""
-_LEAST_DEPTH = 8
-"""Steps of a product from which on tiles pay."""
 _TRIED = 8
 """Tiles that are tried: the first whose steps can all be shown to be right is taken."""
 _LEAST_THREADS = 16
@@ -48,7 +44,8 @@ def tileable_output(context: ScheduleContext, anchor: BlockHandle) -> BlockHandl
     if context.target.max_threads < _LEAST_THREADS:
         return "blocks of the target are too small"
     sides = min(product.size(product.row), product.size(product.column))
-    if sides < _LEAST_SIDE or product.size(product.depth) < _LEAST_DEPTH:
+    machine = context.gpu.product
+    if sides < machine.least_side or product.size(product.depth) < machine.least_depth:
         return "rows, columns or steps are too few for tiles"
     consumers = context.sch.get_consumers(anchor)
     if len(consumers) == 1 and has_matrix_form(context, anchor, consumers[0]):

@@ -23,16 +23,6 @@ from tilewright.topi.schedule.template import Template
 
 _MOST_STEPS = 1024
 """Steps that become kernels of their own."""
-_FEW_STEPS, _FEW_WEIGHTS = 64, 1 << 11
-"""Steps from which on layers with few weights are one kernel: starting many would take longer than their work."""
-_OPERANDS = 168
-"""Weights that a thread has in registers: few warps have them all, so that sums need no barrier."""
-_MOST_SEQUENCES = 4
-"""Sequences whose sums a thread makes at once: those of all gates and the weights are in registers."""
-_MOST_WARPS = 16
-"""Warps that share an element of the state."""
-_MOST_ELEMENTS = 8
-"""Elements of the state of a block, at most."""
 
 
 def _products(context: ScheduleContext) -> list[BlockHandle]:
@@ -113,7 +103,7 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     sch = context.sch
     *before, batch, column = sch.get_loops(step)
     lengths = [sum_length(context, product) for product in products]
-    alone = _is_alone(prod(context.sizes(before)), prod(context.sizes([column])) * sum(lengths))
+    alone = _is_alone(context, prod(context.sizes(before)), prod(context.sizes([column])) * sum(lengths))
     division = _divide(context, products, batch, column, alone)
     weights = [_weights(context, product) for product in products]
     partials = [rfactor_sums(context, product, division) for product in products]
@@ -188,9 +178,10 @@ def _fetch(context: ScheduleContext, copy: BlockHandle, place: LoopHandle, divis
     sch.unroll(step)
 
 
-def _is_alone(steps: int, weights: int) -> bool:
+def _is_alone(context: ScheduleContext, steps: int, weights: int) -> bool:
     """Whether all steps run in one block of threads, which can wait for itself, by the weights of a gate."""
-    return steps > _MOST_STEPS or (steps > _FEW_STEPS and weights <= _FEW_WEIGHTS)
+    machine = context.gpu.recurrence
+    return steps > _MOST_STEPS or (steps > machine.few_steps and weights <= machine.few_weights)
 
 
 def _weights(context: ScheduleContext, product: BlockHandle) -> str:
@@ -205,18 +196,23 @@ def _divide(
     lengths = [sum_length(context, product) for product in products]
     gates = [(context.block(product).writes[0].buffer.static_shape or (0, 0))[-2] for product in products]
     weights = sum(length * count for length, count in zip(lengths, gates, strict=True))
+    machine = context.gpu.recurrence
     lanes = min(WARP, target.max_threads)
-    while weights > lanes * _OPERANDS and lanes < WARP * _MOST_WARPS and 2 * lanes <= target.max_threads:
+    while (
+        weights > lanes * machine.thread_weights
+        and lanes < WARP * machine.most_warps
+        and 2 * lanes <= target.max_threads
+    ):
         lanes *= 2
     sequences = context.extent(batch) or 1
     # What several sequences read of a state is read in single elements, by neighbouring threads side by side.
     vector = vector_length(lengths) if sequences == 1 else 1
     (size,) = context.sizes([column])
     most = max(1, target.max_threads // lanes)
-    elements = most if alone else _elements(context, size, min(_MOST_ELEMENTS, most))
-    keeps = weights <= lanes * _OPERANDS
+    elements = most if alone else _elements(context, size, min(machine.most_elements, most))
+    keeps = weights <= lanes * machine.thread_weights
     options = (1, 2, 4, 8)
-    most = max(n for n in options if n <= min(sequences, _MOST_SEQUENCES))
+    most = max(n for n in options if n <= min(sequences, machine.most_sequences))
     together = context.choose_again("sequences", options, most)
     return Division(lanes, vector, elements, together, keeps)
 

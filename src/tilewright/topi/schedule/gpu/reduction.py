@@ -6,31 +6,19 @@ from math import prod
 from typing import Final
 
 from tilewright.ir.visit import pre_order, uses_any
+from tilewright.target.machine import gpu_parameters
 from tilewright.tir.annotations import ANCHOR, KEPT, WINDOW, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.injective import THREADS, spread
+from tilewright.topi.schedule.gpu.injective import spread
 from tilewright.topi.schedule.gpu.rows import reduces_contiguous, schedule_long_rows
 from tilewright.topi.schedule.gpu.stage import StageContext, reduce_loops
 from tilewright.topi.schedule.template import Template, apply_first
 
-_FEW_STEPS = 32
-"""Steps of a reduction below which one thread does them all."""
-_MANY_STEPS = 1 << 13
-"""Steps of a reduction from which several blocks share those of one result, where results are few."""
-_PART_STEPS = 1 << 8
-"""Steps that such a block has at least."""
-_MUCH = 1 << 23
-"""Elements from which on memory decides."""
 _LANE_BYTES = 16
-_MOST_SHARING = 512
-"""Threads of a block that share steps."""
-_MOST_UNROLLED = 8
-_MOST_WINDOW = 9
-"""Steps of a convolution by channels up to which a thread holds its whole window."""
 
 
 def keep_windows(context: ScheduleContext) -> None:
@@ -56,7 +44,7 @@ def _across(context: ScheduleContext, results: int, steps: int) -> int:
 
     Long sums are divided anyway, and memory is quickest in whole lines.
     """
-    if results * steps >= _MUCH:
+    if results * steps >= context.gpu.reduction.memory_bound:
         return 32
     return max(n for n in (8, 16, 32) if n == 8 or results >= n * context.target.cores)
 
@@ -89,14 +77,15 @@ def _share_several_results(context: StageContext) -> None:
     sch, handle, reduce = context.sch, context.stage, context.reduce_loops()
     spatial = [loop for loop in sch.get_loops(handle) if loop not in reduce]
     steps = prod(context.sizes(reduce))
-    many = prod(context.sizes(spatial)) >= context.target.cores * THREADS
+    machine = context.gpu
+    many = prod(context.sizes(spatial)) >= context.target.cores * machine.elementwise.block_threads
     if spatial:
         sch.reorder(*spatial, *reduce)
-    if steps < _FEW_STEPS or many:
+    if steps < machine.reduction.few_steps or many:
         spread(context, spatial)
         return
     step = sch.fuse(*reduce) if len(reduce) > 1 else reduce[0]
-    threads = min(THREADS, context.target.max_threads, 1 << (steps - 1).bit_length() - 1)
+    threads = min(machine.elementwise.block_threads, context.target.max_threads, 1 << (steps - 1).bit_length() - 1)
     _, lane = sch.split(step, [None, threads])
     partial = sch.rfactor(lane, 0)
     *rows, last = sch.get_loops(handle)
@@ -110,7 +99,9 @@ def _share_several_results(context: StageContext) -> None:
 def _sharing(context: ScheduleContext, steps: int, across: int) -> int:
     """Threads that share the steps of a result, so that each has a few: their loads are on their way together."""
     # Each has a vector in shared memory, and as much again is spare.
-    most = min(context.target.max_threads, _MOST_SHARING, context.target.shared_bytes // (2 * _LANE_BYTES)) // across
+    target = context.target
+    sharing = gpu_parameters(target).reduction.most_sharing
+    most = min(target.max_threads, sharing, target.shared_bytes // (2 * _LANE_BYTES)) // across
     options = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= max(1, most)]
     return context.choose_again("sharing", options, max(n for n in options if n == 1 or n * 8 <= steps))
 
@@ -227,9 +218,10 @@ def _accumulate(context: ScheduleContext, handle: BlockHandle, outside: LoopHand
         sch.vectorize(results[-1])
     if reduce:
         count = context.extent(reduce[-1]) or 1
-        if count <= _MOST_UNROLLED:
+        most = context.gpu.reduction.unrolled
+        if count <= most:
             for loop in reduce:
-                if 1 < (context.extent(loop) or 0) <= _MOST_UNROLLED:
+                if 1 < (context.extent(loop) or 0) <= most:
                     sch.unroll(loop)
         else:
             _unroll_most(context, reduce[-1], min(count, whole or count))
@@ -238,14 +230,15 @@ def _accumulate(context: ScheduleContext, handle: BlockHandle, outside: LoopHand
 def _unroll_most(context: ScheduleContext, loop: LoopHandle, whole: int) -> None:
     """Several steps at a time: their loads are on their way together. What is left over, or needs a guard, is apart."""
     sch = context.sch
-    main = whole - whole % _MOST_UNROLLED
+    most = context.gpu.reduction.unrolled
+    main = whole - whole % most
     if main == 0:
         return
     if main < (context.extent(loop) or 0):
         loop, rest = sch.partition(loop, [main])
-        if (context.extent(rest) or 0) <= _MOST_UNROLLED:
+        if (context.extent(rest) or 0) <= most:
             sch.unroll(rest)
-    _, inner = sch.split(loop, [None, _MOST_UNROLLED])
+    _, inner = sch.split(loop, [None, most])
     sch.unroll(inner)
 
 
@@ -275,9 +268,10 @@ def _vector_width(context: ScheduleContext, handle: BlockHandle, output: BlockHa
 def _parts(context: StageContext, most: int) -> tuple[int, bool]:
     """Into how many parts the steps of a reduction are divided, and whether of all its loops fused; 1 if it is not."""
     sizes = context.sizes(context.reduce_loops())
-    parts = _divisor(sizes[0], most, max(1, _PART_STEPS // prod(sizes[1:])))
+    part_steps = context.gpu.reduction.part_steps
+    parts = _divisor(sizes[0], most, max(1, part_steps // prod(sizes[1:])))
     if 4 * parts < most and len(sizes) > 1:
-        return _divisor(prod(sizes), most, _PART_STEPS), True
+        return _divisor(prod(sizes), most, part_steps), True
     return parts, False
 
 
@@ -312,14 +306,20 @@ def _sizes(context: StageContext) -> tuple[int, int] | str:
 
 def _fits_one_thread(context: StageContext, results: int, steps: int) -> bool:
     """Whether a thread does all steps of its results."""
-    return steps < _FEW_STEPS or results >= context.target.cores * THREADS * 4
+    machine = context.gpu
+    many = context.target.cores * machine.elementwise.block_threads * 4
+    return steps < machine.reduction.few_steps or results >= many
 
 
 def _why_not_window(context: StageContext) -> str | None:
     if not kept_windows(context, context.stage):
         return "the stage is no convolution by channels of a padded image"
-    is_large = prod(context.sizes(context.reduce_loops())) > _MOST_WINDOW
+    is_large = _is_large_window(context, context.reduce_loops())
     return "windows are too large for registers" if is_large else None
+
+
+def _is_large_window(context: ScheduleContext, reduce: list[LoopHandle]) -> bool:
+    return prod(context.sizes(reduce)) > context.gpu.reduction.most_window
 
 
 def _schedule_window(context: StageContext) -> None:
@@ -345,7 +345,7 @@ def _why_not_split(context: StageContext) -> str | None:
     if isinstance(sizes, str):
         return sizes
     results, steps = sizes
-    if _fits_one_thread(context, results, steps) or steps < _MANY_STEPS:
+    if _fits_one_thread(context, results, steps) or steps < context.gpu.reduction.many_steps:
         return "steps are few, or results many"
     blocks = _blocks(context, results, steps)
     if blocks >= context.target.cores:
@@ -444,6 +444,6 @@ REDUCTIONS: Final = (
 
 def inline_large_windows(context: ScheduleContext, handle: BlockHandle) -> None:
     """Compute the image of a convolution by channels where it is read, if threads cannot hold its windows."""
-    if prod(context.sizes(reduce_loops(context, handle))) > _MOST_WINDOW:
+    if _is_large_window(context, reduce_loops(context, handle)):
         for window in kept_windows(context, handle):
             context.sch.compute_inline(window)

@@ -19,8 +19,6 @@ from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.packing import constant_parameters
 
-OPERANDS = 96
-"""Weights that a thread has in registers."""
 VECTOR = 4
 """Elements that a thread reads at once, at most."""
 WARP = 32

@@ -17,17 +17,6 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.products import tileable_output
 from tilewright.topi.schedule.template import Template
 
-_SHORT = 16
-"""Elements of a row up to which one thread does the whole row."""
-_MOST_KEPT = 64
-"""Elements of a row that a thread in_registers in registers."""
-_UNROLLED = 16
-"""Steps of a thread along a row that are written out: as many loads are on their way at once."""
-_LONG = 1 << 14
-"""Elements of a row from which on several blocks share it, where rows are few: not one kernel then."""
-_BLOCK = 256
-"""Threads of a block of several rows."""
-
 
 @dataclass(slots=True)
 class _RowPlan:
@@ -186,8 +175,9 @@ def _reducing(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]
 
 def _fits_one_thread(context: ScheduleContext, plan: _RowPlan) -> bool:
     """Whether a thread does whole rows: they are short, or many and not read along."""
-    many = prod(context.sizes(plan.rows)) >= context.target.cores * _BLOCK
-    return plan.length <= _SHORT or (many and not _reads_along(context, plan))
+    machine = context.gpu.rows
+    many = prod(context.sizes(plan.rows)) >= context.target.cores * machine.block_threads
+    return plan.length <= machine.short or (many and not _reads_along(context, plan))
 
 
 def _reads_along(context: ScheduleContext, plan: _RowPlan) -> bool:
@@ -204,22 +194,23 @@ def _worth(context: ScheduleContext, plan: _RowPlan) -> _RowPlan | str:
         return "steps of the reduction are not neighbours in memory"
     cores = context.target.cores
     enough = cores // 4 if plan.rest else 2 * cores
-    if plan.length > _LONG and prod(context.sizes(plan.rows)) < enough:
+    if plan.length > context.gpu.rows.long and prod(context.sizes(plan.rows)) < enough:
         return "rows are few and long: several blocks share each"
     return plan
 
 
 def _divide(context: ScheduleContext, plan: _RowPlan) -> None:
     """How many threads share a row."""
+    register_elements = context.gpu.rows.register_elements
     if _fits_one_thread(context, plan):
-        plan.in_registers = plan.length <= _MOST_KEPT
+        plan.in_registers = plan.length <= register_elements
         return
     plan.lanes = _vector_width(context, plan)
     most = _most_threads(context, plan)
     options = [n for n in (32, 64, 128, 256, 512, 1024) if n <= most]
     default = _threads(context, plan, prod(context.sizes(plan.rows)))
     plan.threads = context.choose("row_threads", options or [most], default)
-    plan.in_registers = plan.length <= _MOST_KEPT * plan.threads
+    plan.in_registers = plan.length <= register_elements * plan.threads
     _fit_shared_memory(context, plan)
 
 
@@ -282,7 +273,8 @@ def _scratch(context: ScheduleContext, plan: _RowPlan) -> int:
 
 def _rows_of_block(context: ScheduleContext, plan: _RowPlan) -> int:
     """Rows of a block of threads."""
-    most = max(1, min(_BLOCK, context.target.max_threads) // plan.threads)
+    threads = context.gpu.rows.block_threads
+    most = max(1, min(threads, context.target.max_threads) // plan.threads)
     return min(most, prod(context.sizes(plan.rows)))
 
 
@@ -445,7 +437,7 @@ def _spread(context: ScheduleContext, loops: list[LoopHandle], plan: _RowPlan) -
 
 def _unroll(context: ScheduleContext, loop: LoopHandle) -> None:
     extent = context.extent(loop)
-    if extent is not None and 1 < extent <= _UNROLLED:
+    if extent is not None and 1 < extent <= context.gpu.rows.unrolled:
         context.sch.unroll(loop)
 
 

@@ -13,7 +13,6 @@ from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.register_weights import (
-    OPERANDS,
     WARP,
     Division,
     place_product,
@@ -25,15 +24,6 @@ from tilewright.topi.schedule.gpu.register_weights import (
 from tilewright.topi.schedule.gpu.stage import StageContext
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
-
-_LEAST_DEPTH = 64
-"""Steps of a sum from which on a warp shares them."""
-_MOST_VECTORS = 3
-"""Vectors that weights are multiplied with; more are rows of a matrix product."""
-_MOST_WARPS = 16
-"""Warps that share the sum of a result."""
-_BUSY = 16
-"""Warps of a multiprocessor that are enough, if each thread has its part of several results on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +101,9 @@ def _find(context: ScheduleContext, product: BlockHandle) -> _Form | str:
     if len(sizes) < len(extents):
         return "the number of vectors is symbolic"  # Their results would be in no registers.
     spatial = prod(size for n, size in enumerate(sizes) if block.iters[n].kind is not IterKind.REDUCE)
-    if spatial > _MOST_VECTORS * sizes[places[0]] or sizes[-1] < _LEAST_DEPTH or block.iters[-1].var is not steps[0]:
+    machine = context.gpu.vector_product
+    is_short = sizes[-1] < machine.least_depth
+    if spatial > machine.most_vectors * sizes[places[0]] or is_short or block.iters[-1].var is not steps[0]:
         return "vectors are many, or sums short"
     return _Form(matrix.buffer.name, constants[matrix.buffer], matrix.indices[-1] is steps[0], places[0])
 
@@ -119,21 +111,23 @@ def _find(context: ScheduleContext, product: BlockHandle) -> _Form | str:
 def _divide(context: ScheduleContext, length: int, count: int) -> tuple[Division, int]:
     """How sums are divided, and how many results a warp has."""
     target = context.target
+    machine = context.gpu.vector_product
+    weights, busy = machine.thread_weights, target.cores * machine.busy_warps
     lanes = min(WARP, target.max_threads)
-    while length > lanes * OPERANDS and lanes < WARP * _MOST_WARPS and 2 * lanes <= target.max_threads:
+    while length > lanes * weights and lanes < WARP * machine.most_warps and 2 * lanes <= target.max_threads:
         lanes *= 2
     # More lanes where results are few, so that all multiprocessors have enough on its way.
-    while count * lanes < target.cores * _BUSY // 4 * WARP and lanes < length // 8 and 2 * lanes <= target.max_threads:
+    while count * lanes < busy // 4 * WARP and lanes < length // 8 and 2 * lanes <= target.max_threads:
         lanes *= 2
     possible = [n for n in (32, 64, 128, 256, 512) if n <= min(target.max_threads, max(WARP, length))]
     lanes = context.choose_again("lanes", possible, lanes) if lanes in possible else lanes
-    options = [n for n in (1, 2, 4, 8) if count % n == 0 and (n == 1 or n * length <= 2 * OPERANDS * lanes)]
-    enough = [n for n in options if count // n * lanes >= target.cores * _BUSY * WARP]
+    options = [n for n in (1, 2, 4, 8) if count % n == 0 and (n == 1 or n * length <= 2 * weights * lanes)]
+    enough = [n for n in options if count // n * lanes >= busy * WARP]
     results = context.choose_again("results", options, max(enough, default=1))
     rows = [n for n in (1, 2, 4, 8) if n * lanes <= target.max_threads and count // results % n == 0]
     small = [n for n in rows if n * lanes <= 4 * WARP]
     warps = context.choose_again("warps", rows, max(small, default=1))
-    return Division(lanes, vector_length([length]), warps, keeps=length <= 2 * OPERANDS * lanes), results
+    return Division(lanes, vector_length([length]), warps, keeps=length <= 2 * weights * lanes), results
 
 
 TEMPLATE = Template(

@@ -19,6 +19,7 @@ from functools import partial
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import PrimExpr
 from tilewright.target import Target
+from tilewright.target.machine import gpu_parameters
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.machine import find_instruction
 from tilewright.tir.row_instructions import ROW_MAX
@@ -30,10 +31,6 @@ from tilewright.topi.schedule.gpu.attention.thread_mapping import WARP, RowMappi
 _ROW_THREADS = 8
 """Threads of a row."""
 _VECTOR = 4
-_MOST_SIZE = 128
-"""Elements of a head up to which results stay in registers."""
-_MANY_KEYS, _NARROW = 512, 64
-"""Keys from which on, and elements of a value up to which, a thread has more rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +82,11 @@ def tile_options(sizes: AttentionSizes, target: Target) -> list[ThreadsTile]:
     return [tile for tile in _TILES if tile.shared_bytes(sizes) <= target.shared_bytes]
 
 
-def preferred_tile(sizes: AttentionSizes) -> ThreadsTile:
+def preferred_tile(sizes: AttentionSizes, target: Target) -> ThreadsTile:
     """The best tile as measured on an H200: more rows of a thread read keys less often, and take its registers."""
-    return ThreadsTile(8, 2, 64) if sizes.keys >= _MANY_KEYS and sizes.width <= _NARROW else ThreadsTile(4, 4, 32)
+    machine = gpu_parameters(target).attention
+    has_registers = sizes.keys >= machine.many_keys and sizes.width <= machine.narrow_values
+    return ThreadsTile(8, 2, 64) if has_registers else ThreadsTile(4, 4, 32)
 
 
 def why_not_threads(sizes: AttentionSizes, query: Buffer, target: Target) -> str | None:
@@ -96,9 +95,9 @@ def why_not_threads(sizes: AttentionSizes, query: Buffer, target: Target) -> str
         return f"operands are of {query.dtype}, not float32"
     if not find_instruction(ROW_MAX[_ROW_THREADS]).is_on(target):
         return "threads of the target do not exchange registers"
-    if sizes.width > _MOST_SIZE:
+    if sizes.width > gpu_parameters(target).attention.most_tiled_size:
         return f"{sizes.width} elements of a value are too many for registers"
-    return None if preferred_tile(sizes) in tile_options(sizes, target) else "tiles do not fit shared memory"
+    return None if preferred_tile(sizes, target) in tile_options(sizes, target) else "tiles do not fit shared memory"
 
 
 def map_to_threads(context: ScheduleContext, sizes: AttentionSizes, tile: ThreadsTile) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tilewright.ir.dtype import FLOAT32
 from tilewright.target import Target
+from tilewright.target.machine import gpu_parameters
 from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.machine import find_instruction
 from tilewright.tir.row_instructions import held_product
@@ -39,14 +40,6 @@ _WARPS = tuple(
 _GROUPS = tuple(
     WarpGroupsTile(groups, keys, stages) for groups in (1, 2, 3) for keys in (64, 96, 128) for stages in (2, 3)
 )
-_LONG = 512
-"""Keys from which on a block has many tiles of them."""
-_MOST_OF_TWO_TILES = 96
-"""Elements of values up to which a warp has registers for 32 queries."""
-
-
-_MANY_QUERIES = 64
-"""Queries for each core from which on keys come in tiles."""
 
 
 def _stages(context: ScheduleContext) -> Stages:
@@ -100,7 +93,7 @@ def _schedule_on_tensor_cores(context: ScheduleContext) -> None:
     sizes, item = _known_sizes(context), _instruction(context)
     assert isinstance(item, WarpProduct)
     tiles = _tiles(context, sizes, item)
-    default = next(tile for tile in (*_preferred(sizes, context.target.cores), *tiles) if tile in tiles)
+    default = next(tile for tile in (*_preferred(sizes, context.target), *tiles) if tile in tiles)
     answer = context.choose("attention_tile", [tile.answer for tile in tiles], default.answer)
     chosen = next(tile for tile in tiles if tile.answer == answer)
     if isinstance(chosen, WarpsTile):
@@ -109,22 +102,23 @@ def _schedule_on_tensor_cores(context: ScheduleContext) -> None:
         map_to_warp_groups(context, sizes, item, chosen)
 
 
-def _preferred(sizes: AttentionSizes, cores: int) -> list[WarpsTile | WarpGroupsTile]:
+def _preferred(sizes: AttentionSizes, target: Target) -> list[WarpsTile | WarpGroupsTile]:
     """Tiles from the best one on, as measured on an H200; not all of them need to fit.
 
     Large tiles read keys and values less often, if there is work for all cores; where queries are few, slices share
     the keys.
     """
+    machine, cores = gpu_parameters(target).attention, target.cores
     heads = sizes.batch * sizes.heads
     blocks = {rows: heads * -(-sizes.queries // rows) for rows in (16, 64, 128)}
-    is_long = sizes.keys >= _LONG
+    is_long = sizes.keys >= machine.many_keys
     tiles: list[WarpsTile | WarpGroupsTile] = []
     if 2 * blocks[64] >= cores:
         if is_long and sizes.width == PANEL and blocks[64] < 4 * cores:
             tiles.append(WarpGroupsTile(1, 128))
         tiles.append(WarpGroupsTile(1, 64))
         many = blocks[128] >= 2 * cores or (is_long and 2 * blocks[128] >= cores)
-        if many and sizes.width <= _MOST_OF_TWO_TILES:
+        if many and sizes.width <= machine.two_tile_values:
             tiles.append(WarpsTile(32, 4, 64 if sizes.width <= PANEL else 32))
         tiles.append(WarpsTile(16, 4, 64 if sizes.width <= PANEL else 32))
     slices = 8 if 4 * blocks[16] < cores else 4
@@ -150,7 +144,8 @@ def _why_not_threads(context: ScheduleContext) -> str | None:
     sizes = _sizes(context)
     if isinstance(sizes, str):
         return sizes
-    is_many = sizes.batch * sizes.heads * sizes.queries >= _MANY_QUERIES * context.target.cores
+    many = context.gpu.attention.many_queries * context.target.cores
+    is_many = sizes.batch * sizes.heads * sizes.queries >= many
     if not is_many and row_options(context, sizes):
         return "queries are few, and shared memory holds their whole rows of scores"
     return why_not_threads(sizes, operands_of(_stages(context))[0], context.target)
@@ -159,7 +154,7 @@ def _why_not_threads(context: ScheduleContext) -> str | None:
 def _schedule_on_threads(context: ScheduleContext) -> None:
     sizes = _known_sizes(context)
     options = [tile.answer for tile in tile_options(sizes, context.target)]
-    answer = context.choose("attention_threads", options, preferred_tile(sizes).answer)
+    answer = context.choose("attention_threads", options, preferred_tile(sizes, context.target).answer)
     map_to_threads(context, sizes, ThreadsTile(*answer))
 
 

@@ -17,8 +17,6 @@ _AHEAD = 4
 """Vectors of exponentials, and the values that belong to them, that are on their way at once."""
 _SPARE = 4096
 """Bytes of shared memory for sums across threads, on devices without shuffles."""
-_MOST_SCORES = 96
-"""Scores that a thread has in registers."""
 
 
 def _each(sizes: AttentionSizes) -> int:
@@ -79,13 +77,14 @@ def _fills_threads(context: ScheduleContext, sizes: AttentionSizes) -> bool:
 def _query_options(context: ScheduleContext, sizes: AttentionSizes) -> list[int]:
     """Numbers of queries of a block whose exponentials memory holds."""
     options = []
+    most = context.gpu.attention.row_scores
     (output,) = context.sch.get_output_blocks()
     item = max(4, context.block(output).writes[0].buffer.dtype.itemsize)
     for count in (8, 16, 32):
         memory = item * (count * sizes.keys + (count + min(_TILE, sizes.keys)) * (sizes.depth + _VECTOR))
         memory += _SPARE if context.target.shuffle_width == 1 else 0
         scores = count // _WARPS * sizes.keys // _LANES
-        if sizes.queries % count == 0 and memory <= context.target.shared_bytes and scores <= _MOST_SCORES:
+        if sizes.queries % count == 0 and memory <= context.target.shared_bytes and scores <= most:
             options.append(count)
     return options
 
