@@ -10,10 +10,10 @@ from tests.graph.helpers import function, op, random, var
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import constant
 from tilewright.graph.ir.infer import infer_types
-from tilewright.graph.ir.verify import verify_fused, verify_typed
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.pipeline import graph_pipeline, optimize
 from tilewright.graph.text import parse_text
+from tilewright.graph.verify import verify_fused, verify_typed
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Recorder, instrumented
 from tilewright.ir.structural import assert_same_ir

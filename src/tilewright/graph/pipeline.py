@@ -29,8 +29,12 @@ from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
+from tilewright.graph.verify import verify_fused, verify_typed
 from tilewright.ir.function import IRModule
-from tilewright.ir.passes import Pass, Pipeline, module_pass
+from tilewright.ir.passes import Pass, Pipeline, module_pass, register_stage
+
+register_stage("graph_typed", verify_typed)
+register_stage("graph_fused", verify_fused)
 
 
 def _infer(module: IRModule) -> IRModule:

@@ -266,8 +266,6 @@ class Pipeline:
             raise
 
     def _verify(self, program: Program, stage: str, after: str) -> None:
-        if stage not in _verifiers:
-            return
         try:
             verify_stage(program, stage)
         except TilewrightError as error:

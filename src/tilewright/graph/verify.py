@@ -8,7 +8,6 @@ from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import graph_functions, post_order
 from tilewright.graph.passes.fuse import is_primitive, is_view
 from tilewright.ir.function import BaseFunction, IRModule
-from tilewright.ir.passes import register_stage
 from tilewright.support.errors import CompilerBug
 
 
@@ -38,7 +37,3 @@ def verify_fused(program: BaseFunction | IRModule) -> None:
                 continue
             if id(item) not in inside and not is_view(item):
                 raise CompilerBug(f"the operator {item.callee.name} of {name} is in no kernel (span: {item.span})")
-
-
-register_stage("graph_typed", verify_typed)
-register_stage("graph_fused", verify_fused)
