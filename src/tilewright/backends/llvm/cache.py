@@ -142,10 +142,10 @@ class ObjectCache:
             self._checked = self.folder.exists()
         return self._usable
 
-    def _give_up(self, why: str, wanted: str) -> None:
+    def _give_up(self, why: str, remedy: str) -> None:
         self._usable = False
         self._warn(
-            f"{why}; compiling without it. Set TILEWRIGHT_CACHE_DIR to {wanted}, or TILEWRIGHT_CACHE=0 to silence this."
+            f"{why}; compiling without it. Set TILEWRIGHT_CACHE_DIR to {remedy}, or TILEWRIGHT_CACHE=0 to silence this."
         )
 
     def _warn(self, text: str) -> None:

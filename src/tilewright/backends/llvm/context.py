@@ -132,11 +132,11 @@ class FunctionContext:
             if known is None:
                 raise CompilerBug(f"the variable {expr.name} has no value in the function being emitted")
             return known
-        found = self._values.get(expr)
-        if found is None:
-            found = self._loaded.get(expr)
-        if found is not None:
-            return found
+        register = self._values.get(expr)
+        if register is None:
+            register = self._loaded.get(expr)
+        if register is not None:
+            return register
         emit = self.module.dispatch.get(type(expr))
         if emit is None:
             raise CompilerBug(f"the LLVM back end has no emission of {type(expr).__name__}")

@@ -254,8 +254,8 @@ def _lane_value(c: FunctionContext, expr: PrimExpr, mask: str) -> str:
     if not _calls_library(expr):
         return c.value(expr)
     with c.masked(mask, expr.dtype.lanes):
-        wanted = any_lane(c)
-    return c.choose(wanted, expr.dtype, lambda: c.value(expr), lambda: "zeroinitializer")
+        is_any_set = any_lane(c)
+    return c.choose(is_any_set, expr.dtype, lambda: c.value(expr), lambda: "zeroinitializer")
 
 
 def _calls_library(expr: PrimExpr) -> bool:

@@ -106,13 +106,13 @@ def _scale_by_power(c: FunctionContext, expr: Call) -> str:
             for item in (value, power)
         ]
         # All lanes, in the current rounding mode.
-        made = c.op(
+        scaled = c.op(
             f"call {piece} {function}({piece} {parts[0]}, {piece} {parts[1]}, {piece} zeroinitializer, i16 -1, i32 4)"
         )
         if lanes == 16:
-            return made
+            return scaled
         spread = ", ".join(f"i32 {min(lane, 15)}" for lane in range(lanes))
-        widened = c.op(f"shufflevector {piece} {made}, {piece} poison, <{lanes} x i32> <{spread}>")
+        widened = c.op(f"shufflevector {piece} {scaled}, {piece} poison, <{lanes} x i32> <{spread}>")
         picks = (lanes + lane - start if start <= lane < start + 16 else lane for lane in range(lanes))
         merged = ", ".join(f"i32 {pick}" for pick in picks)
         result = c.op(f"shufflevector {text} {result}, {text} {widened}, <{lanes} x i32> <{merged}>")

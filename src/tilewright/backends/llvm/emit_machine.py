@@ -50,10 +50,10 @@ def _argument(c: FunctionContext, expr: PrimExpr, width: int) -> str:
         count = width // 32
         value = c.broadcast(c.op(f"bitcast {given} {value} to i32"), INT32, count)
         given, dtype = f"<{count} x i32>", dtype.with_lanes(dtype.lanes * count)
-    wanted = _value_type(dtype)
-    if wanted != given:
-        value = c.op(f"bitcast {given} {value} to {wanted}")
-    return f"{wanted} {value}"
+    expected = _value_type(dtype)
+    if expected != given:
+        value = c.op(f"bitcast {given} {value} to {expected}")
+    return f"{expected} {value}"
 
 
 # Tiles

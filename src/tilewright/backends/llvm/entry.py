@@ -85,12 +85,12 @@ class _Places:
 
 
 def _load_symbols(model: ModelInfo, lines: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    registers: dict[str, str] = {}
     for number, name in enumerate(model.symbols):
         lines.append(f"  %at{number} = getelementptr i64, ptr %symbols, i64 {number}")
         lines.append(f"  %symbol{number} = load i64, ptr %at{number}, align 8")
-        found[name] = f"%symbol{number}"
-    return found
+        registers[name] = f"%symbol{number}"
+    return registers
 
 
 def _slot_offsets(extents: ExtentEmitter, slots: Sequence[Extent]) -> tuple[list[str], str]:
@@ -190,14 +190,14 @@ def _binder(model: ModelInfo) -> str:
         lines.append(f"  store i64 {symbols[name]}, ptr %to{number}, align 8")
     extents = ExtentEmitter(lines, symbols)
     # A dimension of symbols that nothing else has (nor uses) may be anything.
-    wanted = {
+    expected_extents = {
         number: extents.value(extent)
         for number, extent in enumerate(declared)
         if all(name in symbols for name in symbols_in(extent))
     }
     code = "%planned"
     checks: list[str] = []
-    for number, expected in reversed(wanted.items()):
+    for number, expected in reversed(expected_extents.items()):
         condition = f"slt i64 %dim{number}, 0" if number in binding else f"ne i64 %dim{number}, {expected}"
         checks.append(f"  %wrong{number} = icmp {condition}")
         checks.append(f"  %code{number} = select i1 %wrong{number}, i32 {number + 1}, i32 {code}")

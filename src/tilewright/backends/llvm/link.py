@@ -74,7 +74,7 @@ def _gnu_emulations(command: str) -> frozenset[str]:
 
 
 def _candidates(triple: str) -> Iterable[Linker]:
-    wanted = emulation(triple)
+    needed = emulation(triple)
     # Debian's packages of one version, such as lld-19, have only the name with the version.
     for command in ("ld.lld", *(f"ld.lld-{version}" for version in _LLD_VERSIONS)):
         lld = shutil.which(command)
@@ -82,9 +82,9 @@ def _candidates(triple: str) -> Iterable[Linker]:
             yield Linker((lld,))
     name = architecture(triple)
     for command in ("ld", f"{name}-linux-gnu-ld", f"{name}-unknown-linux-gnu-ld"):
-        found = shutil.which(command)
-        if found and wanted in _gnu_emulations(found):
-            yield Linker((found,))
+        linker = shutil.which(command)
+        if linker and needed in _gnu_emulations(linker):
+            yield Linker((linker,))
     driver = shutil.which("cc")
     if driver and architecture(toolchain.host_triple()) == name:
         yield Linker((driver,), is_driver=True)
@@ -97,12 +97,12 @@ def find_linker(triple: str) -> Linker:
     emulation(triple)
     chosen = settings.LINKER.get()
     if chosen is not None:
-        found = shutil.which(chosen)
-        if found is None:
+        command = shutil.which(chosen)
+        if command is None:
             raise UserError(
                 f"the linker '{chosen}' is not there", where=f"setting {settings.LINKER.name}", hint=settings.LINKER.doc
             )
-        return Linker((found,), is_driver=Path(found).name in ("cc", "gcc", "clang", "c++", "g++"))
+        return Linker((command,), is_driver=Path(command).name in ("cc", "gcc", "clang", "c++", "g++"))
     for linker in _candidates(triple):
         return linker
     error = MissingDependencyError.for_extra("ziglang", "link", f"exporting a library for {triple}")

@@ -60,10 +60,10 @@ def _target_machine(triple: str, cpu: str, features: str) -> Any:
 
 def _offending_lines(text: str, message: str) -> str:
     """The lines of IR around the place an LLVM message such as `<string>:12:5: error: ...` points at."""
-    found = re.search(r":(\d+):\d+: ", message)
-    if found is None:
+    place = re.search(r":(\d+):\d+: ", message)
+    if place is None:
         return ""
-    wrong = int(found.group(1))
+    wrong = int(place.group(1))
     lines = text.splitlines()
     shown = []
     for number in range(max(wrong - 2, 1), min(wrong + 2, len(lines)) + 1):

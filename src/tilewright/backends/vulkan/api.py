@@ -24,9 +24,9 @@ def _structure(name: str, fields: str) -> type[ctypes.Structure]:
         kind, field = part.split()
         base, _, count = kind.partition("*")
         members.append((field, _TYPES[base] * int(count) if count else _TYPES[base]))
-    made = type(name, (ctypes.Structure,), {"_fields_": members})
-    _TYPES[name] = made
-    return made
+    structure = type(name, (ctypes.Structure,), {"_fields_": members})
+    _TYPES[name] = structure
+    return structure
 
 
 def make(structure: Any, number: int, /, **fields: Any) -> Any:

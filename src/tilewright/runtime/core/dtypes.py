@@ -61,8 +61,8 @@ def dtype_of(given: object) -> str:
     if isinstance(given, str) and given in _STORAGE:
         return given
     try:
-        found = np.dtype(given)  # type: ignore[call-overload]
+        dtype = np.dtype(given)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         # numpy's messages for texts that are no type are of many kinds.
         raise UnsupportedError(f"there is no data type {given!r}", hint=f"there are {', '.join(_STORAGE)}") from None
-    return dtype_name(found)
+    return dtype_name(dtype)

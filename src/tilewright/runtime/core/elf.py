@@ -64,14 +64,14 @@ def read_layout(content: memoryview, where: str) -> SharedObject:
     for index in range(segments):
         _, _, offset, _, _, size, _, _ = _SEGMENT.unpack_from(content, segments_at + index * segment_size)
         ends.append(offset + size)
-    found = []
+    section_table = []
     for index in range(sections):
         _, type_, _, _, offset, size, link, _, _, _ = _SECTION.unpack_from(content, sections_at + index * section_size)
-        found.append((type_, offset, size, link))
+        section_table.append((type_, offset, size, link))
         if type_ != _NO_BITS:
             ends.append(offset + size)
     _check_end(max(ends), content, where)
-    return SharedObject(max(ends), tuple(found))
+    return SharedObject(max(ends), tuple(section_table))
 
 
 def _check_end(end: int, content: memoryview, where: str) -> None:

@@ -164,17 +164,17 @@ class Part:
         """A call for values of the symbols."""
         if self._fixed is not None:
             return self._fixed
-        found = self._prepared.get(values)
-        if found is None:
+        prepared = self._prepared.get(values)
+        if prepared is None:
             symbols = self.symbols_type(*values)
             dims = self._dims_type()
             size = ctypes.c_int64()
             code = self.plan(symbols, dims, ctypes.byref(size))
-            found = self.finish(code, symbols, dims, size.value)
+            prepared = self.finish(code, symbols, dims, size.value)
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()
-            self._prepared[values] = found
-        return found
+            self._prepared[values] = prepared
+        return prepared
 
     def finish(self, code: int, symbols: Any, dims: Any, workspace_bytes: int) -> Prepared:
         """The call that planned sizes describe; `code` is what the planning function returned."""
@@ -251,11 +251,11 @@ class Frame:
         table = self._inputs
         for number, array in enumerate(inputs):
             table[number] = address_of(array)
-        made, table = [], self._outputs
+        results, table = [], self._outputs
         for number, ((shape, dtype), size) in enumerate(zip(prepared.outputs, prepared.output_bytes, strict=True)):
             array, table[number] = placed_empty(shape, dtype, size)
-            made.append(array)
-        return made
+            results.append(array)
+        return results
 
 
 class Workspaces:
@@ -267,15 +267,15 @@ class Workspaces:
     def take(self, size: int) -> Array:
         """A workspace of at least `size` bytes."""
         try:
-            found = self._free.pop()
+            workspace = self._free.pop()
         except IndexError:
-            found = None
-        if found is None or found.nbytes < size:
+            workspace = None
+        if workspace is None or workspace.nbytes < size:
             try:
                 return lasting_empty(max(size, _MINIMUM_WORKSPACE))
             except MemoryError:
                 raise UserError(f"no memory for the model's workspace of {human_bytes(size)}") from None
-        return found
+        return workspace
 
     def give_back(self, workspace: Array) -> None:
         """Return a workspace for later calls."""
@@ -327,13 +327,13 @@ class EntryRunner:
     def prepare(self, inputs: Sequence[Array]) -> Prepared:
         """The call for inputs of these shapes; a UserError names the input and the axis that does not fit."""
         shapes = tuple([array.shape for array in inputs])
-        found = self._prepared.get(shapes)
-        if found is None:
-            found = self._bound(shapes)
+        prepared = self._prepared.get(shapes)
+        if prepared is None:
+            prepared = self._bound(shapes)
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()
-            self._prepared[shapes] = found
-        return found
+            self._prepared[shapes] = prepared
+        return prepared
 
     def _bound(self, shapes: tuple[tuple[int, ...], ...]) -> Prepared:
         if not self.model.symbols:

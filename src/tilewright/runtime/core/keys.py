@@ -148,14 +148,14 @@ def trusted_keys(trusted: Trusted) -> list[PublicKey]:
         trusted = [trusted]
     if not isinstance(trusted, Sequence):
         raise UserError(f"trusted keys are public keys or files of them, not {kind_of(trusted)}")
-    found = []
+    keys = []
     for item in trusted:
-        found += [item] if isinstance(item, PublicKey) else _public_keys(item)
-    return found
+        keys += [item] if isinstance(item, PublicKey) else _public_keys(item)
+    return keys
 
 
 def _public_keys(file: KeyFile) -> list[PublicKey]:
-    found = []
+    keys = []
     for label, content in _blocks(file, "public keys"):
         if label != "PUBLIC KEY":
             continue
@@ -169,12 +169,12 @@ def _public_keys(file: KeyFile) -> list[PublicKey]:
                 raise ValueError("it is no point of the curve")
         except ValueError as error:
             raise UserError(f"the key is damaged: {error}", where=os.fspath(file)) from None
-        found.append(key)
-    if not found:
+        keys.append(key)
+    if not keys:
         raise UserError(
             "the file holds no public key in PEM", where=os.fspath(file), hint="`tilewright key generate` makes one"
         )
-    return found
+    return keys
 
 
 def _secret(content: bytes) -> SigningKey:

@@ -46,12 +46,12 @@ class SharedLibrary:
     def _read_table(self, table: str) -> dict[str, int]:
         """The hidden symbols by name: pairs of addresses, of a name and of what it names, up to a null."""
         pairs = ctypes.cast(self.symbol(table), ctypes.POINTER(ctypes.c_void_p))
-        found: dict[str, int] = {}
+        addresses: dict[str, int] = {}
         place = 0
         while (name := pairs[place]) is not None:
-            found[ctypes.string_at(name).decode()] = pairs[place + 1] or 0
+            addresses[ctypes.string_at(name).decode()] = pairs[place + 1] or 0
             place += 2
-        return found
+        return addresses
 
     def find(self, name: str) -> int | None:
         """The address of a symbol, or None."""

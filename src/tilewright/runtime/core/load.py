@@ -113,8 +113,8 @@ def _device_of(artifact: Artifact, device: str | None, where: str) -> tuple[str,
     """The kind and number of the device that a model is to run on."""
     kind, index = ("", 0) if device is None else split_index(device)
     if device is not None and (artifact.device is None or kind.strip() != artifact.device.kind):
-        made = "this CPU" if artifact.device is None else artifact.device.kind
-        raise UserError(f"the model is for {made}, not for the device '{device}'", where=where)
+        expected = "this CPU" if artifact.device is None else artifact.device.kind
+        raise UserError(f"the model is for {expected}, not for the device '{device}'", where=where)
     return kind.strip(), index
 
 
@@ -127,28 +127,28 @@ def _check(image: LibraryImage, require: str | None, trust: Trusted | None, wher
     keys = [] if trust is None else trusted_keys(trust)
     with image.content() as content:
         check_identity(content, where)
-        found = read_seal(content, where)
+        library_seal = read_seal(content, where)
         layout = read_layout(content, where)
-        check_end(found, layout.end, where)
-        if require is not None and not found.is_sealed:
+        check_end(library_seal, layout.end, where)
+        if require is not None and not library_seal.is_sealed:
             raise UserError("the library is not sealed", where=where, hint="export it again")
         if trust is not None:
-            _check_signature(found, content, keys, where)
+            _check_signature(library_seal, content, keys, where)
         tables = [name for name in exported_names(content, layout) if name.endswith(TABLE_SUFFIX)]
     return tables[0] if tables else None
 
 
-def _check_signature(found: Seal, content: memoryview, keys: list[PublicKey], where: str) -> None:
-    if found.key is None:
+def _check_signature(library_seal: Seal, content: memoryview, keys: list[PublicKey], where: str) -> None:
+    if library_seal.key is None:
         raise UserError("the library is not signed", where=where, hint="export it with sign=, or compile with --sign")
-    if found.key not in keys:
+    if library_seal.key not in keys:
         trusted = ", ".join(key.fingerprint() for key in keys)
         raise UserError(
-            f"the library is signed by the key {found.key.fingerprint()}, which is not trusted",
+            f"the library is signed by the key {library_seal.key.fingerprint()}, which is not trusted",
             where=where,
             hint=f"trusted: {trusted}",
         )
-    if not found.is_signed_by(content, keys):
+    if not library_seal.is_signed_by(content, keys):
         raise UserError("the signature of the library is forged: it does not fit the content", where=where)
 
 

@@ -100,10 +100,10 @@ def empty(shape: int | tuple[int, ...], dtype: object = "float32", device: Devic
 
 def array(value: object, dtype: object = None, device: Device | None = None) -> NDArray:
     """A new array with a copy of `value` (numpy, torch, jax, any DLPack exporter, a list, a scalar)."""
-    wanted = None if dtype is None else dtype_of(dtype)
-    source, name = to_storage(value, wanted, "the value")
-    if wanted is not None and name != wanted:
-        raise UserError(f"the value has the data type {name}, not {wanted}", hint="convert it before")
+    expected = None if dtype is None else dtype_of(dtype)
+    source, name = to_storage(value, expected, "the value")
+    if expected is not None and name != expected:
+        raise UserError(f"the value has the data type {name}, not {expected}", hint="convert it before")
     storage = aligned_empty(source.shape, storage_dtype(name))
     storage[...] = source
     return NDArray(storage, name, device or cpu())

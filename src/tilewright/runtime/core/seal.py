@@ -115,12 +115,12 @@ def _checksums_of_parts(content: memoryview) -> dict[int, int]:
     """The CRC-32 of each part, by where it starts. zlib lets go of Python's lock, so that threads help."""
     starts = range(0, len(content), _PART)
     waiting = iter(starts)
-    found: dict[int, int] = {}
+    checksums: dict[int, int] = {}
 
     def take_parts() -> None:
         for start in waiting:
             with content[start : start + _PART] as part:
-                found[start] = zlib.crc32(part)
+                checksums[start] = zlib.crc32(part)
 
     threads = min(_MOST_THREADS, len(usable_cpus()), len(starts))
     helpers = [threading.Thread(target=take_parts) for _ in range(threads - 1)]
@@ -129,7 +129,7 @@ def _checksums_of_parts(content: memoryview) -> dict[int, int]:
     take_parts()
     for helper in helpers:
         helper.join()
-    return found
+    return checksums
 
 
 # A CRC is a remainder of polynomials over the bits, so that of a whole follows from those of its parts: the first one's

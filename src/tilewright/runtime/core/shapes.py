@@ -86,12 +86,12 @@ def symbols_in(extent: Extent) -> list[str]:
 def trailing_symbols(shapes: Iterable[Shape | None], scalars: Iterable[str]) -> list[str]:
     """The symbols passed after the declared parameters: those of the shapes that are no scalar parameter."""
     known = set(scalars)
-    found: dict[str, None] = {}
+    trailing: dict[str, None] = {}
     for shape in shapes:
         for extent in shape or ():
             if isinstance(extent, str):
-                found.update(dict.fromkeys(name for name in symbols(extent) if name not in known))
-    return list(found)
+                trailing.update(dict.fromkeys(name for name in symbols(extent) if name not in known))
+    return list(trailing)
 
 
 def evaluate(extent: Extent, values: dict[str, int]) -> int | None:

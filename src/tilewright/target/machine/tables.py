@@ -156,15 +156,15 @@ def build(form: type[P], values: Values, where: str, hint: str) -> P:
     """Parameters from values: each field has one, of its type, and there are no others."""
     groups = get_type_hints(form)
     _compare(groups, values, "group", where, hint)
-    made = {}
+    built = {}
     for name, group in groups.items():
         types = get_type_hints(group)
         _compare(types, values[name], f"parameter of '{name}'", where, hint)
         for item, value in values[name].items():
             if types[item] is int and not isinstance(value, int):
                 raise UserError(f"'{name}.{item}' must be a whole number, not {value}", where=where, hint=hint)
-        made[name] = group(**{item: types[item](value) for item, value in values[name].items()})
-    return form(**made)
+        built[name] = group(**{item: types[item](value) for item, value in values[name].items()})
+    return form(**built)
 
 
 def _compare(known: Mapping[str, object], given: Mapping[str, object], what: str, where: str, hint: str) -> None:

@@ -159,8 +159,8 @@ class ScheduleBase:
         self._record("blocks", [], {}, handles)
         return handles
 
-    def _related(self, kind: str, block: BlockHandle, found: Sequence[Block]) -> list[BlockHandle]:
-        handles = [BlockHandle(item.name) for item in found]
+    def _related(self, kind: str, block: BlockHandle, blocks: Sequence[Block]) -> list[BlockHandle]:
+        handles = [BlockHandle(item.name) for item in blocks]
         self._record(kind, [block], {}, handles)
         return handles
 
@@ -183,10 +183,10 @@ class ScheduleBase:
 
     def get_output_blocks(self) -> list[BlockHandle]:
         """The blocks that write parameters of the function."""
-        found = [
+        handles = [
             BlockHandle(block.name)
             for block in self._state.index.inside(self._state.index.root).blocks
             if any(self._state.is_parameter(region.buffer) for region in block.writes)
         ]
-        self._record("get_output_blocks", [], {}, found)
-        return found
+        self._record("get_output_blocks", [], {}, handles)
+        return handles

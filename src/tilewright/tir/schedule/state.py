@@ -187,7 +187,7 @@ class ScheduleState:
     def _check_tensorized(self, func: PrimFunc) -> None:
         if not self._tensorized:
             return
-        found: dict[str, Block] = {}
+        tensorized: dict[str, Block] = {}
         for block in statements(func.body):
             if not isinstance(block, Block):
                 continue
@@ -199,8 +199,8 @@ class ScheduleState:
                     "change loops and layouts before tensorize",
                 )
             if TENSOR_INTRIN.is_on(block) or TENSOR_INTRIN_RESET.is_on(block):
-                found[block.name] = block
-        self._tensorized = found
+                tensorized[block.name] = block
+        self._tensorized = tensorized
 
     def edited(self, edits: Mapping[Stmt, Stmt | None], root_edit: Callable[[Block], Block] | None = None) -> PrimFunc:
         """The current function with statements replaced (None: removed), and then its root block edited."""
@@ -486,11 +486,11 @@ def transform_users(root: N, buffers: Collection[Buffer], function: Callable[[No
 
     def visit(item: Node) -> Node:
         if isinstance(item, PrimExpr):
-            found = done.get(item)
-            if found is None:
+            result = done.get(item)
+            if result is None:
                 reads = any(buffer in buffers for buffer in _buffers_in(item))
-                found = done[item] = rewritten(item) if reads else item
-            return found
+                result = done[item] = rewritten(item) if reads else item
+            return result
         return rewritten(item) if not isinstance(item, Block) or _uses(item, buffers) else item
 
     def rewritten(item: Node) -> Node:

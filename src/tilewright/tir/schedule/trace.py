@@ -158,7 +158,7 @@ class Trace:
             try:
                 inputs = [results[number] for number in item.inputs]
                 attributes = {key: decode(value) for key, value in item.attributes.items()}
-                found = call(item.kind, inputs, attributes, item.decision)
+                returned = call(item.kind, inputs, attributes, item.decision)
             except UserError as error:
                 # The error itself, so that its kind and its picture of the program stay.
                 error.message = f"instruction {number_of} of the trace, `{lines[number_of]}`: {error.message}"
@@ -170,7 +170,7 @@ class Trace:
             except TypeError as error:
                 place = f"instruction {number_of} of the trace, `{lines[number_of]}`"
                 raise UserError(f"{place}, has arguments of a wrong kind: {error}") from error
-            outputs = [] if found is None else list(found) if isinstance(found, (list, tuple)) else [found]
+            outputs = [] if returned is None else list(returned) if isinstance(returned, (list, tuple)) else [returned]
             if len(outputs) != len(item.outputs):
                 raise UserError(
                     f"the trace does not fit the program: {item.kind} gives {len(outputs)} results here, "
