@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.arith.helpers import function_of, rng
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.interval import Interval
-from tilewright.arith.itermap import detect_iter_map, inverse, is_bijective, is_quasi_affine
+from tilewright.arith.itermap import detect_iter_map, inverse, is_bijective
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.expr import TRUE, IntImm, PrimExpr, Range, Var
@@ -179,14 +179,6 @@ def test_loops_of_one_iteration():
     found = detect_iter_map([X], {X: rng(0, 8), Y: rng(3, 1)})
     assert found is not None and found.bijective
     assert inverse(found, [Z]) == {X: Z, Y: IntImm(3)}
-
-
-def test_quasi_affine():
-    assert is_quasi_affine((X * 4 + Y) // N % 3 - Z, [X, Y])
-    assert is_quasi_affine(build.minimum(Z, N) + X, [X])
-    assert not is_quasi_affine(X * Y, [X, Y])
-    assert not is_quasi_affine(build.minimum(X, 3), [X])
-    assert not is_quasi_affine(N // X, [X])
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,6 @@ def test_helpers():
     assert not analyzer.prove_equal(X, IntImm(1, INT32))
     assert analyzer.prove_less(X, 8)
     assert not analyzer.prove_less(X, 7)
-    assert analyzer.prove_at_most(X, 7)
     assert analyzer.prove_nonnegative(X)
     assert analyzer.lower_bound(X + 1) == 1
     assert analyzer.upper_bound(X + 1) == 8

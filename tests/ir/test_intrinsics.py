@@ -95,9 +95,6 @@ def test_limits_and_truth() -> None:
     assert intrinsics.lowest("int8") is const(-128, "int8")
     assert intrinsics.infinity("uint8") is const(255, "uint8")
     assert intrinsics.lowest("float16") is const(-math.inf, "float16")
-    assert intrinsics.is_true(intrinsics.likely(e.TRUE))
-    assert not intrinsics.is_true(e.FALSE)
-    assert not intrinsics.is_true(e.LT(X, Y))
 
 
 def test_builders_by_name() -> None:

@@ -153,10 +153,6 @@ class Analyzer(Prover):
         """Whether a < b certainly."""
         return self.prove(build.lt(a, b))
 
-    def prove_at_most(self, a: ExprLike, b: ExprLike) -> bool:
-        """Whether a <= b certainly."""
-        return self.prove(build.le(a, b))
-
     def prove_nonnegative(self, a: PrimExpr) -> bool:
         """Whether a >= 0 certainly."""
         return self.prove(build.ge(a, build.const(0, a.dtype)))

@@ -11,15 +11,13 @@ when each index also runs over all integers of its range, the map is a bijection
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.iterform import IterMap, IterMark, IterSplit, IterSum, Size, collect_sources
 from tilewright.arith.itermap_detect import IterMapDetector
 from tilewright.ir import build
-from tilewright.ir import expr as e
 from tilewright.ir.expr import TRUE, ZERO, PrimExpr, Range, Var
-from tilewright.ir.visit import uses_any
 
 __all__ = [
     "IterMap",
@@ -30,7 +28,6 @@ __all__ = [
     "detect_iter_map",
     "inverse",
     "is_bijective",
-    "is_quasi_affine",
 ]
 
 
@@ -80,27 +77,6 @@ def is_bijective(
         analyzer.prove_equal(got.min, wanted.min) and analyzer.prove_equal(got.extent, wanted.extent)
         for got, wanted in zip(ranges, onto, strict=True)
     )
-
-
-def is_quasi_affine(expr: PrimExpr, variables: Iterable[Var]) -> bool:
-    """Whether an expression is made of the variables by sums, and products and floor divisions by what stays fixed."""
-    moving = list(variables)
-
-    def check(item: PrimExpr) -> bool:
-        if isinstance(item, Var) or not uses_any(item, moving):
-            return True
-        match item:
-            case e.Add() | e.Sub():
-                return check(item.a) and check(item.b)
-            case e.Mul():
-                fixed = not uses_any(item.a, moving) or not uses_any(item.b, moving)
-                return fixed and check(item.a) and check(item.b)
-            case e.FloorDiv() | e.FloorMod():
-                return check(item.a) and not uses_any(item.b, moving)
-            case _:
-                return False
-
-    return check(expr)
 
 
 def _digits_apart(found: IterMap) -> bool:

@@ -357,10 +357,3 @@ def builders() -> dict[str, Callable[..., PrimExpr]]:
     """The building function of each intrinsic whose result type follows from its arguments (for parsers)."""
     names = [name for name, item in table.items() if item.result != "given" and item.pure]
     return {name: globals()[name] for name in builtins.sorted(names) if name in globals()}
-
-
-def is_true(expr: PrimExpr) -> bool:
-    """Whether a condition is the constant true, also behind `likely`."""
-    while isinstance(expr, Call) and expr.name == "likely":
-        expr = expr.args[0]
-    return isinstance(expr, IntImm) and expr.dtype.is_bool and expr.value == 1
