@@ -4,6 +4,7 @@
                       `dialect.name in ("OpenCL", ...)`, `match target.kind:`, a table by kind; ask a capability
     annotations       annotations read or written by a string: `annotations.get("pragma")`; use the typed fields
     import cycles     modules that import each other: imports for types and imports by a constant string count
+    unused modules    modules that no other one imports: dead code, or what they register is forgotten
     long functions    more than MOST_FUNCTION_LINES lines
     long files        more than MOST_FILE_LINES lines
     untested passes   passes that no `assert_becomes(pass, before, expected)` shows
@@ -160,6 +161,24 @@ def import_cycles() -> Iterator[Finding]:
         yield Finding(names[0], 0, " -> ".join(names))
 
 
+# -------------------------------------------------------------------- modules that nothing imports
+
+DOORS: Final = frozenset(
+    f"{ROOT}{name}"
+    for name in ("", ".__main__", ".graph.ir.prelude", ".rpc.background", ".rpc.session", ".tir.script.dialect")
+)
+"""What users, tests and processes of their own begin with; parts of back ends are loaded by `backends/slices.py`."""
+
+
+def unused_modules() -> Iterator[Finding]:
+    """Modules that no other module imports, in any way."""
+    graph = import_graph()
+    imported = {name for importer, names in graph.items() for name in names if name != importer}
+    for name, module in modules().items():
+        if name not in imported and name not in DOORS and not name.startswith(f"{ROOT}.backends."):
+            yield Finding(_file(module))
+
+
 # -------------------------------------------------------------------- lengths
 
 
@@ -248,6 +267,7 @@ RULES: Final[dict[str, Callable[[], Iterator[Finding]]]] = {
     "back-end tests": back_end_tests,
     "annotations": string_annotations,
     "import cycles": import_cycles,
+    "unused modules": unused_modules,
     "long functions": long_functions,
     "long files": long_files,
     "untested passes": untested_passes,
