@@ -1,7 +1,7 @@
 # Tilewright: every target sets up .venv by itself, so `make demo` or `make test` work on a fresh clone.
 #
 #   make demo    compile ResNet-18, check it against onnxruntime, time it, export it, load it in a new process
-#   make test    lint, then the test suite on two processes; what is installed is required (REQUIRE), not skipped
+#   make test    lint, and the test suite on two processes; what is installed is required (REQUIRE), not skipped
 #   make test-all   the same with the random tests, and small runs of every fuzzer
 #   make lint    ruff and mypy --strict
 #   make fuzz    thousands of random programs under random schedules, and with illegal moves (COUNT=5000 SEED=0)
@@ -33,7 +33,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries bench docs clean distclean setup c-compiler emulator torch cluster devices
+.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries bench docs clean distclean setup c-compiler emulator torch cluster devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -127,8 +127,8 @@ demo: $(READY)
 	@$(BIN)/python -m bench.demo
 
 # Tests and their helpers that mypy reads as strictly as the package.
-TYPED_TESTS := tests/*.py $(addprefix tests/,codegen/compiled.py codegen/on_device.py codegen/on_threads.py \
-  graph/helpers.py graph/passes/checking.py graph/passes/test_before_and_after.py rpc/waiting.py runtime/mini.py te/running.py \
+TYPED_TESTS := tests/*.py $(addprefix tests/,arith/helpers.py codegen/compiled.py codegen/on_device.py codegen/on_threads.py \
+  graph/generate.py graph/helpers.py graph/passes/checking.py graph/passes/test_before_and_after.py rpc/waiting.py runtime/mini.py te/running.py \
   tir/passes/checking.py tir/passes/programs.py tir/passes/test_before_and_after*.py tir/schedule/scripts.py \
   topi/differential.py topi/samples.py tune/toy.py)
 
@@ -144,7 +144,11 @@ lint: $(READY)
 PYTEST = REQUIRE="$${REQUIRE-$$($(BIN)/python -m tests.requirements --installed)}" \
   $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=20 --durations-min=2
 
-test: lint c-compiler emulator torch cluster devices
+# mypy has one process: the tests begin beside it.
+test: c-compiler emulator torch cluster devices
+	@$(MAKE) --no-print-directory -j2 lint pytest
+
+pytest: $(READY)
 	@echo "== pytest"
 	@$(PYTEST) -m 'not fuzz'
 

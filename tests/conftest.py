@@ -42,6 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TILEWRIGHT_MACHINES"] = "none"
     # The processes of the suite have the cores already; each helper of a compilation would only load the compiler anew.
     os.environ.setdefault("TILEWRIGHT_COMPILE_PROCESSES", "1")
+    # Nor are there cores for threads of the libraries that tests compare with.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 from hypothesis import strategies as st
 
@@ -55,7 +56,8 @@ def function_of(expr: PrimExpr, variables: Sequence[Var]) -> Callable[..., int]:
     """The expression as a function of the variables."""
     names = {var: f"v{position}" for position, var in enumerate(variables)}
     scope = {"truncdiv": build.truncdiv_int, "truncmod": build.truncmod_int}
-    return eval(f"lambda {', '.join(names.values())}: {python_text(expr, names)}", scope)
+    function: Callable[..., int] = eval(f"lambda {', '.join(names.values())}: {python_text(expr, names)}", scope)
+    return function
 
 
 def points(domains: Mapping[Var, range]) -> Iterator[tuple[int, ...]]:
@@ -92,8 +94,10 @@ def same_everywhere(a: PrimExpr, b: PrimExpr, domains: Mapping[Var, range]) -> N
 
 def index_expressions(variables: Sequence[Var], depth: int = 4) -> st.SearchStrategy[PrimExpr]:
     """Random index expressions; nothing is folded, so the analyses see every shape."""
-    leaves = st.sampled_from(list(variables)) | st.integers(-9, 12).map(lambda v: IntImm(v, INDEX))
     positive = st.integers(1, 12).map(lambda v: IntImm(v, INDEX))
+    leaves: st.SearchStrategy[PrimExpr] = st.one_of(
+        st.sampled_from(list(variables)), st.integers(-9, 12).map(lambda v: IntImm(v, INDEX))
+    )
 
     def extend(inner: st.SearchStrategy[PrimExpr]) -> st.SearchStrategy[PrimExpr]:
         return st.one_of(
@@ -134,7 +138,8 @@ def conditions(variables: Sequence[Var], depth: int = 3) -> st.SearchStrategy[Pr
     return st.recursive(leaves, extend, max_leaves=2**depth)
 
 
-Value = int | float | list["Value"]
+Scalar = int | float
+Value = Scalar | list[Scalar]
 
 
 def evaluate(expr: PrimExpr, env: Mapping[Var, Value]) -> Value:
@@ -145,14 +150,14 @@ def evaluate(expr: PrimExpr, env: Mapping[Var, Value]) -> Value:
         case IntImm() | e.FloatImm():
             return expr.value
         case e.Broadcast():
-            return [evaluate(expr.value, env)] * expr.lanes
+            return [_scalar(evaluate(expr.value, env))] * expr.lanes
         case e.Ramp():
-            base, stride = evaluate(expr.base, env), evaluate(expr.stride, env)
+            base, stride = _scalar(evaluate(expr.base, env)), _scalar(evaluate(expr.stride, env))
             return [_wrap(base + lane * stride, expr.dtype.element) for lane in range(expr.lanes)]
         case e.Select():
             condition = evaluate(expr.condition, env)
             if isinstance(condition, list):
-                both = zip(condition, evaluate(expr.a, env), evaluate(expr.b, env), strict=True)
+                both = zip(condition, _lanes(evaluate(expr.a, env)), _lanes(evaluate(expr.b, env)), strict=True)
                 return [a if chosen else b for chosen, a, b in both]
             return evaluate(expr.a if condition else expr.b, env)
         case e.Not():
@@ -161,16 +166,26 @@ def evaluate(expr: PrimExpr, env: Mapping[Var, Value]) -> Value:
         case e.BinaryExpr():
             a, b = evaluate(expr.a, env), evaluate(expr.b, env)
             if isinstance(a, list):
-                return [_binary(type(expr), x, y, expr.dtype.element) for x, y in zip(a, b, strict=True)]
-            return _binary(type(expr), a, b, expr.dtype)
+                return [_binary(type(expr), x, y, expr.dtype.element) for x, y in zip(a, _lanes(b), strict=True)]
+            return _binary(type(expr), a, _scalar(b), expr.dtype)
     raise AssertionError(f"no value of {expr!r}")
 
 
-def _wrap(value: Value, dtype: DataType) -> Value:
-    return build.wrap_int(value, dtype) if dtype.is_integer and dtype is not INDEX else value
+def _scalar(value: Value) -> Scalar:
+    assert not isinstance(value, list)
+    return value
 
 
-def _binary(kind: type, a: Value, b: Value, dtype: DataType) -> Value:
+def _lanes(value: Value) -> list[Scalar]:
+    assert isinstance(value, list)
+    return value
+
+
+def _wrap(value: Scalar, dtype: DataType) -> Scalar:
+    return build.wrap_int(int(value), dtype) if dtype.is_integer and dtype is not INDEX else value
+
+
+def _binary(kind: type[e.BinaryExpr], a: Scalar, b: Scalar, dtype: DataType) -> Scalar:
     if kind is e.And:
         return int(bool(a) and bool(b))
     if kind is e.Or:
@@ -179,8 +194,9 @@ def _binary(kind: type, a: Value, b: Value, dtype: DataType) -> Value:
         if math.isnan(a) or math.isnan(b):
             return math.nan
         # The sign of zero is not specified for equal operands.
-        return (min if kind is e.Min else max)(a, b)
+        return min(a, b) if kind is e.Min else max(a, b)
     if kind is e.Div and isinstance(a, float):
         return a / b if b else math.copysign(math.inf, a) * math.copysign(1.0, b) if a else math.nan
-    function = build._FOLD_INT[kind]
+    # They compute with floating-point numbers as well.
+    function = cast(Callable[[Scalar, Scalar], Scalar], build._FOLD_INT[kind])
     return _wrap(function(a, b), dtype)
