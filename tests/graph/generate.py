@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -81,19 +81,18 @@ class Generator:
 
     def _identity(self, x: GraphExpr, shape: Shape, pool: Pool) -> GraphExpr:
         zero, one = constant(np.float32(0)), constant(np.float32(1))
-        return self.pick(
-            [
-                lambda: self.apply("reshape", x, shape=shape),
-                lambda: self.apply("cast", x, dtype=tensor_of(x).dtype),
-                lambda: self.apply("add", x, zero),
-                lambda: self.apply("multiply", one, x),
-                lambda: self.apply("pad", x, before=(0,) * len(shape), after=(0,) * len(shape)),
-                lambda: self.apply("clip", self.apply("nn.relu", x), minimum=-1.0, maximum=1.0),
-                lambda: self.apply("power", x, constant(np.float32(2))),
-                lambda: self.apply("divide", x, constant(np.float32(4))),
-                lambda: self.apply("maximum", x, zero),
-            ]
-        )()
+        forms: list[Callable[[], GraphExpr]] = [
+            lambda: self.apply("reshape", x, shape=shape),
+            lambda: self.apply("cast", x, dtype=tensor_of(x).dtype),
+            lambda: self.apply("add", x, zero),
+            lambda: self.apply("multiply", one, x),
+            lambda: self.apply("pad", x, before=(0,) * len(shape), after=(0,) * len(shape)),
+            lambda: self.apply("clip", self.apply("nn.relu", x), minimum=-1.0, maximum=1.0),
+            lambda: self.apply("power", x, constant(np.float32(2))),
+            lambda: self.apply("divide", x, constant(np.float32(4))),
+            lambda: self.apply("maximum", x, zero),
+        ]
+        return self.pick(forms)()
 
     def _reduce(self, x: GraphExpr, shape: Shape, pool: Pool) -> GraphExpr:
         axes = tuple(axis for axis in range(len(shape)) if self.rng.random() < 0.4)
