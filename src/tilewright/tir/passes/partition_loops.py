@@ -10,23 +10,35 @@ Conditions are those of `if` statements and of `Select` (padding): for each, the
 which it certainly holds, whatever the loops inside do. A parallel loop stays one loop and chooses inside it between the
 main body and the guarded one. Unrolled and vectorized loops are not split: once copied out or made vectors, their
 conditions are constants or masks; but lanes that never run are dropped. The copies made are bounded.
+
+Where sizes are open, cuts are not known and every loop may have edges on both sides: an unrolled tile of an image would
+be copied nine times. Such a tile has two bodies, and what it is about to compute decides between them:
+
+    for y, xo in grid(h, (w + 7) // 8):        for y, xo in grid(h, (w + 7) // 8):
+        for i in unroll(8):              ->        if xo*8 + 7 < w:
+            if xo*8 + i < w:                           for i in unroll(8): ...            without guards
+                ...                                else:
+                                                       for i in unroll(8): ...            `rewrite/speculation.py`
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import add, all_of, const, floordiv, ge, le, logical_not, lt, maximum, minimum, neg, sub
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import EQ, LE, LT, TRUE, IntImm, Not, PrimExpr, Range, Select, Var
-from tilewright.ir.visit import pre_order
+from tilewright.ir.expr import EQ, LE, LT, ONE, TRUE, ZERO, IntImm, Not, PrimExpr, Range, Select, Var, const_value
+from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.simplify_loops import simplify_stmt
+from tilewright.tir.passes.hoist_guards import hoist_conditions
+from tilewright.tir.passes.simplify_loops import simplify_stmt, size_analyzer
+from tilewright.tir.rewrite.speculation import compute_whole, rolled
 from tilewright.tir.rewrite.statements import (
     ExprRewriter,
     StmtRewriter,
@@ -42,11 +54,13 @@ MAX_EDGE_DEPTH: Final = 1
 """How deep edges are partitioned again: the edge of an outer loop may be split along one more loop."""
 MAX_STATEMENTS: Final = 256
 """Stores in a loop body beyond which it is not copied."""
+OPEN_STATEMENTS: Final = 24
+"""Stores of an unrolled body beyond which conditions on open sizes do not split the loops around it."""
 
 
 def partition_loops(func: PrimFunc) -> PrimFunc:
     """The function with guard-free main loops."""
-    return func.replace(body=_Partition().stmt(func.body))
+    return func.replace(body=_Partition(func).stmt(func.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +74,16 @@ class _Window:
 
 
 class _Partition(StmtRewriter):
-    def __init__(self) -> None:
-        self._analyzer = Analyzer()
+    def __init__(self, func: PrimFunc) -> None:
+        self._analyzer = size_analyzer(func)
         self._edge_depth = 0
         self._loop_vars: set[Var] = set()
+        self._symbols = {*func.symbolic_dims(), *(param for param in func.params if type(param) is Var)}
+        self._is_open_tile = False
 
     def visit_for(self, loop: For) -> Stmt:
+        if loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._is_cut_by_sizes(loop):
+            return self._by_tiles(loop)
         splittable = loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._edge_depth <= MAX_EDGE_DEPTH
         window = self._window(loop) if splittable and _statements(loop.body) <= MAX_STATEMENTS else None
         if window is not None:
@@ -94,10 +112,13 @@ class _Partition(StmtRewriter):
         low: PrimExpr | None = None
         high: PrimExpr | None = None
         holding: list[PrimExpr] = []
+        of_tiles = {part for part, _ in self._open_conditions(loop)}
         with inside_loop(self._analyzer, loop):
             for condition, domains in _conditions(loop.body):
                 for part in conjuncts(condition):
-                    if self._analyzer.prove(part) or loop.var not in self._analyzer.variables_of(part):
+                    if part in of_tiles or loop.var not in self._analyzer.variables_of(part):
+                        continue
+                    if self._analyzer.prove(part):
                         continue
                     solution = _solve(part, loop.var, domains, self._analyzer)
                     if solution is None or self._moves_with_outer_loops(solution):
@@ -110,6 +131,80 @@ class _Partition(StmtRewriter):
         if low is None and high is None:
             return None
         return _Window(low, high, tuple(holding))
+
+    def _open_conditions(self, loop: For) -> list[tuple[PrimExpr, dict[Var, Range]]]:
+        """The conditions on large tiles below a loop that do not split it, with the loops between.
+
+        All of them where sizes decide some, but for those that end a vector.
+        """
+        if not self._symbols or _copied_statements(loop) <= OPEN_STATEMENTS:
+            return []
+        lanes = [item.var for item in all_statements(loop.body) if _is_vectorized(item)]
+        with inside_loop(self._analyzer, loop):
+            parts = [
+                (part, domains)
+                for condition, domains in _conditions(loop.body)
+                for part in conjuncts(condition)
+                if not uses_any(part, lanes) and not self._analyzer.prove(part)
+            ]
+        is_open = any(not self._symbols.isdisjoint(self._analyzer.variables_of(part)) for part, _ in parts)
+        return parts if is_open or self._is_open_tile else []
+
+    def _is_cut_by_sizes(self, loop: For) -> bool:
+        """Whether a loop is the innermost one around large tiles that conditions on open sizes depend on."""
+        if self._is_open_tile:
+            return False
+        used = {var for part, _ in self._open_conditions(loop) for var in self._analyzer.variables_of(part)}
+        return loop.var in used and used.isdisjoint(_nested(loop))
+
+    def _by_tiles(self, loop: For) -> Stmt:
+        """A loop that decides for each tile whether it needs guards."""
+        conditions = self._open_conditions(loop)
+        self._loop_vars.add(loop.var)
+        self._is_open_tile = True
+        with inside_loop(self._analyzer, loop):
+            certain: dict[PrimExpr, None] = {}
+            holding: list[PrimExpr] = []
+            for part, domains in conditions:
+                difference = _positive_form(part)
+                least = None if difference is None else touched([difference], domains, self._analyzer)[0]
+                if least is not None and not depends_on_memory(part):
+                    holding.append(part)
+                    certain[self._analyzer.simplify(lt(ZERO, least.min))] = None
+            tests = self._independent(list(certain))
+            inner = all_of(tests)
+            body = self._edge_tile(loop.body)
+            if holding:
+                with self._analyzer.assume(inner):
+                    main = _without(loop, _Window(None, None, tuple(holding))).body
+                    main = self.stmt(simplify_stmt(fresh_copy(main, {}), self._analyzer))
+                body = IfThenElse(inner, main, body)
+        self._is_open_tile = False
+        return loop.replace(body=body)
+
+    def _independent(self, tests: list[PrimExpr]) -> list[PrimExpr]:
+        """Conditions without those that follow from others."""
+        kept = list(tests)
+        for test in tests:
+            others = [other for other in kept if other is not test]
+            with self._analyzer.assume(*others):
+                if self._analyzer.prove(test):
+                    kept = others
+        return kept
+
+    def _edge_tile(self, body: Stmt) -> Stmt:
+        """A tile that may reach past the end of sizes: without branches in its sums where that can be."""
+        self._edge_depth += 1
+        whole = compute_whole(body, self._analyzer)
+        if whole is None:
+            result = self.stmt(body)
+        else:
+            result = self.stmt(simplify_stmt(hoist_conditions(whole.stmt), self._analyzer))
+            if whole.sizes:
+                empty = self.stmt(simplify_stmt(rolled(fresh_copy(body, {})), self._analyzer))
+                result = IfThenElse(all_of([le(ONE, size) for size in whole.sizes]), result, empty)
+        self._edge_depth -= 1
+        return result
 
     def _moves_with_outer_loops(self, window: _Window) -> bool:
         """Whether the cuts differ between iterations of loops outside: those loops are better split themselves."""
@@ -236,6 +331,33 @@ def _part(loop: For, first: PrimExpr, last: PrimExpr, analyzer: Analyzer) -> For
 
 def _statements(stmt: Stmt) -> int:
     return sum(1 for item in all_statements(stmt) if isinstance(item, (BufferStore, Evaluate)))
+
+
+def _copied_statements(loop: For) -> int:
+    """Stores of a loop's body once what is to be unrolled is."""
+
+    def count(stmt: Stmt) -> int:
+        if isinstance(stmt, (BufferStore, Evaluate)):
+            return 1
+        is_copied = isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED
+        times = const_value(stmt.extent) if is_copied else 1
+        return (times or 1) * sum(map(count, inner_statements(stmt)))
+
+    return count(loop.body)
+
+
+def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED
+
+
+def _nested(loop: For) -> set[Var]:
+    """The variables of loops directly inside each other, below a loop."""
+    inner: set[Var] = set()
+    body = loop.body
+    while isinstance(body, For) and body.kind in (LoopKind.SERIAL, LoopKind.PARALLEL):
+        inner.add(body.var)
+        body = body.body
+    return inner
 
 
 def _conditions(stmt: Stmt) -> list[tuple[PrimExpr, dict[Var, Range]]]:

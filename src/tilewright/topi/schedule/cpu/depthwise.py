@@ -96,8 +96,9 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHand
     context.sch.compute_at(anchor, place)
     reduction = schedule_tile(context, anchor, place, tile)
     matched = match_reducer(context.block(anchor))
-    if reduction and matched is not None and isinstance(matched.sources[0], Select):
-        # Windows that reach past the image have that much less to add up.
+    is_open = None in [const_value(dim) for dim in context.block(anchor).writes[0].buffer.shape[1:]]
+    if reduction and matched is not None and isinstance(matched.sources[0], Select) and not is_open:
+        # Windows that reach past the image have that much less to add up; at edges of open sizes nothing branches.
         context.sch.skip_neutral(anchor)
     # With all taps in sight, an element that several windows share is loaded once.
     taps = context.extents(reduction)
