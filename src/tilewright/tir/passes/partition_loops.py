@@ -54,6 +54,9 @@ MAX_EDGE_DEPTH: Final = 1
 """How deep edges are partitioned again: the edge of an outer loop may be split along one more loop."""
 MAX_STATEMENTS: Final = 256
 """Stores in a loop body beyond which it is not copied."""
+LARGE_STATEMENTS: Final = 64
+LARGE_SHARE: Final = 4
+"""A loop body of so many unrolled stores is not copied for conditions in a part that is so many times smaller."""
 OPEN_STATEMENTS: Final = 24
 """Stores of an unrolled body beyond which conditions on open sizes do not split the loops around it."""
 
@@ -87,6 +90,9 @@ class _Partition(StmtRewriter):
         splittable = loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._edge_depth <= MAX_EDGE_DEPTH
         window = self._window(loop) if splittable and _statements(loop.body) <= MAX_STATEMENTS else None
         if window is not None:
+            split = self._within(loop, window)
+            if split is not None:
+                return split
             split = self._choice(loop, window) if loop.kind is LoopKind.PARALLEL else self._split(loop, window)
             if split is not None:
                 return split
@@ -176,8 +182,8 @@ class _Partition(StmtRewriter):
             body = self._edge_tile(loop.body)
             if holding:
                 with self._analyzer.assume(inner):
-                    main = _without(loop, _Window(None, None, tuple(holding))).body
-                    main = self.stmt(simplify_stmt(fresh_copy(main, {}), self._analyzer))
+                    main = fresh_copy(_without(loop.body, _Window(None, None, tuple(holding))), {})
+                    main = self.stmt(simplify_stmt(main, self._analyzer))
                 body = IfThenElse(inner, main, body)
         self._is_open_tile = False
         return loop.replace(body=body)
@@ -226,10 +232,33 @@ class _Partition(StmtRewriter):
         parts: list[Stmt] = []
         if not self._analyzer.prove(le(first, loop.min)):
             parts.append(self._edge(_part(loop, loop.min, first, self._analyzer)))
-        parts.append(self._main(_part(_without(loop, window), first, last, self._analyzer)))
+        unguarded = loop.replace(body=_without(loop.body, window))
+        parts.append(self._main(_part(unguarded, first, last, self._analyzer)))
         if not self._analyzer.prove(ge(last, end)):
             parts.append(self._edge(_part(loop, last, end, self._analyzer)))
         return seq(*[part for part in parts if not is_nothing(part)])
+
+    def _within(self, loop: For, window: _Window) -> Stmt | None:
+        """A loop that chooses where its conditions are, if they are in a small part of a large body; else None.
+
+        A group of tiles that is padded first has guards in what pads it: the rest would be copied in vain.
+        """
+        part = _guarded_part(loop.body, window.holding)
+        if part is None or _copied_statements(loop) < LARGE_STATEMENTS:
+            return None
+        if LARGE_SHARE * _copied_statements(part) > _copied_statements(loop):
+            return None
+        tests = [] if window.low is None else [ge(loop.var, window.low)]
+        tests += [] if window.high is None else [lt(loop.var, window.high)]
+        self._loop_vars.add(loop.var)
+        with inside_loop(self._analyzer, loop):
+            condition = self._analyzer.simplify(all_of(tests))
+            if isinstance(condition, IntImm):
+                return None
+            with self._analyzer.assume(condition):
+                main = simplify_stmt(fresh_copy(_without(part, window), {}), self._analyzer)
+            choice = IfThenElse(condition, main, part)
+            return loop.replace(body=self.stmt(_Replace(part, choice).stmt(loop.body)))
 
     def _idle_from(self, loop: For) -> PrimExpr | None:
         """The iteration from which on a loop does nothing, because conditions keep every statement from running."""
@@ -303,7 +332,7 @@ class _Partition(StmtRewriter):
             if isinstance(condition, IntImm):
                 return None
             with self._analyzer.assume(condition):
-                main = self.stmt(simplify_stmt(fresh_copy(_without(loop, window).body, {}), self._analyzer))
+                main = self.stmt(simplify_stmt(fresh_copy(_without(loop.body, window), {}), self._analyzer))
             # The loop stays whole, so loops inside its edge may be cut at places that move with it.
             self._loop_vars.discard(loop.var)
             self._edge_depth += 1
@@ -312,10 +341,40 @@ class _Partition(StmtRewriter):
         return loop.replace(body=IfThenElse(condition, main, edge))
 
 
-def _without(loop: For, window: _Window) -> For:
-    """The loop with the conditions that hold in a window taken for granted: ends that are symbolic say little."""
+def _without(stmt: Stmt, window: _Window) -> Stmt:
+    """A statement with the conditions that hold in a window taken for granted: ends that are symbolic say little."""
     rewriter = ExprRewriter(lambda expr: TRUE if expr in window.holding else None)
-    return loop.replace(body=_Rewrite(rewriter).stmt(loop.body))
+    return _Rewrite(rewriter).stmt(stmt)
+
+
+def _guarded_part(stmt: Stmt, conditions: tuple[PrimExpr, ...]) -> For | None:
+    """The innermost loop below a statement in which all of some conditions are; None if there is none."""
+    sought = set(conditions)
+
+    def has_some(item: Stmt) -> bool:
+        return any(not sought.isdisjoint(conjuncts(condition)) for condition, _ in _conditions(item))
+
+    part: For | None = None
+    while True:
+        inner = [item for item in inner_statements(stmt) if has_some(item)]
+        if len(inner) != 1:
+            return part
+        (stmt,) = inner
+        if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
+            part = stmt
+        elif isinstance(stmt, (For, IfThenElse, BufferStore)):
+            return part
+
+
+class _Replace(StmtRewriter):
+    """Puts a statement in the place of another."""
+
+    def __init__(self, old: Stmt, new: Stmt) -> None:
+        self._old = old
+        self._new = new
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        return self._new if stmt is self._old else super().stmt(stmt)
 
 
 class _Rewrite(StmtRewriter):
