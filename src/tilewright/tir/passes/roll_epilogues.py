@@ -28,7 +28,8 @@ from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LoopKind
 _LEAST_COPIES: Final = 8
 """Copies of a function that are worth a loop."""
 _FUNCTIONS: Final = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh sin cos tan asin acos atan pow".split()
+    "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sinh cosh asinh acosh atanh".split()
+    + "sin cos tan asin acos atan pow".split()
 )
 
 

@@ -21,8 +21,8 @@ from typing import Final
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.simplify import depends_on_memory
-from tilewright.ir.build import all_of, ge, le, lt, maximum, minimum, mul, sub
-from tilewright.ir.expr import ONE, ZERO, FloatImm, IntImm, Mul, PrimExpr, Select, Var
+from tilewright.ir.build import add, all_of, ge, le, lt, maximum, minimum, mul, sub
+from tilewright.ir.expr import ONE, ZERO, Add, FloatImm, IntImm, Mul, PrimExpr, Select, Var
 from tilewright.ir.visit import find_all, pre_order, substitute, uses_any
 from tilewright.tir.annotations import ROLLED
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -33,6 +33,7 @@ from tilewright.tir.rewrite.statements import (
     inner_statements,
     inside_loop,
 )
+from tilewright.tir.rewrite.windows import assume_held, solve
 from tilewright.tir.stmt import (
     Allocate,
     Assert,
@@ -92,7 +93,9 @@ class _MustStayGuardedError(Exception):
 
 def _common_guards(stmt: Stmt) -> dict[Buffer, frozenset[PrimExpr]]:
     """For each tile of registers, the conditions that guard every store to it, over the places of its elements."""
-    tiles = {item.buffer for item in all_statements(stmt) if isinstance(item, Allocate) and item.buffer.scope == "local"}
+    tiles = {
+        item.buffer for item in all_statements(stmt) if isinstance(item, Allocate) and item.buffer.scope == "local"
+    }
     common: dict[Buffer, frozenset[PrimExpr]] = {}
 
     def visit(item: Stmt, guards: tuple[PrimExpr, ...], inner: tuple[Var, ...]) -> None:
@@ -160,9 +163,35 @@ class _Speculate(StmtRewriter):
         self._inner, self._lanes = saved
 
     def visit_for(self, loop: For) -> Stmt:
+        if loop.kind is LoopKind.SERIAL:
+            loop = self._without_missing_taps(loop)
         # Guards of what is inside may keep a loop from running at all: they stay inside it.
         with self._inside(loop.var, loop.kind is LoopKind.VECTORIZED), inside_loop(self._analyzer, loop):
             return loop.replace(body=self.stmt(loop.body))
+
+    def _without_missing_taps(self, loop: For) -> For:
+        """A loop over the taps of sums that starts and ends where those are in the image: others add nothing."""
+        nest = store_below(loop)
+        if nest is None:
+            return loop
+        inner, store = nest
+        added = store.value.b if type(store.value) is Add and _loads_itself(store.value.a, store) else None
+        selection = next((item for item in find_all(added, Select)), None) if added is not None else None
+        if added is None or selection is None or not _vanishes(added, selection):
+            return loop
+        low, high = loop.min, add(loop.min, loop.extent)
+        held: set[PrimExpr] = set()
+        with inside_loop(self._analyzer, loop):
+            for part in conjuncts(selection.condition):
+                window = None if uses_any(part, inner) else solve(part, loop.var, {}, self._analyzer)
+                if window is None:
+                    continue
+                held.add(part)
+                low = low if window.low is None else maximum(low, window.low)
+                high = high if window.high is None else minimum(high, window.high)
+        low = self._analyzer.simplify(low)
+        body = assume_held(loop.body, held)
+        return loop.replace(min=low, extent=self._analyzer.simplify(maximum(sub(high, low), ZERO)), body=body)
 
     def visit_let(self, stmt: LetStmt) -> Stmt:
         raise _MustStayGuardedError
@@ -197,10 +226,12 @@ class _Speculate(StmtRewriter):
         return ExprRewriter(visit)(value)
 
     def _inner_selection(self, expr: PrimExpr) -> PrimExpr | None:
-        """`(x if p else 0) * w` for `x * w if p else 0` where only x may be missing: neighbours share what was chosen."""
+        """`(x if p else 0) * w` for `x * w if p else 0` where only x may be missing: taps of neighbours share it."""
         if type(expr) is not Select or type(expr.a) is not Mul or not _is_zero(expr.b):
             return None
-        missing = [any(self._nearest(load) is not load for load in find_all(side, BufferLoad)) for side in expr.a.children()]
+        missing = [
+            any(self._nearest(load) is not load for load in find_all(side, BufferLoad)) for side in expr.a.children()
+        ]
         if missing == [True, False]:
             return mul(Select(expr.condition, expr.a.a, expr.b), expr.a.b)
         return mul(expr.a.a, Select(expr.condition, expr.a.b, expr.b)) if missing == [False, True] else None
@@ -225,6 +256,30 @@ class _Speculate(StmtRewriter):
             indices.append(near)
         changed = any(old is not new for old, new in zip(load.indices, indices, strict=True))
         return BufferLoad(load.buffer, tuple(indices)) if changed else load
+
+
+def _loads_itself(expr: PrimExpr, store: BufferStore) -> bool:
+    return type(expr) is BufferLoad and expr.buffer is store.buffer and expr.indices == store.indices
+
+
+def _vanishes(expr: PrimExpr, selection: Select) -> bool:
+    """Whether a term of a sum is nothing where a selection does not hold."""
+    if expr is selection:
+        return _is_zero(selection.b)
+    return type(expr) is Mul and any(_vanishes(side, selection) for side in (expr.a, expr.b))
+
+
+def store_below(loop: For) -> tuple[list[Var], BufferStore] | None:
+    """The variables of the loops between a loop and the only store below it; None if there are other statements."""
+    inner: list[Var] = []
+    stmt = loop.body
+    while not isinstance(stmt, BufferStore):
+        if isinstance(stmt, For):
+            inner.append(stmt.var)
+        elif not isinstance(stmt, IfThenElse) or stmt.else_body is not None:
+            return None
+        (stmt,) = inner_statements(stmt)
+    return inner, stmt
 
 
 def _is_zero(expr: PrimExpr) -> bool:

@@ -105,7 +105,8 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHand
     if taps is None or prod(taps) > context.cpu.depthwise.most_unrolled_taps:
         return
     if context.choose("unroll_taps", (False, True), True):
-        for loop in reduction:
+        # Rows of taps that are missing at the edge of an open size are left out: those stay a loop.
+        for loop in reduction[1:] if is_open and len(reduction) > 1 else reduction:
             context.sch.unroll(loop)
 
 
