@@ -54,13 +54,19 @@ MAX_STATEMENTS: Final = 256
 LARGE_STATEMENTS: Final = 64
 LARGE_SHARE: Final = 4
 """A loop body of so many unrolled stores is not copied for conditions in a part that is so many times smaller."""
+OPEN_TILES: Final = "open_tiles"
+"""The attribute of a function with tiles of open sizes: how many there are."""
 OPEN_STATEMENTS: Final = 24
 """Stores of an unrolled body beyond which conditions on open sizes do not split the loops around it."""
 
 
 def partition_loops(func: PrimFunc) -> PrimFunc:
-    """The function with guard-free main loops."""
-    return func.replace(body=_Partition(func).stmt(func.body))
+    """The function with guard-free main loops; its attribute `OPEN_TILES` counts the tiles that have two bodies."""
+    partition = _Partition(func)
+    result = func.replace(body=partition.stmt(func.body))
+    if not partition.open_tiles:
+        return result
+    return result.replace(attributes={**func.attributes, OPEN_TILES: partition.open_tiles})
 
 
 class _Partition(StmtRewriter):
@@ -70,6 +76,7 @@ class _Partition(StmtRewriter):
         self._loop_vars: set[Var] = set()
         self._symbols = {*func.symbolic_dims(), *(param for param in func.params if type(param) is Var)}
         self._is_open_tile = False
+        self.open_tiles = 0
 
     def visit_for(self, loop: For) -> Stmt:
         if loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._is_cut_by_sizes(loop):
@@ -105,7 +112,7 @@ class _Partition(StmtRewriter):
         low: PrimExpr | None = None
         high: PrimExpr | None = None
         holding: list[PrimExpr] = []
-        of_tiles = {part for part, _ in self._openconditions_below(loop)}
+        of_tiles = {part for part, _ in self._open_conditions(loop)}
         with inside_loop(self._analyzer, loop):
             for condition, domains in conditions_below(loop.body):
                 for part in conjuncts(condition):
@@ -125,7 +132,7 @@ class _Partition(StmtRewriter):
             return None
         return Window(low, high, tuple(holding))
 
-    def _openconditions_below(self, loop: For) -> list[tuple[PrimExpr, dict[Var, Range]]]:
+    def _open_conditions(self, loop: For) -> list[tuple[PrimExpr, dict[Var, Range]]]:
         """The conditions on large tiles below a loop that do not split it, with the loops between.
 
         All of them where sizes decide some, but for those that end a vector.
@@ -147,12 +154,13 @@ class _Partition(StmtRewriter):
         """Whether a loop is the innermost one around large tiles that conditions on open sizes depend on."""
         if self._is_open_tile:
             return False
-        used = {var for part, _ in self._openconditions_below(loop) for var in self._analyzer.variables_of(part)}
+        used = {var for part, _ in self._open_conditions(loop) for var in self._analyzer.variables_of(part)}
         return loop.var in used and used.isdisjoint(_nested(loop))
 
     def _by_tiles(self, loop: For) -> Stmt:
         """A loop that decides for each tile whether it needs guards."""
-        conditions = self._openconditions_below(loop)
+        conditions = self._open_conditions(loop)
+        self.open_tiles += 1
         self._loop_vars.add(loop.var)
         self._is_open_tile = True
         with inside_loop(self._analyzer, loop):
