@@ -62,24 +62,7 @@ def detector_of(name: str, seed: int, size: int, width: int) -> onnx.ModelProto:
     """Backbone, pyramid, heads for three scales, decoding and suppression of overlapping boxes."""
     graph = GraphBuilder(name, seed)
     value = graph.input("images", (1, 3, size, size))
-    value = _unit(graph, value, "stem", 3, width, 3, 2)
-    features = []
-    for stage, repeats in enumerate((1, 2, 2, 1)):
-        channels = width << stage + 1
-        value = _unit(graph, value, f"stage{stage}/down", channels // 2, channels, 3, 2)
-        value = _partial(graph, value, f"stage{stage}/c2f", channels, channels, repeats, shortcut=True)
-        features.append(value)
-    small, middle, large = width * 4, width * 8, width * 16
-    top = _pyramid_pool(graph, features[3], "sppf", large)
-    joined = graph.node("Concat", [_upsample(graph, top, "up1"), features[2]], "join1", axis=1)
-    between = _partial(graph, joined, "neck1", large + middle, middle, 1, shortcut=False)
-    joined = graph.node("Concat", [_upsample(graph, between, "up2"), features[1]], "join2", axis=1)
-    low = _partial(graph, joined, "neck2", middle + small, small, 1, shortcut=False)
-    joined = graph.node("Concat", [_unit(graph, low, "down1", small, small, 3, 2), between], "join3", axis=1)
-    middle_out = _partial(graph, joined, "neck3", small + middle, middle, 1, shortcut=False)
-    joined = graph.node("Concat", [_unit(graph, middle_out, "down2", middle, middle, 3, 2), top], "join4", axis=1)
-    high = _partial(graph, joined, "neck4", middle + large, large, 1, shortcut=False)
-    scales = [(low, small, 8), (middle_out, middle, 16), (high, large, 32)]
+    scales = detector_scales(graph, value, width)
     boxes, scores = _heads(graph, scales, size)
     count = sum((size // stride) ** 2 for _, _, stride in scales)
     graph.output(boxes, "boxes", (1, count, 4))
@@ -94,7 +77,30 @@ def detector_of(name: str, seed: int, size: int, width: int) -> onnx.ModelProto:
     return graph.finish()
 
 
-def _unit(graph: GraphBuilder, value: str, path: str, channels: int, width: int, kernel: int, stride: int = 1) -> str:
+def detector_scales(graph: GraphBuilder, value: str, width: int) -> list[tuple[str, int, int]]:
+    """Backbone and pyramid of a detector: features of three scales, each with its channels and its stride."""
+    value = unit(graph, value, "stem", 3, width, 3, 2)
+    features = []
+    for stage, repeats in enumerate((1, 2, 2, 1)):
+        channels = width << stage + 1
+        value = unit(graph, value, f"stage{stage}/down", channels // 2, channels, 3, 2)
+        value = _partial(graph, value, f"stage{stage}/c2f", channels, channels, repeats, shortcut=True)
+        features.append(value)
+    small, middle, large = width * 4, width * 8, width * 16
+    top = _pyramid_pool(graph, features[3], "sppf", large)
+    joined = graph.node("Concat", [_upsample(graph, top, "up1"), features[2]], "join1", axis=1)
+    between = _partial(graph, joined, "neck1", large + middle, middle, 1, shortcut=False)
+    joined = graph.node("Concat", [_upsample(graph, between, "up2"), features[1]], "join2", axis=1)
+    low = _partial(graph, joined, "neck2", middle + small, small, 1, shortcut=False)
+    joined = graph.node("Concat", [unit(graph, low, "down1", small, small, 3, 2), between], "join3", axis=1)
+    middle_out = _partial(graph, joined, "neck3", small + middle, middle, 1, shortcut=False)
+    joined = graph.node("Concat", [unit(graph, middle_out, "down2", middle, middle, 3, 2), top], "join4", axis=1)
+    high = _partial(graph, joined, "neck4", middle + large, large, 1, shortcut=False)
+    return [(low, small, 8), (middle_out, middle, 16), (high, large, 32)]
+
+
+def unit(graph: GraphBuilder, value: str, path: str, channels: int, width: int, kernel: int, stride: int = 1) -> str:
+    """A convolution with batch normalisation and SiLU."""
     value = graph.conv(value, f"{path}/conv", (channels, width), kernel, stride=stride, padding=kernel // 2)
     return silu(graph, graph.batch_norm(value, f"{path}/bn", width), f"{path}/act")
 
@@ -104,20 +110,20 @@ def _partial(
 ) -> str:
     """A C2f block: one half goes through bottlenecks, and each of their results is kept."""
     half = width // 2
-    parts = graph.split(_unit(graph, value, f"{path}/cv1", channels, width, 1), path, [half, half], axis=1)
+    parts = graph.split(unit(graph, value, f"{path}/cv1", channels, width, 1), path, [half, half], axis=1)
     for repeat in range(repeats):
-        inner = _unit(graph, parts[-1], f"{path}/m.{repeat}/cv1", half, half, 3)
-        inner = _unit(graph, inner, f"{path}/m.{repeat}/cv2", half, half, 3)
+        inner = unit(graph, parts[-1], f"{path}/m.{repeat}/cv1", half, half, 3)
+        inner = unit(graph, inner, f"{path}/m.{repeat}/cv2", half, half, 3)
         parts.append(graph.node("Add", [parts[-1], inner], f"{path}/m.{repeat}") if shortcut else inner)
     joined = graph.node("Concat", parts, path, axis=1)
-    return _unit(graph, joined, f"{path}/cv2", half * len(parts), width, 1)
+    return unit(graph, joined, f"{path}/cv2", half * len(parts), width, 1)
 
 
 def _pyramid_pool(graph: GraphBuilder, value: str, path: str, width: int) -> str:
-    parts = [_unit(graph, value, f"{path}/cv1", width, width // 2, 1)]
+    parts = [unit(graph, value, f"{path}/cv1", width, width // 2, 1)]
     for _ in range(3):
         parts.append(graph.node("MaxPool", [parts[-1]], path, kernel_shape=[5, 5], pads=[2] * 4, strides=[1, 1]))
-    return _unit(graph, graph.node("Concat", parts, path, axis=1), f"{path}/cv2", width * 2, width, 1)
+    return unit(graph, graph.node("Concat", parts, path, axis=1), f"{path}/cv2", width * 2, width, 1)
 
 
 def _upsample(graph: GraphBuilder, value: str, path: str) -> str:
@@ -138,11 +144,11 @@ def _heads(graph: GraphBuilder, scales: list[tuple[str, int, int]], size: int) -
     boxes, scores, points, strides = [], [], [], []
     for index, (value, channels, stride) in enumerate(scales):
         side = size // stride
-        box = _unit(graph, value, f"head/box{index}.0", channels, first, 3)
-        box = _unit(graph, box, f"head/box{index}.1", first, 4 * BINS, 3)
+        box = unit(graph, value, f"head/box{index}.0", channels, first, 3)
+        box = unit(graph, box, f"head/box{index}.1", first, 4 * BINS, 3)
         box = graph.conv(box, f"head/box{index}.2", (4 * BINS, 4 * BINS), 1, bias=True)
-        score = _unit(graph, value, f"head/class{index}.0", channels, CLASSES, 3)
-        score = _unit(graph, score, f"head/class{index}.1", CLASSES, CLASSES, 3)
+        score = unit(graph, value, f"head/class{index}.0", channels, CLASSES, 3)
+        score = unit(graph, score, f"head/class{index}.1", CLASSES, CLASSES, 3)
         score = graph.conv(score, f"head/class{index}.2", (CLASSES, CLASSES), 1, bias=True, gain=0.02)
         boxes.append(graph.reshape(box, f"head/box{index}", (1, 4 * BINS, side * side)))
         scores.append(graph.reshape(score, f"head/class{index}", (1, CLASSES, side * side)))

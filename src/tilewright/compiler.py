@@ -26,6 +26,7 @@ from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.stage_files import watch_overrides
 from tilewright.ir.visit import find_all
+from tilewright.lower.compile_times import SlowKernel, slowest_kernels
 from tilewright.lower.kernel import CompiledKernel, Kernel
 from tilewright.lower.loop_calls import resolve_loop_calls
 from tilewright.lower.model import ENTRY, LoweredModel, failed_templates, input_symbols, lower_model
@@ -252,6 +253,16 @@ class Compilation(Exportable):
         There should be none; one is worth a report. It takes compiled kernels to know it.
         """
         return failed_templates(self._stage(Compiled).kernels)
+
+    @property
+    def compiled_kernels(self) -> Mapping[str, CompiledKernel]:
+        """The code of each kernel by its symbol, with what compiling it took."""
+        return self._stage(Compiled).kernels
+
+    @property
+    def slowest_kernels(self) -> tuple[SlowKernel, ...]:
+        """The kernels that took longest to compile, where that was long in all."""
+        return slowest_kernels(self.compiled_kernels, self.lowered.nodes_by_symbol())
 
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
         """A kernel's program as the code generator takes it."""

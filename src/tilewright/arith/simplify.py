@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from tilewright.arith import linear, rules
 from tilewright.arith.canonical import CanonicalAnalysis
@@ -26,12 +27,20 @@ CORE_NODES: Final[frozenset[type]] = frozenset(
 """The scalar expressions of the core: their values depend on variables only, never on memory."""
 
 
+# Expressions are interned and asked about again and again, by every pass: what was found out of one stays true.
+_from_memory: Final[WeakKeyDictionary[PrimExpr, bool]] = WeakKeyDictionary()
+_sizes: Final[WeakKeyDictionary[PrimExpr, int]] = WeakKeyDictionary()
+
+
 def depends_on_memory(expr: PrimExpr) -> bool:
     """Whether an expression reads something that a statement may change (a load, a call)."""
-    return any(
-        isinstance(node, PrimExpr) and (type(node) is e.Call or type(node) not in CORE_NODES)
-        for node in pre_order(expr)
-    )
+    known = _from_memory.get(expr)
+    if known is None:
+        known = _from_memory[expr] = any(
+            isinstance(node, PrimExpr) and (type(node) is e.Call or type(node) not in CORE_NODES)
+            for node in pre_order(expr)
+        )
+    return known
 
 
 def may_fail(expr: PrimExpr) -> bool:
@@ -301,7 +310,10 @@ _SUM_LIKE: Final = (e.Add, e.Sub, e.Mul, e.FloorDiv, e.FloorMod, e.Min, e.Max, I
 
 def _size(expr: PrimExpr) -> int:
     """How many operations an expression takes, shared ones once."""
-    return sum(1 for node in pre_order(expr) if not isinstance(node, (Var, IntImm)))
+    known = _sizes.get(expr)
+    if known is None:
+        known = _sizes[expr] = sum(1 for node in pre_order(expr) if not isinstance(node, (Var, IntImm)))
+    return known
 
 
 def _compare(self: Simplifier, expr: e.LT | e.LE) -> PrimExpr:

@@ -17,14 +17,15 @@ from tilewright.lower.kernel import Kernel
 from tilewright.runtime.vm.disassemble import disassemble
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress
-from tilewright.support.text import human_bytes, human_count, table
+from tilewright.support.text import human_bytes, human_count, human_seconds, table
+from tilewright.tir.passes.partition_loops import OPEN_TILES
 from tilewright.tir.script import to_script
 
 Result = TypeVar("Result")
 
 _SYMBOLS_AS = 1
 """What symbolic extents count as in the list of kernels."""
-_KERNEL_STAGES = ("kernels", "te", "templates", "tir", "lowered", "source", "llvm", "asm")
+_KERNEL_STAGES = ("kernels", "compile", "te", "templates", "tir", "lowered", "source", "llvm", "asm")
 
 DESCRIPTION = """\
 Print a stage of the compilation of a model.
@@ -32,6 +33,7 @@ Print a stage of the compilation of a model.
   imported   the graph as the importer made it
   graph      the graph after all graph passes: fused groups, each one kernel
   kernels    a table of the kernels: symbol, uses, work, the model's own node names
+  compile    what compiling each kernel took: time (unless it was in the cache), size of code, bodies of tiles
   te         the loop program of each kernel before scheduling
   templates  which schedule templates each kernel has, and why others were passed over
   tir        the scheduled loop program of each kernel (parses back to the same IR), its templates in comments
@@ -114,6 +116,25 @@ def _each(compilation: Compilation, options: argparse.Namespace, step: Callable[
     return results
 
 
+def _compile(compilation: Compilation, options: argparse.Namespace) -> str:
+    nodes, compiled = compilation.lowered.nodes_by_symbol(), compilation.compiled_kernels
+    chosen = sorted(_chosen(compilation, options), key=lambda kernel: -compiled[kernel.symbol].seconds)
+    rows = []
+    for kernel in chosen:
+        result = compiled[kernel.symbol]
+        tiles = compilation.lowered_kernel(kernel).attributes.get(OPEN_TILES)
+        rows.append(
+            [
+                kernel.symbol,
+                human_seconds(result.seconds) if result.seconds else "cached",
+                human_bytes(len(result.code)),
+                "" if not tiles else "sizes are open: a body without guards, and one for all edges",
+                ", ".join(nodes[kernel.symbol][:2]),
+            ]
+        )
+    return table(["kernel", "time", "code", "tiles", "nodes"], rows)
+
+
 def _te(compilation: Compilation, options: argparse.Namespace) -> str:
     return to_script(IRModule([kernel.func for kernel in _chosen(compilation, options)]))
 
@@ -181,6 +202,7 @@ _STAGES: dict[str, Callable[[Compilation, argparse.Namespace], str]] = {
     "imported": lambda compilation, options: str(to_text(compilation.imported)),
     "graph": lambda compilation, options: str(to_text(compilation.optimized)),
     "kernels": _kernels,
+    "compile": _compile,
     "te": _te,
     "templates": _templates,
     "tir": _tir,

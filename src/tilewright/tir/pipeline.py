@@ -24,6 +24,7 @@ from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
+from tilewright.tir.passes.roll_epilogues import roll_epilogues
 from tilewright.tir.passes.scratch_parameters import scratch_parameters
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.split_host_device import split_host_device, split_text
@@ -48,6 +49,7 @@ def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),
             function_pass("partition_loops")(partition_loops),
+            function_pass("roll_epilogues")(roll_epilogues),
             function_pass("zigzag_loops")(zigzag_loops),
             function_pass("align_storage")(align_storage),
             function_pass("flatten_buffers", requires="blocks_lowered", leaves="flattened")(flatten_buffers),

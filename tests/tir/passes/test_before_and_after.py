@@ -19,6 +19,7 @@ from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
+from tilewright.tir.passes.roll_epilogues import roll_epilogues
 from tilewright.tir.passes.scratch_parameters import scratch_parameters
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
@@ -306,6 +307,39 @@ def test_plan_storage() -> None:
                 T[i] = U[1999 - i] * 3.0
             for i in range(2000):
                 B[i] = T[1999 - i] - 1.0
+        """,
+    )
+
+
+def test_roll_epilogues() -> None:
+    assert_becomes(
+        roll_epilogues,
+        """
+        def f(A: Buffer[(4, 8), "float32"], B: Buffer[(4, 8), "float32"]):
+            acc = allocate((4, 8), "float32", scope="local")
+            for i in unroll(4):
+                for j in vectorized(8):
+                    acc[i, j] = A[i, j] * 2.0
+            for i in unroll(4):
+                for h in unroll(2):
+                    for j in vectorized(4):
+                        B[i, h * 4 + j] = exp(acc[i, h * 4 + j])
+        """,
+        """
+        def f(A: Buffer[(4, 8), "float32"], B: Buffer[(4, 8), "float32"]):
+            acc = allocate((4, 8), "float32", scope="local")
+            for i in unroll(4):
+                for j in vectorized(8):
+                    acc[i, j] = A[i, j] * 2.0
+            acc_rows = allocate((4, 8), "float32", scope="local")
+            for i in unroll(4):
+                for h in unroll(2):
+                    for j in vectorized(4):
+                        acc_rows[i, h * 4 + j] = acc[i, h * 4 + j]
+            for i in serial(4, annotations={"rolled": True}):
+                for h in unroll(2):
+                    for j in vectorized(4):
+                        B[i, h * 4 + j] = exp(acc_rows[i, h * 4 + j])
         """,
     )
 

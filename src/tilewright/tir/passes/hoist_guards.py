@@ -19,7 +19,12 @@ from tilewright.tir.stmt import For, IfThenElse, LoopKind, Stmt
 
 def hoist_guards(func: PrimFunc) -> PrimFunc:
     """The function with conditions outside the loops that they do not depend on."""
-    return func.replace(body=_Hoist().stmt(func.body))
+    return func.replace(body=hoist_conditions(func.body))
+
+
+def hoist_conditions(stmt: Stmt) -> Stmt:
+    """A statement with conditions outside the loops that they do not depend on."""
+    return _Hoist().stmt(stmt)
 
 
 class _Hoist(StmtRewriter):

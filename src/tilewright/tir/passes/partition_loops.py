@@ -10,25 +10,33 @@ Conditions are those of `if` statements and of `Select` (padding): for each, the
 which it certainly holds, whatever the loops inside do. A parallel loop stays one loop and chooses inside it between the
 main body and the guarded one. Unrolled and vectorized loops are not split: once copied out or made vectors, their
 conditions are constants or masks; but lanes that never run are dropped. The copies made are bounded.
+
+Where sizes are open, cuts are not known and every loop may have edges on both sides: an unrolled tile of an image would
+be copied nine times. Such a tile has two bodies, and what it is about to compute decides between them:
+
+    for y, xo in grid(h, (w + 7) // 8):        for y, xo in grid(h, (w + 7) // 8):
+        for i in unroll(8):              ->        if xo*8 + 7 < w:
+            if xo*8 + i < w:                           for i in unroll(8): ...            without guards
+                ...                                else:
+                                                       for i in unroll(8): ...            `rewrite/speculation.py`
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
-from tilewright.ir.build import add, all_of, const, floordiv, ge, le, logical_not, lt, maximum, minimum, neg, sub
-from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import EQ, LE, LT, TRUE, IntImm, Not, PrimExpr, Range, Select, Var
-from tilewright.ir.visit import pre_order
-from tilewright.tir.buffer import BufferLoad
+from tilewright.arith.simplify import depends_on_memory
+from tilewright.ir.build import add, all_of, ge, le, logical_not, lt, maximum, minimum, sub
+from tilewright.ir.expr import ONE, TRUE, ZERO, IntImm, PrimExpr, Range, Var, const_value
+from tilewright.ir.visit import uses_any
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.passes.simplify_loops import simplify_stmt
+from tilewright.tir.passes.hoist_guards import hoist_conditions
+from tilewright.tir.passes.simplify_loops import simplify_stmt, size_analyzer
+from tilewright.tir.rewrite.speculation import compute_whole, rolled
 from tilewright.tir.rewrite.statements import (
-    ExprRewriter,
     StmtRewriter,
     all_statements,
     fresh_copy,
@@ -36,39 +44,49 @@ from tilewright.tir.rewrite.statements import (
     inside_loop,
     is_nothing,
 )
-from tilewright.tir.stmt import Assert, BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
+from tilewright.tir.rewrite.windows import Window, assume_held, conditions_below, guards_below, positive_form, solve
+from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt, seq
 
 MAX_EDGE_DEPTH: Final = 1
 """How deep edges are partitioned again: the edge of an outer loop may be split along one more loop."""
 MAX_STATEMENTS: Final = 256
 """Stores in a loop body beyond which it is not copied."""
+LARGE_STATEMENTS: Final = 64
+LARGE_SHARE: Final = 4
+"""A loop body of so many unrolled stores is not copied for conditions in a part that is so many times smaller."""
+OPEN_TILES: Final = "open_tiles"
+"""The attribute of a function with tiles of open sizes: how many there are."""
+OPEN_STATEMENTS: Final = 24
+"""Stores of an unrolled body beyond which conditions on open sizes do not split the loops around it."""
 
 
 def partition_loops(func: PrimFunc) -> PrimFunc:
-    """The function with guard-free main loops."""
-    return func.replace(body=_Partition().stmt(func.body))
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """Where conditions certainly hold: from `low` on and before `high` (None: no limit on that side)."""
-
-    low: PrimExpr | None
-    high: PrimExpr | None
-    holding: tuple[PrimExpr, ...] = ()
-    """The conditions that hold there, whatever the loops inside do."""
+    """The function with guard-free main loops; its attribute `OPEN_TILES` counts the tiles that have two bodies."""
+    partition = _Partition(func)
+    result = func.replace(body=partition.stmt(func.body))
+    if not partition.open_tiles:
+        return result
+    return result.replace(attributes={**func.attributes, OPEN_TILES: partition.open_tiles})
 
 
 class _Partition(StmtRewriter):
-    def __init__(self) -> None:
-        self._analyzer = Analyzer()
+    def __init__(self, func: PrimFunc) -> None:
+        self._analyzer = size_analyzer(func)
         self._edge_depth = 0
         self._loop_vars: set[Var] = set()
+        self._symbols = {*func.symbolic_dims(), *(param for param in func.params if type(param) is Var)}
+        self._is_open_tile = False
+        self.open_tiles = 0
 
     def visit_for(self, loop: For) -> Stmt:
+        if loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._is_cut_by_sizes(loop):
+            return self._by_tiles(loop)
         splittable = loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._edge_depth <= MAX_EDGE_DEPTH
         window = self._window(loop) if splittable and _statements(loop.body) <= MAX_STATEMENTS else None
         if window is not None:
+            split = self._within(loop, window)
+            if split is not None:
+                return split
             split = self._choice(loop, window) if loop.kind is LoopKind.PARALLEL else self._split(loop, window)
             if split is not None:
                 return split
@@ -89,17 +107,20 @@ class _Partition(StmtRewriter):
             return stmt
         return stmt.replace(then_body=then_body, else_body=else_body)
 
-    def _window(self, loop: For) -> _Window | None:
+    def _window(self, loop: For) -> Window | None:
         """The range of the loop variable in which every condition of the body that can be solved for it holds."""
         low: PrimExpr | None = None
         high: PrimExpr | None = None
         holding: list[PrimExpr] = []
+        of_tiles = {part for part, _ in self._open_conditions(loop)}
         with inside_loop(self._analyzer, loop):
-            for condition, domains in _conditions(loop.body):
+            for condition, domains in conditions_below(loop.body):
                 for part in conjuncts(condition):
-                    if self._analyzer.prove(part) or loop.var not in self._analyzer.variables_of(part):
+                    if part in of_tiles or loop.var not in self._analyzer.variables_of(part):
                         continue
-                    solution = _solve(part, loop.var, domains, self._analyzer)
+                    if self._analyzer.prove(part):
+                        continue
+                    solution = solve(part, loop.var, domains, self._analyzer)
                     if solution is None or self._moves_with_outer_loops(solution):
                         continue
                     holding.append(part)
@@ -109,14 +130,115 @@ class _Partition(StmtRewriter):
                         high = solution.high if high is None else minimum(high, solution.high)
         if low is None and high is None:
             return None
-        return _Window(low, high, tuple(holding))
+        return Window(low, high, tuple(holding))
 
-    def _moves_with_outer_loops(self, window: _Window) -> bool:
+    def _open_conditions(self, loop: For) -> list[tuple[PrimExpr, dict[Var, Range]]]:
+        """The conditions on large tiles below a loop that do not split it, with the loops between.
+
+        All of them where sizes decide some, but for those that end a vector.
+        """
+        if not self._symbols or _copied_statements(loop) <= OPEN_STATEMENTS:
+            return []
+        lanes = [item.var for item in all_statements(loop.body) if _is_vectorized(item)]
+        with inside_loop(self._analyzer, loop):
+            parts = [
+                (part, domains)
+                for condition, domains in conditions_below(loop.body)
+                for part in conjuncts(condition)
+                if not uses_any(part, lanes) and not self._analyzer.prove(part)
+            ]
+        is_open = any(not self._symbols.isdisjoint(self._analyzer.variables_of(part)) for part, _ in parts)
+        return parts if is_open or self._is_open_tile else []
+
+    def _is_cut_by_sizes(self, loop: For) -> bool:
+        """Whether a loop is the innermost one around large tiles that conditions on open sizes depend on."""
+        if self._is_open_tile:
+            return False
+        used = {var for part, _ in self._open_conditions(loop) for var in self._analyzer.variables_of(part)}
+        return loop.var in used and used.isdisjoint(_nested(loop))
+
+    def _by_tiles(self, loop: For) -> Stmt:
+        """A loop that decides for each tile whether it needs guards."""
+        conditions = self._open_conditions(loop)
+        self.open_tiles += 1
+        self._loop_vars.add(loop.var)
+        self._is_open_tile = True
+        with inside_loop(self._analyzer, loop):
+            certain: dict[PrimExpr, None] = {}
+            holding: list[PrimExpr] = []
+            for part, domains in conditions:
+                difference = positive_form(part)
+                least = None if difference is None else touched([difference], domains, self._analyzer)[0]
+                if least is not None and not depends_on_memory(part):
+                    holding.append(part)
+                    certain[self._analyzer.simplify(lt(ZERO, least.min))] = None
+            tests = self._independent(list(certain))
+            inner = all_of(tests)
+            some, facts = self._some_run(loop.body)
+            with self._analyzer.assume(*facts):
+                body = self._edge_tile(loop.body)
+            body = body if some is TRUE else IfThenElse(some, body)
+            if holding:
+                with self._analyzer.assume(inner):
+                    main = fresh_copy(assume_held(loop.body, holding), {})
+                    main = self.stmt(simplify_stmt(main, self._analyzer))
+                body = IfThenElse(inner, main, body)
+        self._is_open_tile = False
+        return loop.replace(body=body)
+
+    def _some_run(self, body: Stmt) -> tuple[PrimExpr, list[PrimExpr]]:
+        """A condition that holds where any statement of a tile runs, and what follows from it.
+
+        Tiles past the end are not computed at all.
+        """
+        tests: dict[tuple[PrimExpr, ...], None] = {}
+        for guards, domains in guards_below(body):
+            possible: list[PrimExpr] = []
+            for guard in guards:
+                difference = positive_form(guard)
+                if difference is None or depends_on_memory(guard):
+                    continue
+                span = touched([difference], dict(domains), self._analyzer)[0]
+                if span is not None:
+                    possible.append(lt(ONE, add(span.min, span.extent)))
+            tests[tuple(possible)] = None
+        if len(tests) != 1:
+            # Stages of a tile are guarded alike; where they are not, the tile is computed.
+            return TRUE, []
+        (facts,) = map(list, tests)
+        simple = [self._analyzer.simplify(fact) for fact in facts]
+        return all_of(self._independent([test for test in simple if test is not TRUE])), facts
+
+    def _independent(self, tests: list[PrimExpr]) -> list[PrimExpr]:
+        """Conditions without those that follow from others."""
+        kept = list(tests)
+        for test in tests:
+            others = [other for other in kept if other is not test]
+            with self._analyzer.assume(*others):
+                if self._analyzer.prove(test):
+                    kept = others
+        return kept
+
+    def _edge_tile(self, body: Stmt) -> Stmt:
+        """A tile that may reach past the end of sizes: without branches in its sums where that can be."""
+        self._edge_depth += 1
+        whole = compute_whole(body, self._analyzer)
+        if whole is None:
+            result = self.stmt(body)
+        else:
+            result = self.stmt(simplify_stmt(hoist_conditions(whole.stmt), self._analyzer))
+            if whole.sizes:
+                empty = self.stmt(simplify_stmt(rolled(fresh_copy(body, {})), self._analyzer))
+                result = IfThenElse(all_of([le(ONE, size) for size in whole.sizes]), result, empty)
+        self._edge_depth -= 1
+        return result
+
+    def _moves_with_outer_loops(self, window: Window) -> bool:
         """Whether the cuts differ between iterations of loops outside: those loops are better split themselves."""
         ends = [expr for expr in (window.low, window.high) if expr is not None]
         return any(not self._loop_vars.isdisjoint(self._analyzer.variables_of(expr)) for expr in ends)
 
-    def _split(self, loop: For, window: _Window) -> Stmt | None:
+    def _split(self, loop: For, window: Window) -> Stmt | None:
         end = add(loop.min, loop.extent)
         first = loop.min if window.low is None else maximum(loop.min, minimum(window.low, end))
         last = end if window.high is None else maximum(first, minimum(window.high, end))
@@ -131,17 +253,40 @@ class _Partition(StmtRewriter):
         parts: list[Stmt] = []
         if not self._analyzer.prove(le(first, loop.min)):
             parts.append(self._edge(_part(loop, loop.min, first, self._analyzer)))
-        parts.append(self._main(_part(_without(loop, window), first, last, self._analyzer)))
+        unguarded = loop.replace(body=assume_held(loop.body, window.holding))
+        parts.append(self._main(_part(unguarded, first, last, self._analyzer)))
         if not self._analyzer.prove(ge(last, end)):
             parts.append(self._edge(_part(loop, last, end, self._analyzer)))
         return seq(*[part for part in parts if not is_nothing(part)])
+
+    def _within(self, loop: For, window: Window) -> Stmt | None:
+        """A loop that chooses where its conditions are, if they are in a small part of a large body; else None.
+
+        A group of tiles that is padded first has guards in what pads it: the rest would be copied in vain.
+        """
+        part = _guarded_part(loop.body, window.holding)
+        if part is None or _copied_statements(loop) < LARGE_STATEMENTS:
+            return None
+        if LARGE_SHARE * _copied_statements(part) > _copied_statements(loop):
+            return None
+        tests = [] if window.low is None else [ge(loop.var, window.low)]
+        tests += [] if window.high is None else [lt(loop.var, window.high)]
+        self._loop_vars.add(loop.var)
+        with inside_loop(self._analyzer, loop):
+            condition = self._analyzer.simplify(all_of(tests))
+            if isinstance(condition, IntImm):
+                return None
+            with self._analyzer.assume(condition):
+                main = simplify_stmt(fresh_copy(assume_held(part, window.holding), {}), self._analyzer)
+            choice = IfThenElse(condition, main, part)
+            return loop.replace(body=self.stmt(_Replace(part, choice).stmt(loop.body)))
 
     def _idle_from(self, loop: For) -> PrimExpr | None:
         """The iteration from which on a loop does nothing, because conditions keep every statement from running."""
         ends: set[PrimExpr] = set()
         with inside_loop(self._analyzer, loop):
-            for guards, domains in _guards_of(loop.body):
-                solutions = [_solve(logical_not(part), loop.var, dict(domains), self._analyzer) for part in guards]
+            for guards, domains in guards_below(loop.body):
+                solutions = [solve(logical_not(part), loop.var, dict(domains), self._analyzer) for part in guards]
                 solved = [item for item in solutions if item is not None]
                 starts = [item.low for item in solved if item.low is not None and item.high is None]
                 if not starts:
@@ -157,7 +302,7 @@ class _Partition(StmtRewriter):
         low, high = loop.min, add(loop.min, loop.extent)
         with inside_loop(self._analyzer, loop):
             for part in conjuncts(body.condition):
-                holds_not = _solve(logical_not(part), loop.var, {}, self._analyzer)
+                holds_not = solve(logical_not(part), loop.var, {}, self._analyzer)
                 if holds_not is None:
                     continue
                 # Where the negation holds from some point on (or up to it), the body never runs.
@@ -196,7 +341,7 @@ class _Partition(StmtRewriter):
                 return stmt.replace(body=self.stmt(stmt.body))
         return self.stmt(stmt)
 
-    def _choice(self, loop: For, window: _Window) -> Stmt | None:
+    def _choice(self, loop: For, window: Window) -> Stmt | None:
         tests = []
         if window.low is not None:
             tests.append(ge(loop.var, window.low))
@@ -208,7 +353,7 @@ class _Partition(StmtRewriter):
             if isinstance(condition, IntImm):
                 return None
             with self._analyzer.assume(condition):
-                main = self.stmt(simplify_stmt(fresh_copy(_without(loop, window).body, {}), self._analyzer))
+                main = self.stmt(simplify_stmt(fresh_copy(assume_held(loop.body, window.holding), {}), self._analyzer))
             # The loop stays whole, so loops inside its edge may be cut at places that move with it.
             self._loop_vars.discard(loop.var)
             self._edge_depth += 1
@@ -217,15 +362,34 @@ class _Partition(StmtRewriter):
         return loop.replace(body=IfThenElse(condition, main, edge))
 
 
-def _without(loop: For, window: _Window) -> For:
-    """The loop with the conditions that hold in a window taken for granted: ends that are symbolic say little."""
-    rewriter = ExprRewriter(lambda expr: TRUE if expr in window.holding else None)
-    return loop.replace(body=_Rewrite(rewriter).stmt(loop.body))
+def _guarded_part(stmt: Stmt, conditions: tuple[PrimExpr, ...]) -> For | None:
+    """The innermost loop below a statement in which all of some conditions are; None if there is none."""
+    sought = set(conditions)
+
+    def has_some(item: Stmt) -> bool:
+        return any(not sought.isdisjoint(conjuncts(condition)) for condition, _ in conditions_below(item))
+
+    part: For | None = None
+    while True:
+        inner = [item for item in inner_statements(stmt) if has_some(item)]
+        if len(inner) != 1:
+            return part
+        (stmt,) = inner
+        if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
+            part = stmt
+        elif isinstance(stmt, (For, IfThenElse, BufferStore)):
+            return part
 
 
-class _Rewrite(StmtRewriter):
-    def __init__(self, rewriter: ExprRewriter) -> None:
-        self.expr = rewriter  # type: ignore[method-assign]
+class _Replace(StmtRewriter):
+    """Puts a statement in the place of another."""
+
+    def __init__(self, old: Stmt, new: Stmt) -> None:
+        self._old = old
+        self._new = new
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        return self._new if stmt is self._old else super().stmt(stmt)
 
 
 def _part(loop: For, first: PrimExpr, last: PrimExpr, analyzer: Analyzer) -> For:
@@ -238,92 +402,28 @@ def _statements(stmt: Stmt) -> int:
     return sum(1 for item in all_statements(stmt) if isinstance(item, (BufferStore, Evaluate)))
 
 
-def _conditions(stmt: Stmt) -> list[tuple[PrimExpr, dict[Var, Range]]]:
-    """Conditions below a statement, each with the loops between (as domains of their variables)."""
-    conditions: list[tuple[PrimExpr, dict[Var, Range]]] = []
-    _collect(stmt, {}, conditions)
-    return conditions
+def _copied_statements(loop: For) -> int:
+    """Stores of a loop's body once what is to be unrolled is."""
+
+    def count(stmt: Stmt) -> int:
+        if isinstance(stmt, (BufferStore, Evaluate)):
+            return 1
+        is_copied = isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED
+        times = const_value(stmt.extent) if is_copied else 1
+        return (times or 1) * sum(map(count, inner_statements(stmt)))
+
+    return count(loop.body)
 
 
-_Guards = tuple[tuple[PrimExpr, ...], tuple[tuple[Var, Range], ...]]
-"""The conditions that must hold for a statement to run, and the loops around it."""
+def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZED
 
 
-def _guards_of(stmt: Stmt) -> set[_Guards]:
-    """What keeps each statement below (a store, a call, an assertion) from running."""
-    sets_of_guards: set[_Guards] = set()
-
-    def visit(item: Stmt, guards: tuple[PrimExpr, ...], domains: tuple[tuple[Var, Range], ...]) -> None:
-        match item:
-            case IfThenElse():
-                visit(item.then_body, (*guards, *conjuncts(item.condition)), domains)
-                if item.else_body is not None:
-                    visit(item.else_body, guards, domains)
-            case For():
-                visit(item.body, guards, (*domains, (item.var, Range(item.min, item.extent))))
-            case BufferStore() | Evaluate() | Assert():
-                sets_of_guards.add((guards, domains))
-            case _:
-                for inner in inner_statements(item):
-                    visit(inner, guards, domains)
-
-    visit(stmt, (), ())
-    return sets_of_guards
-
-
-def _collect(stmt: Stmt, domains: dict[Var, Range], collected: list[tuple[PrimExpr, dict[Var, Range]]]) -> None:
-    if isinstance(stmt, IfThenElse):
-        collected.append((stmt.condition, domains))
-    if isinstance(stmt, For):
-        domains = {**domains, stmt.var: Range(stmt.min, stmt.extent)}
-    for child in stmt.children():
-        if isinstance(child, Stmt):
-            _collect(child, domains, collected)
-        else:
-            for item in pre_order(child):
-                if isinstance(item, Select) and item.condition.dtype.is_scalar:
-                    collected.append((item.condition, domains))
-
-
-def _solve(condition: PrimExpr, var: Var, domains: dict[Var, Range], analyzer: Analyzer) -> _Window | None:
-    """Where a comparison certainly holds as a range of `var`, whatever the variables of the domains are.
-
-    The comparison becomes `c * var + rest > 0`; the least value of the rest over the domains decides.
-    """
-    difference = _positive_form(condition)
-    if difference is None or any(isinstance(item, BufferLoad) for item in pre_order(condition)):
-        return None
-    form = analyzer.form(difference)
-    coefficient = form.terms.get(var, 0)
-    others = [term for term in form.terms if term is not var]
-    if coefficient == 0 or any(var in analyzer.variables_of(term) for term in others):
-        return None
-    rest = sub(analyzer.render(form), var * coefficient)
-    least = touched([rest], domains, analyzer)[0]
-    if least is None or var in analyzer.variables_of(least.min):
-        return None
-    if isinstance(condition, EQ):
-        return None
-    low = least.min
-    if coefficient > 0:
-        # c * var > -low
-        return _Window(analyzer.simplify(add(floordiv(neg(low), coefficient), 1)), None)
-    # |c| * var < low
-    return _Window(
-        None, analyzer.simplify(floordiv(add(low, const(-coefficient - 1, INDEX)), const(-coefficient, INDEX)))
-    )
-
-
-def _positive_form(condition: PrimExpr) -> PrimExpr | None:
-    """An index expression that is positive exactly where a comparison holds."""
-    if isinstance(condition, Not):
-        inner = condition.a
-        if isinstance(inner, LT):
-            return _positive_form(LE(inner.b, inner.a))
-        if isinstance(inner, LE):
-            return _positive_form(LT(inner.b, inner.a))
-        return None
-    if not isinstance(condition, (LT, LE)) or condition.a.dtype is not INDEX:
-        return None
-    difference = sub(condition.b, condition.a)
-    return difference if isinstance(condition, LT) else add(difference, 1)
+def _nested(loop: For) -> set[Var]:
+    """The variables of loops directly inside each other, below a loop."""
+    inner: set[Var] = set()
+    body = loop.body
+    while isinstance(body, For) and body.kind in (LoopKind.SERIAL, LoopKind.PARALLEL):
+        inner.add(body.var)
+        body = body.body
+    return inner

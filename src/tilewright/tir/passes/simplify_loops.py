@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.simplify import depends_on_memory
-from tilewright.ir.build import logical_not
+from tilewright.ir.build import ge, logical_not
 from tilewright.ir.expr import FALSE, TRUE, And, IntImm, PrimExpr, Range, Select, Var
 from tilewright.ir.node import Node
 from tilewright.tir.buffer import BufferLoad
@@ -25,7 +25,15 @@ from tilewright.tir.stmt import Allocate, Assert, For, IfThenElse, LetStmt, Loop
 
 def simplify_loops(func: PrimFunc) -> PrimFunc:
     """The function with its expressions simplified and its dead code dropped."""
-    return func.replace(body=simplify_stmt(func.body))
+    return func.replace(body=simplify_stmt(func.body, size_analyzer(func)))
+
+
+def size_analyzer(func: PrimFunc) -> Analyzer:
+    """An analyzer that knows what sizes are: never negative."""
+    analyzer = Analyzer()
+    for size in {size: None for buffer in func.buffers for size in buffer.shape if type(size) is Var}:
+        analyzer.assume_always(ge(size, 0))
+    return analyzer
 
 
 def simplify_stmt(stmt: Stmt, analyzer: Analyzer | None = None) -> Stmt:

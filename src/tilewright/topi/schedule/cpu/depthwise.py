@@ -96,15 +96,17 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHand
     context.sch.compute_at(anchor, place)
     reduction = schedule_tile(context, anchor, place, tile)
     matched = match_reducer(context.block(anchor))
-    if reduction and matched is not None and isinstance(matched.sources[0], Select):
-        # Windows that reach past the image have that much less to add up.
+    is_open = None in [const_value(dim) for dim in context.block(anchor).writes[0].buffer.shape[1:]]
+    if reduction and matched is not None and isinstance(matched.sources[0], Select) and not is_open:
+        # Windows that reach past the image have that much less to add up; at edges of open sizes nothing branches.
         context.sch.skip_neutral(anchor)
     # With all taps in sight, an element that several windows share is loaded once.
     taps = context.extents(reduction)
     if taps is None or prod(taps) > context.cpu.depthwise.most_unrolled_taps:
         return
     if context.choose("unroll_taps", (False, True), True):
-        for loop in reduction:
+        # Rows of taps that are missing at the edge of an open size are left out: those stay a loop.
+        for loop in reduction[1:] if is_open and len(reduction) > 1 else reduction:
             context.sch.unroll(loop)
 
 

@@ -1,0 +1,172 @@
+"""Open sizes against fixed ones: `python -m bench.open_shapes`.
+
+    python -m bench.open_shapes                           # a detector, MobileNet-v3 and a recogniser of text
+    python -m bench.open_shapes --models open_recogniser  # one of them
+
+Models whose batch, height or width are open (`bench/zoo/open_shapes.py`) are compiled as they are and for one size
+alone, each in a new process with an empty cache: the processor's seconds and the largest memory of that process. Both
+then run at that size in turns with onnxruntime on one thread; outputs are compared at that size and at odd ones. Goals:
+open at most 1.5 times the fixed form's time to compile, and 1.1 times its time to run. Prints a table, writes JSON into
+`bench/results/`, ends with one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+import tilewright as tw
+from bench import harness
+from bench.zoo import open_shapes
+from tilewright.cli.measure import max_relative_error
+from tilewright.cli.options import positive_int
+from tilewright.support.errors import UserError
+from tilewright.support.text import table
+
+_TOLERANCE = 1e-4
+Shape = tuple[int, int, int, int]
+
+# Imports are no part of a compilation's time, and of its memory what they take is subtracted.
+_COMPILE = """
+import json, resource, sys, time
+import tilewright as tw
+import tilewright.compiler
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.process_time()
+shapes = json.loads(sys.argv[2])
+tw.compile(sys.argv[1], threads=1, shapes={name: tuple(shape) for name, shape in shapes.items()} or None)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"seconds": time.process_time() - start, "memory": (after - before) * 1024}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model of open sizes: its input, the size that it is timed at, and others at which it must be right."""
+
+    make: Callable[[int], onnx.ModelProto]
+    input: str
+    timed: Shape
+    checked: tuple[Shape, ...]
+
+
+MODELS = {
+    "open_detector": OpenModel(
+        open_shapes.open_detector, "images", (1, 3, 320, 320), ((1, 3, 32, 32), (2, 3, 64, 160), (1, 3, 224, 96))
+    ),
+    "open_mobilenet_v3": OpenModel(
+        open_shapes.open_mobilenet_v3, "input", (1, 3, 224, 224), ((1, 3, 1, 1), (3, 3, 97, 33), (1, 3, 160, 200))
+    ),
+    "open_recogniser": OpenModel(
+        open_shapes.open_recogniser, "lines", (1, 3, 32, 320), ((1, 3, 32, 4), (2, 3, 32, 101), (1, 3, 32, 640))
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0 if all outputs are right."""
+    parser = argparse.ArgumentParser(prog="python -m bench.open_shapes", description=__doc__.split("\n")[0])
+    parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)} (default: all)")
+    parser.add_argument("--rounds", type=positive_int, default=9, help="rounds of timing (default: 9)")
+    parser.add_argument("--json", type=Path, default=harness.RESULTS_FOLDER / "open_shapes.json")
+    options = parser.parse_args(arguments)
+    names = options.models.split(",")
+    if unknown := [name for name in names if name not in MODELS]:
+        print(f"error: unknown model '{unknown[0]}': the models are {', '.join(MODELS)}", file=sys.stderr)
+        return 2
+    figures = {name: measure(name, options.rounds) for name in names}
+    print(table(_HEADER, [_row(name, found) for name, found in figures.items()]))
+    result = {"models": figures, "machine": harness.machine()}
+    harness.write_json(options.json, result)
+    print(json.dumps(result))
+    return 0 if all(found["error"] <= _TOLERANCE for found in figures.values()) else 4
+
+
+def measure(name: str, rounds: int) -> dict[str, float]:
+    """Figures of one model: compile seconds and memory, run times, errors."""
+    spec = MODELS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.onnx"
+        onnx.save(spec.make(0), path)
+        figures: dict[str, float] = {"model_bytes": float(path.stat().st_size)}
+        executables = {}
+        for kind, shapes in (("open", {}), ("fixed", {spec.input: spec.timed})):
+            harness.say(f"{name}: compiling, {kind}")
+            cold = _compile_cold(path, shapes, Path(folder) / kind)
+            figures |= {f"{kind}_compile_s": cold["seconds"], f"{kind}_compile_bytes": cold["memory"]}
+            executables[kind] = tw.compile(str(path), threads=1, shapes=shapes or None)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    errors = []
+    for shape in (spec.timed, *spec.checked):
+        feeds = {spec.input: np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)}
+        errors.append(max_relative_error(executables["open"].run(feeds), session.run(None, feeds)))
+    feeds = {spec.input: np.random.default_rng(0).standard_normal(spec.timed, dtype=np.float32)}
+    runs: dict[str, Callable[[], object]] = {
+        "open": lambda: executables["open"].run(feeds),
+        "fixed": lambda: executables["fixed"].run(feeds),
+        "onnxruntime": lambda: session.run(None, feeds),
+    }
+    times = {kind: min(samples) for kind, samples in _in_turns(runs, rounds).items()}
+    figures |= {f"{kind}_ms": seconds * 1e3 for kind, seconds in times.items()}
+    figures["error"] = max(errors)
+    figures["compile_ratio"] = figures["open_compile_s"] / figures["fixed_compile_s"]
+    figures["run_ratio"] = times["open"] / times["fixed"]
+    return figures
+
+
+def _compile_cold(path: Path, shapes: dict[str, Shape], cache: Path) -> dict[str, float]:
+    """The processor's seconds and the memory of a compilation in a new process, with an empty cache."""
+    environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(cache), "TILEWRIGHT_COMPILE_PROCESSES": "1"}
+    command = [sys.executable, "-c", _COMPILE, str(path), json.dumps(shapes)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise UserError(f"the measured process failed:\n{result.stderr.strip()}")
+    found: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def _in_turns(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """The processor's seconds of each in turns, the first round left out."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds + 1):
+        for name, run in runs.items():
+            start = time.thread_time()
+            run()
+            if turn:
+                times[name].append(time.thread_time() - start)
+    return times
+
+
+_HEADER = ["model", "compile s open", "fixed", "ratio", "memory open", "run ms open", "fixed", "ratio", "onnxruntime"]
+
+
+def _row(name: str, found: dict[str, float]) -> list[str]:
+    return [
+        name,
+        f"{found['open_compile_s']:.1f}",
+        f"{found['fixed_compile_s']:.1f}",
+        f"{found['compile_ratio']:.2f}",
+        f"{found['open_compile_bytes'] / found['model_bytes']:.1f} x model",
+        f"{found['open_ms']:.2f}",
+        f"{found['fixed_ms']:.2f}",
+        f"{found['run_ratio']:.2f}",
+        f"{found['onnxruntime_ms']:.2f}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

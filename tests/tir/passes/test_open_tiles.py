@@ -1,0 +1,164 @@
+"""Tiles of open sizes: two bodies whatever the loops, right at every size, and small code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.tir.passes.programs import script
+from tilewright.ir.expr import Select
+from tilewright.ir.visit import find_all
+from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.partition_loops import OPEN_TILES, partition_loops
+from tilewright.tir.passes.roll_epilogues import roll_epilogues
+from tilewright.tir.rewrite.statements import all_statements
+from tilewright.tir.script import to_script
+from tilewright.tir.stmt import BufferStore, For, IfThenElse, LoopKind
+
+PRODUCT = """
+@script.function
+def product(A: Buffer[(m, 4), "float32"], W: Buffer[(4, 8), "float32"], B: Buffer[(m, 8), "float32"]):
+    for io in range((m + 5) // 6):
+        acc = allocate((6, 8), "float32", scope="local")
+        for i in unroll(6):
+            for j in vectorized(8):
+                if io * 6 + i < m:
+                    acc[i, j] = 0.0
+        for k in unroll(4, annotations={"reduction": True}):
+            for i in unroll(6):
+                for j in vectorized(8):
+                    if io * 6 + i < m:
+                        acc[i, j] = acc[i, j] + A[io * 6 + i, k] * W[k, j]
+        for i in unroll(6):
+            for h in unroll(2):
+                for j in vectorized(4):
+                    if io * 6 + i < m:
+                        B[io * 6 + i, h * 4 + j] = acc[i, h * 4 + j]
+"""
+
+WINDOWS = """
+@script.function
+def windows(A: Buffer[(h, w), "float32"], W: Buffer[(3, 3), "float32"], B: Buffer[(h, w), "float32"]):
+    for y, xo in grid(h, (w + 7) // 8):
+        acc = allocate((8,), "float32", scope="local")
+        for i in unroll(8):
+            if xo * 8 + i < w:
+                acc[i] = 0.0
+        for kh in serial(3, annotations={"reduction": True}):
+            for kw in unroll(3, annotations={"reduction": True}):
+                for i in unroll(8):
+                    if xo * 8 + i < w:
+                        acc[i] = acc[i] + (A[y + kh - 1, xo * 8 + i + kw - 1] * W[kh, kw] if INSIDE else 0.0)
+        for i in unroll(8):
+            if xo * 8 + i < w:
+                B[y, xo * 8 + i] = acc[i]
+""".replace("INSIDE", "1 <= y + kh and y + kh <= h and 1 <= xo * 8 + i + kw and xo * 8 + i + kw <= w")
+
+
+def _guarded_sums(func: PrimFunc) -> list[IfThenElse]:
+    """Conditions around stores to a tile."""
+    guards = [item for item in all_statements(func.body) if isinstance(item, IfThenElse)]
+    leaves = [(item, item.then_body) for item in guards if item.else_body is None]
+    return [item for item, body in leaves if isinstance(body, BufferStore) and body.buffer.scope == "local"]
+
+
+class TestOpenTiles:
+    @pytest.mark.parametrize("rows", [0, 1, 5, 6, 7, 12, 17])
+    def test_rows_of_a_product(self, rows: int) -> None:
+        func = script(PRODUCT)
+        after = partition_loops(func)
+        assert after.attributes[OPEN_TILES] == 1
+        assert not _guarded_sums(after), "sums of edge tiles do not branch"
+        random = np.random.default_rng(rows)
+        a, w = random.random((rows, 4), np.float32), random.random((4, 8), np.float32)
+        result = np.full((rows, 8), np.nan, np.float32)
+        interpret(after, a, w, result)
+        np.testing.assert_allclose(result, a @ w, rtol=1e-6)
+
+    @pytest.mark.parametrize("shape", [(1, 1), (2, 9), (3, 8), (5, 17), (4, 26), (0, 5), (5, 0)])
+    def test_windows_of_an_image(self, shape: tuple[int, int]) -> None:
+        func = script(WINDOWS)
+        after = partition_loops(func)
+        stores = [item for item in all_statements(after.body) if isinstance(item, BufferStore)]
+        # Nine parts of an image would be 27 stores.
+        assert len(stores) == 6
+        random = np.random.default_rng(7)
+        a, w = random.random(shape, np.float32), random.random((3, 3), np.float32)
+        padded = np.pad(a, 1)
+        expected = np.zeros(shape, np.float32)
+        for kh in range(3):
+            for kw in range(3):
+                expected += padded[kh : kh + shape[0], kw : kw + shape[1]] * w[kh, kw]
+        result = np.full(shape, np.nan, np.float32)
+        interpret(after, a, w, result)
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+    def test_rows_of_taps_past_the_image_are_left_out(self) -> None:
+        after = partition_loops(script(WINDOWS))
+        selections = {str(item.condition) for item in find_all(after.body, Select)}
+        assert selections and not any("kh" in text for text in selections)
+
+    def test_an_image_that_is_all_padding(self) -> None:
+        """The nearest element of nothing is not read."""
+        text = WINDOWS.replace('B: Buffer[(h, w), "float32"]', 'B: Buffer[(h + 2, w), "float32"]')
+        text = text.replace("grid(h, (w + 7) // 8)", "grid(h + 2, (w + 7) // 8)")
+        text = text.replace("y + kh - 1", "y + kh - 2").replace(
+            "1 <= y + kh and y + kh <= h", "2 <= y + kh and y + kh <= h + 1"
+        )
+        after = partition_loops(script(text))
+        result = np.full((2, 9), np.nan, np.float32)
+        interpret(after, np.zeros((0, 9), np.float32), np.ones((3, 3), np.float32), result)
+        np.testing.assert_array_equal(result, 0)
+
+    def test_tiles_past_the_end_are_not_computed(self) -> None:
+        text = PRODUCT.replace("for io in range((m + 5) // 6):", "for io in range(25):")
+        after = partition_loops(script(text))
+        (loop,) = [item for item in all_statements(after.body) if isinstance(item, For) and item.var.name == "io"]
+        assert isinstance(loop.body, IfThenElse) and isinstance(loop.body.else_body, IfThenElse)
+        assert "if io * 6 < m:" in to_script(after)
+
+    def test_a_small_body_is_still_split(self) -> None:
+        func = script(
+            """
+@script.function
+def copy(A: Buffer[(n,), "float32"], B: Buffer[(n,), "float32"]):
+    for i in range((n + 7) // 8):
+        for j in vectorized(8):
+            if i * 8 + j < n:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+        )
+        after = partition_loops(func)
+        assert OPEN_TILES not in after.attributes
+        outer = [item for item in all_statements(after.body) if isinstance(item, For) and item.kind is LoopKind.SERIAL]
+        assert len(outer) == 2, "a main loop without guards, and a tail"
+
+    def test_a_read_at_an_index_from_memory_stays_guarded(self) -> None:
+        text = PRODUCT.replace("A[io * 6 + i, k]", "A[P[io * 6 + i], k]").replace(
+            'W: Buffer[(4, 8), "float32"]', 'P: Buffer[(m,), "int64"], W: Buffer[(4, 8), "float32"]'
+        )
+        after = partition_loops(script(text))
+        assert _guarded_sums(after)
+        random = np.random.default_rng(1)
+        a, w = random.random((8, 4), np.float32), random.random((4, 8), np.float32)
+        result = np.zeros((8, 8), np.float32)
+        interpret(after, a, np.arange(8)[::-1].copy(), w, result)
+        np.testing.assert_allclose(result, a[::-1] @ w, rtol=1e-6)
+
+
+class TestRollEpilogues:
+    def test_functions_are_written_once_a_row(self) -> None:
+        func = script(PRODUCT.replace("= acc[i, h * 4 + j]\n", "= exp(acc[i, h * 4 + j])\n"))
+        after = roll_epilogues(partition_loops(func))
+        rolled = [item for item in all_statements(after.body) if isinstance(item, For) and "rolled" in item.annotations]
+        assert len(rolled) == 2, "in either body of the tile"
+        random = np.random.default_rng(3)
+        a, w = random.random((9, 4), np.float32), random.random((4, 8), np.float32)
+        result = np.full((9, 8), np.nan, np.float32)
+        interpret(after, a, w, result)
+        np.testing.assert_allclose(result, np.exp(a @ w), rtol=1e-5)
+
+    def test_plain_arithmetic_stays_in_registers(self) -> None:
+        func = partition_loops(script(PRODUCT))
+        assert roll_epilogues(func).body is func.body
