@@ -40,6 +40,10 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 _GROUP = 4
 _FLIP = 128
+_VECTORS = 4
+"""Vectors across a tile of sums: with fewer, rows are loaded more often than they are used."""
+_MANY_VECTORS = 16
+"""Vectors of columns from which on a few more cost less than narrow tiles."""
 
 
 def integer_products(module: IRModule, options: GraphOptions) -> IRModule:
@@ -173,9 +177,15 @@ class _Rules:
         return _Shifted(make("cast", moved, dtype=suited), zero)
 
     def _pad_columns(self, weights: Array) -> Array:
-        """Weights with the reduction in whole groups and whole vectors of columns."""
+        """Weights with the reduction in whole groups and whole vectors of columns.
+
+        Many vectors are padded to a number that tiles of several vectors divide, where it has no such divisor.
+        """
         depth, columns = weights.shape[-2:]
-        widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % _GROUP), (0, -columns % self._lanes)]
+        vectors = -(-columns // self._lanes)
+        if vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
+            vectors += -vectors % _VECTORS
+        widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % _GROUP), (0, vectors * self._lanes - columns)]
         return np.pad(weights, widths)
 
 
