@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 _SYMBOLS_AS = 1
 """What symbolic extents count as in the list of kernels."""
-_KERNEL_STAGES = ("kernels", "te", "templates", "tir", "lowered", "source", "llvm", "asm")
+_KERNEL_STAGES = ("kernels", "bounds", "te", "templates", "tir", "lowered", "source", "llvm", "asm")
 
 DESCRIPTION = """\
 Print a stage of the compilation of a model.
@@ -32,6 +32,7 @@ Print a stage of the compilation of a model.
   imported   the graph as the importer made it
   graph      the graph after all graph passes: fused groups, each one kernel
   kernels    a table of the kernels: symbol, uses, work, the model's own node names
+  bounds     how far each kernel is from what the processor can do, by an estimate, and why (CPUs)
   te         the loop program of each kernel before scheduling
   templates  which schedule templates each kernel has, and why others were passed over
   tir        the scheduled loop program of each kernel (parses back to the same IR), its templates in comments
@@ -101,6 +102,26 @@ def _kernels(compilation: Compilation, options: argparse.Namespace) -> str:
         for kernel in _chosen(compilation, options)
     ]
     return table(["kernel", "uses", "FLOP", "bytes", "nodes"], rows)
+
+
+def _bounds(compilation: Compilation, options: argparse.Namespace) -> str:
+    nodes, uses = compilation.lowered.nodes_by_symbol(), compilation.lowered.uses_by_symbol()
+    chosen = _chosen(compilation, options)
+    bounds = dict(zip(chosen, _each(compilation, options, compilation.bound_of), strict=True))
+    total = sum(bound.estimate * uses[kernel.symbol] for kernel, bound in bounds.items()) or 1.0
+    rows = [
+        [
+            kernel.symbol,
+            human_count(int(bound.least)),
+            f"{bound.factor:.1f}",
+            f"{bound.estimate * uses[kernel.symbol] / total:.1%}",
+            ", ".join(choice.name for choice in compilation.templates_of(kernel)),
+            ", ".join(nodes[kernel.symbol][:2]),
+            bound.reason,
+        ]
+        for kernel, bound in sorted(bounds.items(), key=lambda pair: -pair[1].estimate * uses[pair[0].symbol])
+    ]
+    return table(["kernel", "cycles at least", "times slower", "share", "templates", "nodes", "why"], rows)
 
 
 def _each(compilation: Compilation, options: argparse.Namespace, step: Callable[[Kernel], Result]) -> list[Result]:
@@ -181,6 +202,7 @@ _STAGES: dict[str, Callable[[Compilation, argparse.Namespace], str]] = {
     "imported": lambda compilation, options: str(to_text(compilation.imported)),
     "graph": lambda compilation, options: str(to_text(compilation.optimized)),
     "kernels": _kernels,
+    "bounds": _bounds,
     "te": _te,
     "templates": _templates,
     "tir": _tir,

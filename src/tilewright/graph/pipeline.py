@@ -29,6 +29,7 @@ from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
+from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass
 
@@ -55,6 +56,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         *([module_pass("drop_checks", requires="graph_typed")(drop_checks)] if options.unchecked else []),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
         module_pass("expand_quantization", requires="graph_typed")(expand_quantization),
+        *([with_options("widen_halves", widen_halves)] if options.target is not None and options.half is None else []),
         with_options("quantized_products", quantized_products),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),

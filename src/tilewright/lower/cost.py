@@ -39,7 +39,7 @@ class Work:
 
     def at(self, size: int) -> tuple[int, int]:
         """Both as numbers, with `size` for every symbol."""
-        return _number(self.flops, size), _number(self.bytes, size)
+        return number_at(self.flops, size), number_at(self.bytes, size)
 
 
 def work_of(func: PrimFunc) -> Work:
@@ -50,7 +50,8 @@ def work_of(func: PrimFunc) -> Work:
     return Work(_flops(func.body, ONE), moved)
 
 
-def _number(expr: PrimExpr, size: int) -> int:
+def number_at(expr: PrimExpr, size: int) -> int:
+    """An expression as a number, with `size` for every symbol; 0 where that is none."""
     if isinstance(expr, IntImm):
         return expr.value
     symbols: dict[Var, PrimExpr] = {item: as_expr(size) for item in pre_order(expr) if type(item) is Var}

@@ -3,9 +3,9 @@
 Before:  add(x, transpose(const[3, 2]))
 After:   add(x, const[2, 3])
 
-A fold that would make the module grow (broadcasting or tiling a constant) is done only while the result is small. Numbers
-that only get wider (bytes of weights that are dequantised) are folded whatever their size: else every call would compute
-them anew, and write and read them in their full width.
+A fold that would make the module grow (broadcasting or tiling a constant) is done only while the result is small.
+Numbers that only get wider (bytes of weights that are dequantised) are folded whatever their size: else every call
+would compute them anew, and write and read them in their full width.
 Also chooses the branch of an `If` on a constant.
 """
 

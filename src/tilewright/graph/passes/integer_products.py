@@ -238,7 +238,7 @@ def _first_columns(product: GraphExpr, columns: int) -> GraphExpr:
 
 
 def _of_sizes(value: GraphExpr, sizes: Sizes) -> GraphExpr:
-    """A slice as what it is known to be: its type allows for sizes below zero, which are refused when the model runs."""
+    """A slice of the sizes it is known to have: its type allows for some below zero, which a run refuses."""
     return value if known_sizes(value) == sizes else make("assume_shape", value, shape=sizes)
 
 
@@ -250,16 +250,17 @@ def _window_sums(convolution: Call, height: int, width: int) -> GraphExpr:
     attributes = convolution.attributes
     assert isinstance(attributes, Conv2dAttributes)
     top, left, bottom, right = attributes.padding
-    sums: GraphExpr = make("sum", convolution.args[0], axes=(3,), keepdims=True)
+    # Without the axis of channels, so that vectors are of pixels.
+    sums: GraphExpr = make("sum", convolution.args[0], axes=(3,), keepdims=False)
     # Strides are whole with what is added below and to the right.
     below, beside = (stride - 1 for stride in attributes.strides)
     if any((*attributes.padding, below, beside)):
-        sums = make("pad", sums, before=(0, top, left, 0), after=(0, bottom + below, right + beside, 0))
+        sums = make("pad", sums, before=(0, top, left), after=(0, bottom + below, right + beside))
     result = known_sizes(convolution)
     assert result is not None
     for axis, taps, stride, step in zip((1, 2), (height, width), attributes.strides, attributes.dilation, strict=True):
         sums = _added_taps(sums, axis, [tap * step for tap in range(taps)], stride, result[axis])
-    return _of_sizes(sums, (*result[:3], 1))
+    return make("reshape", _of_sizes(sums, result[:3]), shape=(*result[:3], 1))
 
 
 def _added_taps(data: GraphExpr, axis: int, taps: Sequence[int], stride: int, count: Size) -> GraphExpr:

@@ -37,7 +37,7 @@ class _Collector:
         self.repeats = False
         """Whether there is a while loop, whose iterations may differ in all that is read from memory."""
         self._expressions: set[PrimExpr] = set()
-        """Those that were visited: parts of expressions are shared, and there are more ways to them than can be gone."""
+        """Those that were visited: parts of expressions are shared, and there may be many ways to each."""
 
     def analyzer(self) -> Analyzer:
         """An analyzer that knows the inner loops."""
