@@ -5,8 +5,8 @@
     bound.reason        # why, where it is far
 
 The bound of a kernel is its arithmetic at the rate of the processor's vector instructions, or its bytes at the rate of
-memory, whichever takes longer. Templates for contractions are taken at their word: they keep sums in registers. A
-contraction under a template that does not waits for each sum, or computes one number at a time. All other stages are
+memory, whichever takes longer. Templates for contractions are taken at their word: they keep sums in registers. Under
+the templates that take anything, a contraction waits for each sum, or computes one number at a time; other stages are
 counted instruction by instruction, as their loops are scheduled: vectors where memory is walked through in order,
 single elements elsewhere. Only differences of some size can be told so, which is all that a warning needs.
 """
@@ -115,7 +115,7 @@ class _Estimate:
         sums = [stage for stage in before if self._is_sum(stage)]
         moved = work_of(self._func).at(self._symbols)[1] / self._core.memory_bytes_per_cycle
         least = max(moved, sum(self._arithmetic(stage) for stage in before))
-        if sums and not self._is_generic:
+        if not self._is_generic:
             return Bound(least, least)
         reasons: list[str] = []
         estimate = 0.0
