@@ -38,7 +38,7 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         return
     crossed = crossed_axis(context.block(handle), len(loops))
     across = loops[crossed] if crossed is not None and extents[crossed] > 1 else None
-    loops = fuse_contiguous(context, handle, loops)
+    loops = _without_unit(context, fuse_contiguous(context, handle, loops))
     extents = context.sizes(loops)
     if across in loops[:-1] and extents[-1] >= lanes > 1:
         assert across is not None
@@ -69,6 +69,14 @@ def fuse_contiguous(context: ScheduleContext, handle: BlockHandle, loops: list[L
     if first == len(loops) - 1:
         return loops
     return [*loops[:first], context.sch.fuse(*loops[first:])]
+
+
+def _without_unit(context: ScheduleContext, loops: list[LoopHandle]) -> list[LoopHandle]:
+    """Loops the last of which has more than one iteration, if any has: vectors are of that one's."""
+    last = next((n for n in reversed(range(len(loops))) if context.extent(loops[n]) != 1), None)
+    if last is None or last == len(loops) - 1:
+        return loops
+    return [*loops[:last], context.sch.fuse(*loops[last:])]
 
 
 def _are_better_fused(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> bool:
