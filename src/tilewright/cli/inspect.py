@@ -106,9 +106,8 @@ def _kernels(compilation: Compilation, options: argparse.Namespace) -> str:
 
 def _bounds(compilation: Compilation, options: argparse.Namespace) -> str:
     nodes, uses = compilation.lowered.nodes_by_symbol(), compilation.lowered.uses_by_symbol()
-    chosen = _chosen(compilation, options)
-    bounds = dict(zip(chosen, _each(compilation, options, compilation.bound_of), strict=True))
-    total = sum(bound.estimate * uses[kernel.symbol] for kernel, bound in bounds.items()) or 1.0
+    pairs = list(zip(_chosen(compilation, options), _each(compilation, options, compilation.bound_of), strict=True))
+    total = sum(bound.estimate * uses[kernel.symbol] for kernel, bound in pairs) or 1.0
     rows = [
         [
             kernel.symbol,
@@ -119,7 +118,7 @@ def _bounds(compilation: Compilation, options: argparse.Namespace) -> str:
             ", ".join(nodes[kernel.symbol][:2]),
             bound.reason,
         ]
-        for kernel, bound in sorted(bounds.items(), key=lambda pair: -pair[1].estimate * uses[pair[0].symbol])
+        for kernel, bound in sorted(pairs, key=lambda pair: -pair[1].estimate * uses[pair[0].symbol])
     ]
     return table(["kernel", "cycles at least", "times slower", "share", "templates", "nodes", "why"], rows)
 
