@@ -78,9 +78,9 @@ def test_a_contraction_under_a_generic_template_is_far(template: str) -> None:
     assert "no sums in registers" in bound.reason
 
 
-def test_single_elements_and_numbers_that_lie_apart() -> None:
+def test_functions_of_single_elements_are_far() -> None:
     x = var("x", 256, 256)
-    func = kernel([x], op("negative", x))
+    func = kernel([x], op("exp", op("tanh", op("sigmoid", x))))
     bound = bound_of(func, func, [TemplateChoice("")], AVX512)
     assert bound.factor > FAR
     assert "without vectors" in bound.reason
