@@ -26,7 +26,9 @@ from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
 from tilewright.ir.stage_files import watch_overrides
 from tilewright.ir.visit import find_all
+from tilewright.lower.bounds import Bound, bound_of
 from tilewright.lower.compile_times import SlowKernel, slowest_kernels
+from tilewright.lower.far_kernels import FarKernel
 from tilewright.lower.kernel import CompiledKernel, Kernel
 from tilewright.lower.loop_calls import resolve_loop_calls
 from tilewright.lower.model import ENTRY, LoweredModel, failed_templates, input_symbols, lower_model
@@ -160,7 +162,8 @@ class Compilation(Exportable):
 
     `imported` and `optimized` are graph modules, `questions` what graph passes decided for speed alone; `lowered` holds
     the kernels, the memory plan and the steps; `scheduled`, `lowered_kernel`, `llvm_ir` and `assembly` show one kernel
-    at each stage; `artifact()` compiles; `failed_templates` says which kernels have a plainer schedule, and why.
+    at each stage; `artifact()` compiles; `failed_templates` says which kernels have a plainer schedule, and why,
+    `far_kernels` which are far from what the processor can do.
     """
 
     def __init__(
@@ -263,6 +266,19 @@ class Compilation(Exportable):
     def slowest_kernels(self) -> tuple[SlowKernel, ...]:
         """The kernels that took longest to compile, where that was long in all."""
         return slowest_kernels(self.compiled_kernels, self.lowered.nodes_by_symbol())
+
+    @property
+    def far_kernels(self) -> tuple[FarKernel, ...]:
+        """Kernels that are estimated to be far from what the processor can do and matter in the model, the worst first.
+
+        It takes compiled kernels to know it.
+        """
+        return self.lowered.far_kernels(self._stage(Compiled).kernels)
+
+    def bound_of(self, kernel: Kernel) -> Bound:
+        """The least cycles that a kernel takes on one core, and those that it is estimated to take."""
+        used = use_schedule(kernel.func, self.target, kernel.answers, lambda func: func)
+        return bound_of(kernel.func, used.result, used.templates, self.target)
 
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
         """A kernel's program as the code generator takes it."""

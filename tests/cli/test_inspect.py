@@ -39,6 +39,7 @@ def printed(path: Path, stage: str, capsys: Captured, *options: str) -> str:
         ("imported", ["nn.conv2d", "nn.batch_norm", '"conv1"']),
         ("graph", ["nn.conv2d", "primitive", '"conv1"']),
         ("kernels", ["kernel", "FLOP", "conv1", "fc"]),
+        ("bounds", ["times slower", "share", "contraction", "conv1"]),
         ("te", ["@script.function", "conv2d"]),
         ("tir", ["@script.function", "vectorized"]),
         ("lowered", ["@script.function", "ramp"]),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tilewright import te
-from tilewright.lower.cost import work_of
+from tilewright.ir.build import floordiv, floormod, lt, maximum, select
+from tilewright.ir.expr import Var
+from tilewright.lower.cost import number_at, work_of
 
 
 def product(dtype: str, total: str) -> tuple[int, int]:
@@ -28,3 +30,12 @@ def test_indices_and_moves_are_no_operations() -> None:
     assert work_of(te.create_prim_func([a, moved])).at(1)[0] == 0
     places = te.compute((8,), lambda i: te.cast(i, "int32") * 2, name="places")
     assert work_of(te.create_prim_func([places])).at(1)[0] == 0
+
+
+def test_sizes_as_numbers() -> None:
+    n = Var("n")
+    assert number_at(n * n * n * n, 1 << 20) == 1 << 80
+    assert number_at(maximum(floordiv(n + 257, 384) - 2, 0), 128) == 0
+    assert number_at(select(lt(n, 5), n, floormod(n, 5)), 128) == 3
+    # Nothing is divided by zero, and nothing is known of what is.
+    assert number_at(floordiv(n, n - 128) + 1, 128) == 0

@@ -119,7 +119,7 @@ def test_pickles_in_the_cache_are_not_run(tmp_path: Path, monkeypatch: pytest.Mo
     [path] = (tmp_path / "objects").rglob("*.o")
     key = path.parent.name + path.stem
     evil = pickle.dumps(_Evil(tmp_path / "mark"))
-    for payload in (evil, len(evil).to_bytes(8, "little") + evil, b"TWKERN01" + len(evil).to_bytes(8, "little") + evil):
+    for payload in (evil, len(evil).to_bytes(8, "little") + evil, b"TWKERN02" + len(evil).to_bytes(8, "little") + evil):
         store.store(key, payload)
         assert compile_kernel(kernel, Target("native")) == expected
         assert store.load(key) == expected.to_bytes()

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 _SYMBOLS_AS = 1
 """What symbolic extents count as in the list of kernels."""
-_KERNEL_STAGES = ("kernels", "compile", "te", "templates", "tir", "lowered", "source", "llvm", "asm")
+_KERNEL_STAGES = ("kernels", "compile", "bounds", "te", "templates", "tir", "lowered", "source", "llvm", "asm")
 
 DESCRIPTION = """\
 Print a stage of the compilation of a model.
@@ -34,6 +34,7 @@ Print a stage of the compilation of a model.
   graph      the graph after all graph passes: fused groups, each one kernel
   kernels    a table of the kernels: symbol, uses, work, the model's own node names
   compile    what compiling each kernel took: time (unless it was in the cache), size of code, bodies of tiles
+  bounds     how far each kernel is from what the processor can do, by an estimate, and why (CPUs)
   te         the loop program of each kernel before scheduling
   templates  which schedule templates each kernel has, and why others were passed over
   tir        the scheduled loop program of each kernel (parses back to the same IR), its templates in comments
@@ -103,6 +104,25 @@ def _kernels(compilation: Compilation, options: argparse.Namespace) -> str:
         for kernel in _chosen(compilation, options)
     ]
     return table(["kernel", "uses", "FLOP", "bytes", "nodes"], rows)
+
+
+def _bounds(compilation: Compilation, options: argparse.Namespace) -> str:
+    nodes, uses = compilation.lowered.nodes_by_symbol(), compilation.lowered.uses_by_symbol()
+    pairs = list(zip(_chosen(compilation, options), _each(compilation, options, compilation.bound_of), strict=True))
+    total = sum(bound.estimate * uses[kernel.symbol] for kernel, bound in pairs) or 1.0
+    rows = [
+        [
+            kernel.symbol,
+            human_count(int(bound.least)),
+            f"{bound.factor:.1f}",
+            f"{bound.estimate * uses[kernel.symbol] / total:.1%}",
+            ", ".join(choice.name for choice in compilation.templates_of(kernel)),
+            ", ".join(nodes[kernel.symbol][:2]),
+            bound.reason,
+        ]
+        for kernel, bound in sorted(pairs, key=lambda pair: -pair[1].estimate * uses[pair[0].symbol])
+    ]
+    return table(["kernel", "cycles at least", "times slower", "share", "templates", "nodes", "why"], rows)
 
 
 def _each(compilation: Compilation, options: argparse.Namespace, step: Callable[[Kernel], Result]) -> list[Result]:
@@ -203,6 +223,7 @@ _STAGES: dict[str, Callable[[Compilation, argparse.Namespace], str]] = {
     "graph": lambda compilation, options: str(to_text(compilation.optimized)),
     "kernels": _kernels,
     "compile": _compile,
+    "bounds": _bounds,
     "te": _te,
     "templates": _templates,
     "tir": _tir,

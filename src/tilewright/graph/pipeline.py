@@ -25,10 +25,12 @@ from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.reduce_precision import reduce_precision
+from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
+from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.verify import verify_fused, verify_typed
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass, register_stage
@@ -59,6 +61,8 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         *([module_pass("drop_checks", requires="graph_typed")(drop_checks)] if options.unchecked else []),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
         module_pass("expand_quantization", requires="graph_typed")(expand_quantization),
+        *([with_options("widen_halves", widen_halves)] if options.target is not None and options.half is None else []),
+        module_pass("requantize", requires="graph_typed")(requantize),
         with_options("quantized_products", quantized_products),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),

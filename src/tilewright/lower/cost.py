@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, as_expr, mul
 from tilewright.ir.expr import (
+    EQ,
+    LE,
+    LT,
+    NE,
     ONE,
     ZERO,
     Add,
+    And,
     Call,
     Cast,
     Div,
     FloatImm,
+    FloorDiv,
+    FloorMod,
     IntImm,
     Max,
     Min,
     Mul,
+    Not,
+    Or,
     PrimExpr,
+    Select,
     Sub,
     Var,
 )
-from tilewright.ir.visit import pre_order, substitute
+from tilewright.ir.visit import post_order, pre_order
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BufferStore, For, LetStmt, SeqStmt, Stmt
 
 _ARITHMETIC = (Add, Sub, Mul, Div, Min, Max)
+_NUMBERS: dict[type, Callable[..., int]] = {
+    Add: operator.add,
+    Sub: operator.sub,
+    Mul: operator.mul,
+    FloorDiv: operator.floordiv,
+    FloorMod: operator.mod,
+    Min: min,
+    Max: max,
+    EQ: operator.eq,
+    NE: operator.ne,
+    LT: operator.lt,
+    LE: operator.le,
+    And: lambda a, b: a and b,
+    Or: lambda a, b: a or b,
+    Not: lambda a: not a,
+    Select: lambda condition, a, b: a if condition else b,
+    Cast: lambda value: value,
+}
+"""What sizes are made of, in Python's integers: products of several large sizes are more than 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +69,7 @@ class Work:
 
     def at(self, size: int) -> tuple[int, int]:
         """Both as numbers, with `size` for every symbol."""
-        return _number(self.flops, size), _number(self.bytes, size)
+        return number_at(self.flops, size), number_at(self.bytes, size)
 
 
 def work_of(func: PrimFunc) -> Work:
@@ -50,12 +80,20 @@ def work_of(func: PrimFunc) -> Work:
     return Work(_flops(func.body, ONE), moved)
 
 
-def _number(expr: PrimExpr, size: int) -> int:
-    if isinstance(expr, IntImm):
-        return expr.value
-    symbols: dict[Var, PrimExpr] = {item: as_expr(size) for item in pre_order(expr) if type(item) is Var}
-    value = Analyzer().simplify(substitute(expr, symbols))
-    return value.value if isinstance(value, IntImm) else 0
+def number_at(expr: PrimExpr, size: int) -> int:
+    """An expression as a number, with `size` for every variable; 0 where that is none, as for what memory holds."""
+    values: dict[int, int] = {}
+    for item in post_order(expr):
+        parts = [values.get(id(child)) for child in item.children()]
+        if isinstance(item, IntImm):
+            values[id(item)] = item.value
+        elif isinstance(item, Var):
+            values[id(item)] = size
+        elif type(item) in _NUMBERS and all(part is not None for part in parts):
+            numbers = [part for part in parts if part is not None]
+            if not isinstance(item, (FloorDiv, FloorMod)) or numbers[1]:
+                values[id(item)] = int(_NUMBERS[type(item)](*numbers))
+    return values.get(id(expr), 0)
 
 
 def _nbytes(buffer: Buffer) -> PrimExpr:

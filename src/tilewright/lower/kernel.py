@@ -7,12 +7,13 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from tilewright.backends.backend import lower
 from tilewright.backends.host import compile_lowered, lower_planned
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
 from tilewright.ir.structural import structural_key
+from tilewright.lower.bounds import Bound, bound_of
 from tilewright.lower.cache_key import target_parts
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
@@ -72,8 +73,9 @@ class CompiledKernel:
     `packing` is how its schedule wants constant parameters arranged (by parameter number); `in_place` has pairs of
     parameters (an input and a result) that may be the same memory, `scratch` the bytes of each piece of scratch memory,
     which are the last parameters. `device` has the launches of a kernel for a device; `refused` says why the device
-    cannot run it. `failed_template` says why the kernel has a plainer schedule than its template's, if it has.
-    `seconds` is the processor's time that compiling it took, 0 for one from the cache.
+    cannot run it. `failed_template` says why the kernel has a plainer schedule than its template's, if it has; `bound`
+    how far it is from what the processor can do. `seconds` is the processor's time that compiling it took, 0 for one
+    from the cache.
     """
 
     code: bytes
@@ -83,19 +85,21 @@ class CompiledKernel:
     device: DeviceKernelInfo | None = None
     refused: str = ""
     failed_template: str = ""
+    bound: Bound = field(default_factory=Bound)
     seconds: float = field(default=0.0, compare=False)
 
     def to_bytes(self) -> bytes:
         """One string of bytes, for the cache."""
-        parts = (self.packing, self.in_place, self.scratch, self.device, self.refused, self.failed_template)
-        return encode_kernel(KernelTable(*parts), self.code)
+        reasons = (self.refused, self.failed_template)
+        table = KernelTable(self.packing, self.in_place, self.scratch, self.device, *reasons, astuple(self.bound))
+        return encode_kernel(table, self.code)
 
     @staticmethod
     def from_bytes(payload: bytes) -> CompiledKernel:
         """The kernel that `to_bytes` wrote; `DamagedKernelError` for other bytes."""
         table, code = decode_kernel(payload)
         parts = (table.packing, table.in_place, table.scratch, table.device, table.refused, table.failed_template)
-        return CompiledKernel(code, *parts)
+        return CompiledKernel(code, *parts, Bound(*table.bound))
 
 
 def _known(store: ObjectCache, key: str) -> CompiledKernel | None:
@@ -128,9 +132,12 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
         kernel.func,
         target,
         kernel.answers,
-        lambda scheduled: compile_scheduled(kernel.func, scheduled, target, planned=planned),
+        lambda scheduled: (compile_scheduled(kernel.func, scheduled, target, planned=planned), scheduled),
     )
-    result = replace(used.result, failed_template=used.failure)
+    compiled, scheduled = used.result
+    with trace.span("bound"):
+        bound = bound_of(kernel.func, scheduled, used.templates, target)
+    result = replace(compiled, failed_template=used.failure, bound=bound)
     if store is not None:
         store.store(key, result.to_bytes())
     return replace(result, seconds=time.process_time() - start)

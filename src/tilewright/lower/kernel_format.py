@@ -1,6 +1,6 @@
 """A compiled kernel as bytes for the cache: a version, a JSON table of plain values, and the code.
 
-    offset 0   8 bytes   b"TWKERN01"
+    offset 0   8 bytes   b"TWKERN02"
     offset 8   8 bytes   length of the table, little-endian
     then the table and the object code
 
@@ -19,7 +19,7 @@ from tilewright.runtime.core.artifact import DeviceKernelInfo, device_kernel_fro
 from tilewright.tir.analysis.in_place import Pair
 from tilewright.tir.index_map import IndexMap
 
-_MAGIC = b"TWKERN01"
+_MAGIC = b"TWKERN02"
 _START = len(_MAGIC) + 8
 _MOST_AXES = 64
 _PARTS = ("whole", "outer", "inner", "+inner")
@@ -39,6 +39,7 @@ class KernelTable:
     device: DeviceKernelInfo | None
     refused: str
     failed_template: str
+    bound: tuple[float, float, str]
 
 
 def encode_kernel(table: KernelTable, code: bytes) -> bytes:
@@ -50,6 +51,7 @@ def encode_kernel(table: KernelTable, code: bytes) -> bytes:
         "device": None if table.device is None else asdict(table.device),
         "refused": table.refused,
         "failed_template": table.failed_template,
+        "bound": table.bound,
     }
     text = json.dumps(plain, separators=(",", ":")).encode()
     return b"".join([_MAGIC, len(text).to_bytes(8, "little"), text, code])
@@ -68,8 +70,11 @@ def decode_kernel(payload: bytes) -> tuple[KernelTable, bytes]:
 
 def _table(data: Mapping[str, Any]) -> KernelTable:
     refused, failed = data["refused"], data["failed_template"]
-    if not isinstance(refused, str) or not isinstance(failed, str):
+    least, estimate, reason = data["bound"]
+    if not all(isinstance(text, str) for text in (refused, failed, reason)):
         raise TypeError("a reason that is no text")
+    if not all(isinstance(cycles, float) and 0 <= cycles < float("inf") for cycles in (least, estimate)):
+        raise TypeError("cycles that are no number")
     return KernelTable(
         packing={_natural(number): _index_map(rank, steps) for number, rank, steps in data["packing"]},
         in_place=tuple((_natural(first), _natural(second)) for first, second in data["in_place"]),
@@ -77,6 +82,7 @@ def _table(data: Mapping[str, Any]) -> KernelTable:
         device=None if data["device"] is None else device_kernel_from_metadata(data["device"]),
         refused=refused,
         failed_template=failed,
+        bound=(least, estimate, reason),
     )
 
 

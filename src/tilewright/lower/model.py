@@ -18,6 +18,7 @@ from tilewright.ir.stage_files import StageFiles
 from tilewright.ir.types import TupleType
 from tilewright.lower.constants import ConstantStore
 from tilewright.lower.device_kernel import kernel_on_host
+from tilewright.lower.far_kernels import FarKernel, find_far_kernels, warn_of_far_kernels
 from tilewright.lower.kernel import CompiledKernel, Kernel
 from tilewright.lower.parallel import compile_kernels
 from tilewright.lower.segment import KernelSet, Segment, lower_segment, tensor_dims
@@ -79,9 +80,15 @@ class LoweredModel:
                 counts[segment.info.kernels[step.kernel].symbol] += 1
         return counts
 
+    def far_kernels(self, by_symbol: Mapping[str, CompiledKernel]) -> tuple[FarKernel, ...]:
+        """The kernels that are far from what the processor can do and matter in the model, the worst first."""
+        bounds = {symbol: kernel.bound for symbol, kernel in by_symbol.items()}
+        return find_far_kernels(bounds, self.uses_by_symbol(), self.nodes_by_symbol())
+
     def assemble(self, by_symbol: Mapping[str, CompiledKernel], threads: int | None) -> Artifact:
         """The model of compiled kernels, by their symbols; it runs on `threads` threads by default."""
         _warn_of_failures(by_symbol)
+        warn_of_far_kernels(self.far_kernels(by_symbol))
         with trace.span("memory"):
             segments = [segment.with_kernels(by_symbol) for segment in self.segments]
             special = [(fixed, segment.with_kernels(by_symbol)) for fixed, segment in self.variants]

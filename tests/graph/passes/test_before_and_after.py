@@ -33,10 +33,12 @@ from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.reduce_precision import reduce_precision
+from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
+from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
@@ -381,6 +383,22 @@ def test_reduce_precision() -> None:
     )
 
 
+def test_requantize() -> None:
+    """Values that are quantised as they were stay bytes while they move."""
+    assert_becomes(
+        requantize,
+        """
+        wide = cast(subtract(cast(x, dtype=int32), constant(3, "int32")), dtype=float32)
+        moved = transpose(multiply(wide, constant(0.25, "float32")), axes=(1, 0))
+        level = add(round(divide(moved, constant(0.25, "float32"))), constant(3.0, "float32"))
+        return cast(clip(level, minimum=0.0, maximum=255.0), dtype=uint8)
+        """,
+        "return transpose(x, axes=(1, 0))",
+        rtol=0,
+        x="uint8[3, 4]",
+    )
+
+
 def test_round_operands() -> None:
     """Both readers of y see it rounded: it is written once."""
     weight = random(0, 256, 256)
@@ -451,4 +469,17 @@ def test_transposed_convolution() -> None:
         'return nn.conv2d_transpose(x, const[0], strides=(4, 4), data_layout="NHWC", kernel_layout="HWIO")',
         constants=[random(0, 4, 4, 6, 7)],
         x="f32[2, 1, 1, 6]",
+    )
+
+
+def test_widen_halves() -> None:
+    """All is computed in float32 between the first and the last conversion."""
+    weight = random(0, 64, 8).astype("float16")
+    assert_becomes(
+        partial(widen_halves, options=GraphOptions(target=AVX512)),
+        "return nn.relu(matmul(x, const[0]))",
+        "return cast(nn.relu(matmul(cast(x, dtype=float32), const[1])), dtype=float16)",
+        constants=[weight, weight.astype(np.float32)],
+        rtol=1e-2,
+        x="f16[32, 64]",
     )

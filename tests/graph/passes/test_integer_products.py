@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var, constant
-from tilewright.graph.ir.op import Operator, call
+from tilewright.graph.ir.op import Operator, call, is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.pipeline import optimize
@@ -75,6 +75,43 @@ def test_convolutions_fill_the_border_with_the_zero_point(dtype: str) -> None:
     x = Var("x", tensor_type((1, 3, 5, 5), dtype))
     body = call("nn.conv2d", wide(x, constant(np.int32(7))), weights((6, 3, 3, 3)), padding=(1, 1, 1, 1))
     check([x], body, VNNI, "qnn.conv2d")
+
+
+@pytest.mark.parametrize("taps", [1, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 0, 1, 2)])
+def test_weights_of_unsigned_bytes_meet_the_sums_of_windows(
+    taps: int, stride: int, padding: tuple[int, int, int, int]
+) -> None:
+    x = Var("x", tensor_type((2, 3, 7, 8), "uint8"))
+    values = weights((6, 3, taps, taps), -100, 156)
+    body = call("nn.conv2d", wide(x, constant(np.int32(7))), values, padding=padding, strides=(stride, stride))
+    check([x], body, VNNI, "qnn.conv2d")
+    check([x], body, NEON, "qnn.conv2d")
+
+
+@pytest.mark.parametrize(("low", "high"), [(-128, 128), (-100, 156)])
+def test_convolutions_of_images_of_open_sizes(low: int, high: int) -> None:
+    """Windows that may not fit leave sizes below zero in types, which slices do not have."""
+    height, width = Symbol("height"), Symbol("width")
+    x = Var("x", tensor_type((1, 3, height, width), "uint8"))
+    values = weights((5, 3, 3, 3), low, high)
+    body = call("nn.conv2d", wide(x), values, padding=(1, 1, 1, 1), strides=(2, 2), dilation=(2, 2))
+    module = IRModule([Function("main", (x,), body)])
+    made = optimize(module, GraphOptions(layout="NHWC", target=VNNI, fuse=False))
+    for size in ((9, 8), (5, 7)):
+        array = np.random.default_rng(0).integers(0, 200, (1, 3, *size)).astype(np.uint8)
+        np.testing.assert_array_equal(evaluate(made, array), evaluate(module, array))
+
+
+def test_many_columns_are_padded_to_tiles_of_several_vectors() -> None:
+    """17 vectors of columns have no divisor that a tile could take."""
+    x = Var("x", tensor_type((3, 8), "int8"))
+    check([x], call("matmul", wide(x), weights((8, 4 * 17 - 2))), NEON, "qnn.matmul")
+    module = IRModule([Function("main", (x,), call("matmul", wide(x), weights((8, 4 * 17 - 2))))])
+    function = optimize(module, GraphOptions(target=NEON, fuse=False))["main"]
+    (product,) = [item for item in post_order(function) if is_call_to(item, "qnn.matmul")]
+    assert product.tensor_type.static_shape == (3, 4 * 20)
 
 
 def test_what_does_not_fit_stays_as_it_is() -> None:

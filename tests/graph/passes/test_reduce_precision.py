@@ -12,7 +12,8 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator, call
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.reduce_precision import reduce_precision, rounded
+from tilewright.graph.passes.float_types import rounded
+from tilewright.graph.passes.reduce_precision import reduce_precision
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, tensor_type

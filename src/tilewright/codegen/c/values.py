@@ -53,9 +53,13 @@ class CValues(BracedValues):
         if not any(isinstance(item, e.Call) and item.dtype.is_float for item in pre_order(value)):
             return
         found: dict[PrimExpr, None] = {}
+        seen: set[PrimExpr] = set()
         stack = [value]
         while stack:
             item = stack.pop()
+            if item in seen:
+                continue
+            seen.add(item)
             if isinstance(item, BufferLoad):
                 if item.buffer.scope == "global":
                     found.setdefault(item)

@@ -195,9 +195,13 @@ def _holds(buffer: Buffer, count: int) -> bool:
 def _certain_loads(value: PrimExpr) -> list[BufferLoad]:
     """The vector loads of a value that are evaluated whatever conditions say."""
     found: dict[BufferLoad, None] = {}
+    seen: set[PrimExpr] = set()
     stack: list[PrimExpr] = [value]
     while stack:
         item = stack.pop()
+        if item in seen:
+            continue
+        seen.add(item)
         if isinstance(item, BufferLoad):
             if item.dtype.lanes > 1:
                 found.setdefault(item)
@@ -211,9 +215,13 @@ def _certain_loads(value: PrimExpr) -> list[BufferLoad]:
 def _certain_choices(value: PrimExpr) -> list[Select]:
     """The choices of a value that are made whatever other conditions say, once each."""
     found: dict[Select, None] = {}
+    seen: set[PrimExpr] = set()
     stack: list[PrimExpr] = [value]
     while stack:
         item = stack.pop()
+        if item in seen:
+            continue
+        seen.add(item)
         if isinstance(item, Select):
             found.setdefault(item)
         elif isinstance(item, (And, Or)):

@@ -4,12 +4,15 @@ Before:  add(x, transpose(const[3, 2]))
 After:   add(x, const[2, 3])
 
 A fold that would make the module grow (broadcasting or tiling a constant) is done only while the result is small.
+Numbers that only get wider (bytes of weights that are dequantised) are folded whatever their size: else every call
+would compute them anew, and write and read them in their full width.
 Also chooses the branch of an `If` on a constant.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,7 +20,7 @@ from tilewright.graph.interpreter import Value, apply_operator
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
 from tilewright.graph.ir.infer import fill_type
-from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.op import Array, Operator
 from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -60,14 +63,21 @@ def fold_call(item: Call) -> GraphExpr | None:
     assert isinstance(item.callee, Operator)
     if item.callee.host or (item.attributes is not None and symbols_of(item.attributes)):
         return None
-    size = type_bytes(item.type)
-    given = sum(arg.data.nbytes for arg in item.args if isinstance(arg, Constant))
-    if size is None or size > max(SMALL_BYTES, given):
+    given = [arg.data for arg in item.args if isinstance(arg, Constant)]
+    if not _is_worth_keeping(item.type, given):
         return None
-    value = apply_operator(item, [arg.data for arg in item.args if isinstance(arg, Constant)])
+    value = apply_operator(item, [*given])
     result = _as_expression(value, item.type)
     result.span = item.span
     return result
+
+
+def _is_worth_keeping(result: Type, given: Sequence[Array]) -> bool:
+    """Whether a result is small, or no larger than what it is computed from, or has no more elements than that."""
+    size, count = type_bytes(result), type_elements(result)
+    if size is None or count is None:
+        return False
+    return size <= max(SMALL_BYTES, sum(data.nbytes for data in given)) or count <= max(data.size for data in given)
 
 
 def _as_expression(value: Value, found: Type) -> GraphExpr:
@@ -84,10 +94,18 @@ def _as_expression(value: Value, found: Type) -> GraphExpr:
 
 def type_bytes(found: Type) -> int | None:
     """The bytes of a value of a type, or None if they are not known."""
+    return _over_tensors(found, lambda tensor, count: count * tensor.dtype.itemsize)
+
+
+def type_elements(found: Type) -> int | None:
+    """The elements of a value of a type, or None if they are not known."""
+    return _over_tensors(found, lambda tensor, count: count)
+
+
+def _over_tensors(found: Type, size_of: Callable[[TensorType, int], int]) -> int | None:
+    """A sum over the tensors of a value, of each and the number of its elements; None if one is not known."""
     if isinstance(found, TupleType):
-        sizes = [type_bytes(item) for item in found.items]
+        sizes = [_over_tensors(item, size_of) for item in found.items]
         return None if any(size is None for size in sizes) else sum(size for size in sizes if size is not None)
-    if not isinstance(found, TensorType):
-        return None
-    shape = found.static_shape
-    return None if shape is None else math.prod(shape) * found.dtype.itemsize
+    shape = found.static_shape if isinstance(found, TensorType) else None
+    return None if shape is None or not isinstance(found, TensorType) else size_of(found, math.prod(shape))

@@ -7,24 +7,25 @@ The column sums are constants; a zero point that is known makes the whole correc
 unsigned with signed bytes only, signed data is moved by 128 first (and its zero point with it), which fuses with what
 computes the data; and the other way round where it wants signed data. Reductions are padded with zeros to groups of
 four, columns to whole vectors. Weights of unsigned bytes are moved too; what that takes away is a multiple of the sums
-of rows.
+of rows, or of the windows of a convolution.
 
 Scales are merged as well: round(x * c / d) of such a product becomes round(x * (c / d)).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.ir.dimensions import as_size
+from tilewright.graph.ir.dimensions import Size, Sizes, add, as_size, multiply
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import is_call_to
-from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
@@ -39,6 +40,10 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 _GROUP = 4
 _FLIP = 128
+_VECTORS = 4
+"""Vectors across a tile of sums: with fewer, rows are loaded more often than they are used."""
+_MANY_VECTORS = 16
+"""Vectors of columns from which on a few more cost less than narrow tiles."""
 
 
 def integer_products(module: IRModule, options: GraphOptions) -> IRModule:
@@ -131,10 +136,10 @@ class _Rules:
         if attributes.groups != 1 or attributes.data_layout != "NHWC" or attributes.kernel_layout != "HWIO":
             return None
         data, byte_weights = _shifted(call.args[0]), _byte_weights(call.args[1])
-        if data is None or byte_weights is None or byte_weights.offset or 0 in byte_weights.values.shape:
+        if data is None or byte_weights is None or 0 in byte_weights.values.shape:
             return None
         weights = byte_weights.values
-        if weights.size // weights.shape[3] > MOST_PRODUCTS:
+        if weights.size // weights.shape[3] > MOST_PRODUCTS or (byte_weights.offset and known_sizes(call) is None):
             return None
         data = self._suited(data)
         outputs = weights.shape[3]
@@ -153,8 +158,11 @@ class _Rules:
             dilation=attributes.dilation,
             span=call.span,
         )
-        product = _first_columns(product, outputs)
-        return _corrected(product, data.zero, weights)
+        product = _corrected(_first_columns(product, outputs), data.zero, weights)
+        if not byte_weights.offset:
+            return product
+        sums = _window_sums(call, weights.shape[0], weights.shape[1])
+        return make("add", product, make("multiply", sums, constant(np.int32(byte_weights.offset))))
 
     def _suited(self, item: _Shifted) -> _Shifted:
         """Data of a sign that the processor multiplies: moved by 128 if it has the other one."""
@@ -169,9 +177,15 @@ class _Rules:
         return _Shifted(make("cast", moved, dtype=suited), zero)
 
     def _pad_columns(self, weights: Array) -> Array:
-        """Weights with the reduction in whole groups and whole vectors of columns."""
+        """Weights with the reduction in whole groups and whole vectors of columns.
+
+        Many vectors are padded to a number that tiles of several vectors divide, where it has no such divisor.
+        """
         depth, columns = weights.shape[-2:]
-        widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % _GROUP), (0, -columns % self._lanes)]
+        vectors = -(-columns // self._lanes)
+        if vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
+            vectors += -vectors % _VECTORS
+        widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % _GROUP), (0, vectors * self._lanes - columns)]
         return np.pad(weights, widths)
 
 
@@ -220,7 +234,50 @@ def _first_columns(product: GraphExpr, columns: int) -> GraphExpr:
     if last is None or const_value(last) == columns:
         return product
     end = (*(as_size(dim) for dim in outer if dim is not None), columns)
-    return make("slice", product, begin=(0,) * len(shape), end=end, strides=(1,) * len(shape))
+    return _of_sizes(make("slice", product, begin=(0,) * len(shape), end=end, strides=(1,) * len(shape)), end)
+
+
+def _of_sizes(value: GraphExpr, sizes: Sizes) -> GraphExpr:
+    """A slice of the sizes it is known to have: its type allows for some below zero, which a run refuses."""
+    return value if known_sizes(value) == sizes else make("assume_shape", value, shape=sizes)
+
+
+def _window_sums(convolution: Call, height: int, width: int) -> GraphExpr:
+    """The sums of all that a convolution multiplies with the weights of an output, with one channel.
+
+    Channels are added up first, then the rows of windows, then their columns: that is little work beside the products.
+    """
+    attributes = convolution.attributes
+    assert isinstance(attributes, Conv2dAttributes)
+    top, left, bottom, right = attributes.padding
+    # Without the axis of channels, so that vectors are of pixels.
+    sums: GraphExpr = make("sum", convolution.args[0], axes=(3,), keepdims=False)
+    # Strides are whole with what is added below and to the right.
+    below, beside = (stride - 1 for stride in attributes.strides)
+    if any((*attributes.padding, below, beside)):
+        sums = make("pad", sums, before=(0, top, left), after=(0, bottom + below, right + beside))
+    result = known_sizes(convolution)
+    assert result is not None
+    for axis, taps, stride, step in zip((1, 2), (height, width), attributes.strides, attributes.dilation, strict=True):
+        sums = _added_taps(sums, axis, [tap * step for tap in range(taps)], stride, result[axis])
+    return make("reshape", _of_sizes(sums, result[:3]), shape=(*result[:3], 1))
+
+
+def _added_taps(data: GraphExpr, axis: int, taps: Sequence[int], stride: int, count: Size) -> GraphExpr:
+    """The sums of `count` windows along an axis: of the elements at some places from every `stride`-th one on."""
+    sizes = known_sizes(data)
+    assert sizes is not None
+    total: GraphExpr | None = None
+    for tap in taps:
+        begin = [0] * len(sizes)
+        end = list(sizes)
+        steps = [1] * len(sizes)
+        begin[axis], steps[axis] = tap, stride
+        end[axis] = add(tap, multiply(count, stride))
+        part = make("slice", data, begin=tuple(begin), end=tuple(end), strides=tuple(steps))
+        total = part if total is None else make("add", total, part)
+    assert total is not None
+    return total
 
 
 def _folded(item: GraphExpr) -> GraphExpr:

@@ -41,18 +41,16 @@ def has_byte_products(target: Target) -> bool:
 
 
 def quantized_products(module: IRModule, options: GraphOptions) -> IRModule:
-    """Compute products of dequantised values in integers, on processors that are good at it.
-
-    Constants that are still dequantised afterwards become plain numbers.
-    """
-    in_integers = options.target is not None and has_byte_products(options.target)
-    result = map_functions(module, lambda function: _rewritten(function, in_integers))
+    """Compute products of dequantised values in integers, on processors that are good at it."""
+    if options.target is None or not has_byte_products(options.target):
+        return module
+    result = map_functions(module, _rewritten)
     assert isinstance(result, IRModule)
     return result
 
 
-def _rewritten(function: Function, in_integers: bool) -> Function:
-    return apply_rules(apply_rules(function, RULES) if in_integers else function, (_FOLD,))
+def _rewritten(function: Function) -> Function:
+    return apply_rules(function, RULES)
 
 
 def known_value(item: GraphExpr) -> Array | None:
@@ -178,14 +176,3 @@ RULES = (
     Rule("product of dequantised values", P.op("matmul", name="root", where=_contracts_floats), _product),
 )
 """All rules, tried in order at each node."""
-
-
-def _numbers(b: Bindings) -> GraphExpr | None:
-    call = b.call("root")
-    if _dequantized(call) is None:
-        return None
-    value = known_value(call)
-    return None if value is None else constant(np.asarray(value, np.float32))
-
-
-_FOLD = Rule("dequantised constant", P.op("multiply", name="root"), _numbers)

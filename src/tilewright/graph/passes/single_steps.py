@@ -26,7 +26,7 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.recurrent import LstmAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.reduce_precision import rounded
+from tilewright.graph.passes.float_types import rounded
 from tilewright.ir.function import IRModule
 
 _ACTIVATIONS = ("sigmoid", "tanh", "tanh")

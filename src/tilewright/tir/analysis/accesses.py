@@ -36,6 +36,8 @@ class _Collector:
         """Buffers that are allocated inside."""
         self.repeats = False
         """Whether there is a while loop, whose iterations may differ in all that is read from memory."""
+        self._expressions: set[PrimExpr] = set()
+        """Those that were visited: parts of expressions are shared, and there may be many ways to each."""
 
     def analyzer(self) -> Analyzer:
         """An analyzer that knows the inner loops."""
@@ -46,6 +48,10 @@ class _Collector:
 
     def visit(self, item: Node) -> None:
         """Collect everything at and below a node."""
+        if isinstance(item, PrimExpr):
+            if item in self._expressions:
+                return
+            self._expressions.add(item)
         if isinstance(item, BufferLoad):
             self.loads.setdefault((item.buffer, item.indices))
         elif isinstance(item, BufferStore):

@@ -178,10 +178,12 @@ def _stored_buffers(stmt: Node) -> set[Buffer]:
 def _touched_beside(block: Block, inner: list[Stmt], buffers: set[Buffer], read: set[Buffer]) -> bool:
     """Whether any other statement under the outermost reduce loop touches the buffers, or writes those `read`."""
     stack: list[Node] = [inner[0]]
+    seen: set[int] = set()
     while stack:
         item = stack.pop()
-        if item is block:
+        if item is block or id(item) in seen:
             continue
+        seen.add(id(item))
         if isinstance(item, (BufferStore, BufferLoad)) and item.buffer in buffers:
             return True
         if isinstance(item, (BufferStore, Call)) and _stored_buffers(item) & read:

@@ -263,12 +263,8 @@ def require_closed_blocks(func: PrimFunc) -> None:
             visit(child, loops, hidden, block)
 
     def check(root: Node, hidden: frozenset[Var], block: Block) -> None:
-        stack = [root] if hidden else []
-        while stack:
-            item = stack.pop()
-            if not isinstance(item, Var):
-                stack.extend(item.children())
-            elif item in hidden:
+        for item in pre_order(root) if hidden else ():
+            if isinstance(item, Var) and item in hidden:
                 raise ScheduleError(
                     f"block {block.name} uses the loop variable {item.name} inside",
                     func=func,

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all, pre_order, uses_any
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block, BlockIter, BufferStore
 
 
 def crossed_axis(block: Block, rank: int) -> int | None:
     """The place of the axis along which memory is read, where that is not the axis along which it is written."""
+    crossed = _crossed(block, rank)
+    return None if crossed is None else crossed[0]
+
+
+def crossed_source(block: Block, rank: int) -> Buffer | None:
+    """The buffer that is read along that axis."""
+    crossed = _crossed(block, rank)
+    return None if crossed is None else crossed[1]
+
+
+def _crossed(block: Block, rank: int) -> tuple[int, Buffer] | None:
     own = [item.var for item in block.iters]
     if len(own) != rank or len(own) < 2 or not isinstance(block.body, BufferStore):
         return None
@@ -18,7 +29,7 @@ def crossed_axis(block: Block, rank: int) -> int | None:
             continue
         *others, last = item.indices
         if last is not own[-1] and last in own[:-1] and any(uses_any(index, own[-1:]) for index in others):
-            return next(n for n, var in enumerate(own) if var is last)
+            return next(n for n, var in enumerate(own) if var is last), item.buffer
     return None
 
 

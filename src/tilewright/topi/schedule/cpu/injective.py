@@ -6,11 +6,16 @@ from math import prod
 
 from tilewright.ir.expr import Var
 from tilewright.tir.annotations import ROWS
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.access_patterns import are_contiguous, crossed_axis, same_indices
+from tilewright.tir.stmt import Block, BufferStore
+from tilewright.topi.schedule.access_patterns import are_contiguous, crossed_axis, crossed_source, same_indices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 from tilewright.topi.schedule.template import Template
+
+_WIDE = 32
+"""Bits of a number that is computed with as it is."""
 
 
 def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
@@ -33,11 +38,11 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         return
     crossed = crossed_axis(context.block(handle), len(loops))
     across = loops[crossed] if crossed is not None and extents[crossed] > 1 else None
-    loops = fuse_contiguous(context, handle, loops)
+    loops = _without_unit(context, fuse_contiguous(context, handle, loops))
     extents = context.sizes(loops)
     if across in loops[:-1] and extents[-1] >= lanes > 1:
         assert across is not None
-        _schedule_transpose(context, loops, loops.index(across), lanes, work)
+        _schedule_transpose(context, handle, loops, loops.index(across), lanes, work)
         return
     symbolic = context.is_symbolic(loops[-1])
     length = 2 * lanes if symbolic else choose_vector_length(context, extents[-1], lanes, work)
@@ -66,6 +71,14 @@ def fuse_contiguous(context: ScheduleContext, handle: BlockHandle, loops: list[L
     return [*loops[:first], context.sch.fuse(*loops[first:])]
 
 
+def _without_unit(context: ScheduleContext, loops: list[LoopHandle]) -> list[LoopHandle]:
+    """Loops the last of which has more than one iteration, if any has: vectors are of that one's."""
+    last = next((n for n in reversed(range(len(loops))) if context.extent(loops[n]) != 1), None)
+    if last is None or last == len(loops) - 1:
+        return loops
+    return [*loops[:last], context.sch.fuse(*loops[last:])]
+
+
 def _are_better_fused(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> bool:
     """Whether elements are better walked as one row than as rows of the last axis.
 
@@ -78,19 +91,37 @@ def _are_better_fused(context: ScheduleContext, loops: list[LoopHandle], lanes: 
     return last is not None and last % lanes != 0 and not any(context.is_symbolic(loop) for loop in loops[1:])
 
 
-def _schedule_transpose(context: ScheduleContext, loops: list[LoopHandle], crossed: int, lanes: int, work: int) -> None:
+def _schedule_transpose(
+    context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle], crossed: int, lanes: int, work: int
+) -> None:
     """A stage that reads along another axis than it writes: tiles as large as a cache line both ways.
 
-    Before: `for i, j: B[i, j] = A[j, i]`; after: `parallel io, jo: for ii: vectorized ji: ...`. What is read in a tile
-    is read again while it is in the cache.
+    Before: `for i, j: B[i, j] = f(A[j, i])`; after: `parallel io, jo: for ii: vectorized ji: T[ii, ji] = A[j, i]`, and
+    `for ii: vectorized ji: B[i, j] = f(T[ii, ji])` where f computes with narrow numbers. What is read in a tile is
+    read again while it is in the cache. Narrow numbers are turned before they are converted: single elements of wide
+    vectors cost more.
     """
     sch = context.sch
-    across_outer, across_inner = sch.split(loops[crossed], [None, lanes])
-    last_outer, last_inner = sch.split(loops[-1], [None, lanes])
+    source = crossed_source(context.block(handle), len(loops))
+    side = lanes
+    copy: BlockHandle | None = None
+    if source is not None and source.dtype.bits < _WIDE and not _moves_only(context.block(handle)):
+        side = max(lanes, context.target.lanes(max(8, source.dtype.bits)))
+        copy = sch.reindex_cache_read(handle, source.name, "local", lambda *i: i)
+    across_outer, across_inner = sch.split(loops[crossed], [None, side])
+    last_outer, last_inner = sch.split(loops[-1], [None, side])
     outer = [across_outer if n == crossed else loop for n, loop in enumerate(loops[:-1])]
     sch.reorder(*outer, last_outer, across_inner, last_inner)
+    if copy is not None:
+        sch.compute_at(copy, last_outer)
+        sch.vectorize(sch.get_loops(copy)[-1])
     sch.vectorize(last_inner)
     context.parallelize(outer, work)
+
+
+def _moves_only(block: Block) -> bool:
+    """Whether a stage stores what it reads as it is."""
+    return isinstance(block.body, BufferStore) and isinstance(block.body.value, BufferLoad)
 
 
 def parallelize_rows(context: ScheduleContext) -> None:
