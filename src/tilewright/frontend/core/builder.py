@@ -11,13 +11,14 @@ puts the bindings that were made while a body was built in front of it, `body` t
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.frontend.core.ranks import MOST_RANK, Ranks
 from tilewright.frontend.core.symbolic_values import SymbolicArray, apply_symbolic
 from tilewright.frontend.core.texts import concerns_texts, on_host
 from tilewright.graph import ops as _ops
@@ -46,8 +47,41 @@ MOST_DIMENSIONS = 64
 _VIEWS = frozenset({"reshape", "slice", "split"})
 """Operators whose results are no larger than their inputs: constants go through them whatever their size."""
 
+_OF_ANY_RANK = frozenset({"host.rank", "shape.match", "shape.reshape"})
+"""Operators, beside those on sequences and optionals, on tensors of any number of dimensions."""
+
 assert _ops.__all__  # imported so that every operator is registered
 assert _text.__all__  # imported so that models print as text
+
+
+class Undecided(UnsupportedError):
+    """Something about the shape of a value must be known here that only a run decides: an importer may ask the run.
+
+    `most` is the highest rank that the value may have, or the most elements of a list whose length is not known.
+    """
+
+    def __init__(self, value: GraphExpr, most: int, message: str) -> None:
+        super().__init__(message)
+        self.value = value
+        self.most = most
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (UnsupportedError, (self.message,), {"where": self.where})
+
+
+def of_known_rank(value: GraphExpr) -> GraphExpr:
+    """A tensor whose number of dimensions is known."""
+    if isinstance(value.type, TensorType) and value.type.shape is None:
+        raise Undecided(value, MOST_RANK, "a tensor whose number of dimensions is known is needed here")
+    return value
+
+
+def of_known_length(value: GraphExpr, most: int) -> GraphExpr:
+    """A list (or a scalar) whose number of elements is known; if only a run knows it, it is at most so many."""
+    sizes = sizes_of(value)
+    if len(sizes) == 1 and not isinstance(sizes[0], int):
+        raise Undecided(value, most, f"a list of known length is needed here, it is {sizes_text(sizes)}")
+    return value
 
 
 def sizes_of(value: GraphExpr) -> Sizes:
@@ -55,10 +89,9 @@ def sizes_of(value: GraphExpr) -> Sizes:
     found = value.type
     if not isinstance(found, TensorType):
         raise UserError(f"a tensor is needed here, not {found!r}")
-    if found.shape is None:
-        raise UnsupportedError("a tensor whose number of dimensions is known is needed here")
+    of_known_rank(value)
     sizes: list[Size] = []
-    for dim in found.shape:
+    for dim in found.shape or ():
         if dim is None:
             raise CompilerBug(f"a dimension of {shape_text(found.shape)} has no name")
         sizes.append(as_size(dim))
@@ -148,6 +181,9 @@ class Builder:
         """The symbols that finished bodies inside each body introduced."""
         self._known: set[Symbol] = set()
         """Symbols that have values where nodes are made now."""
+        self.ranks = Ranks()
+        self.numbers = itertools.count()
+        """Numbers for calls that are never one, such as draws of random numbers."""
 
     def constant(self, value: npt.ArrayLike, dtype: DataType | str | None = None) -> Constant:
         """A constant tensor."""
@@ -212,6 +248,8 @@ class Builder:
         for arg in given:
             if arg.type is None:
                 raise CompilerBug(f"an input of {name} has no type")
+            if name not in _OF_ANY_RANK and not name.startswith(("sequence.", "optional.")):
+                of_known_rank(arg)
             types.append(arg.type)
         made.type = operator.infer(types, made.attributes)
         check_size(made.type)
@@ -281,6 +319,10 @@ class Builder:
         self._bindings[-1].clear()
         return value
 
+    def forget(self, count: int) -> None:
+        """Drop the bindings of the body that is being built but for the first ones: what they were for is not used."""
+        del self._bindings[-1][count:]
+
     def current_bindings(self) -> list[tuple[Var, GraphExpr]]:
         """The bindings of the body that is being built, so far."""
         return list(self._bindings[-1])
@@ -317,7 +359,9 @@ class Builder:
     def under(self, value: GraphExpr, pairs: Sequence[tuple[Size, Size]]) -> GraphExpr:
         """A value that a run gives only if pairs of sizes are equal."""
         known = self.named(value, "size")
-        return self.call("assume_shape", known, shape=sizes_of(known), equal=tuple(chain.from_iterable(pairs)))
+        return self.call(
+            "assume_shape", known, shape=sizes_of(known), equal=tuple(itertools.chain.from_iterable(pairs))
+        )
 
     def named(self, value: GraphExpr, names: Sequence[str] | str) -> GraphExpr:
         """A value with a new symbol for each dimension that is not known."""
@@ -422,6 +466,8 @@ class Builder:
     def reshape(self, value: GraphExpr, shape: Sequence[Size]) -> GraphExpr:
         """The same elements under another shape (itself if it has that shape); checked when it runs if need be."""
         wanted = tuple(dimensions.normal(size) for size in shape)
+        if isinstance(value.type, TensorType) and value.type.shape is None:
+            return self.call("shape.reshape", value, self.shape_tensor(wanted), dims=as_dims(wanted))
         known = sizes_of(value)
         if len(known) == len(wanted) and all(map(dimensions.same, known, wanted)):
             return value

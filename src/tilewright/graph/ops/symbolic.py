@@ -197,13 +197,13 @@ def _shaped(types: Types, found: Dims) -> Type:
 
 @node()
 class SliceByDataAttributes(Attributes):
-    """The axes that are sliced, and the dimensions of the result."""
+    """The axes that are sliced (unless they are an input), and the dimensions of the result."""
 
     dims: Dims
-    axes: tuple[int, ...]
+    axes: tuple[int, ...] = ()
 
 
-@host_operator("shape.slice", "data", "starts", "ends", "steps", attributes=SliceByDataAttributes)
+@host_operator("shape.slice", "data", "starts", "ends", "steps", "axes", attributes=SliceByDataAttributes, optional=1)
 def slice_(types: Types, attributes: SliceByDataAttributes) -> Type:
     """Elements from a place to another by a step along axes, where these are data (negative ones from the end)."""
     return TensorType(as_dims(attributes.dims), tensor(types, 0, "the data").dtype)
@@ -211,14 +211,14 @@ def slice_(types: Types, attributes: SliceByDataAttributes) -> Type:
 
 @node()
 class PadByDataAttributes(Attributes):
-    """The axes that are padded, the dimensions of the result, and constant, reflect, edge or wrap."""
+    """The axes that are padded (unless they are an input), the result's dimensions; constant, reflect, edge or wrap."""
 
     dims: Dims
-    axes: tuple[int, ...]
+    axes: tuple[int, ...] = ()
     mode: str = "constant"
 
 
-@host_operator("shape.pad", "data", "amounts", "value", attributes=PadByDataAttributes)
+@host_operator("shape.pad", "data", "amounts", "value", "axes", attributes=PadByDataAttributes, optional=1)
 def pad(types: Types, attributes: PadByDataAttributes) -> Type:
     """Padding by amounts that are data: first all before, then all after; negative ones cut off."""
     if attributes.mode not in ("constant", "reflect", "edge", "wrap"):
@@ -269,3 +269,21 @@ def split(types: Types, attributes: SplitByDataAttributes) -> Type:
     require_axis(axis, len(data.shape))
     parts = [(*data.shape[:axis], part, *data.shape[axis + 1 :]) for part in as_dims(attributes.dims)]
     return TupleType(tuple(TensorType(part, data.dtype) for part in parts))
+
+
+@node()
+class ColumnsAttributes(Attributes):
+    """The dimensions of the result, and steps, spaces and padding of the blocks (none: 1, 1 and 0)."""
+
+    dims: Dims
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+
+
+@host_operator("host.col2im", "data", "image", "block", attributes=ColumnsAttributes)
+def columns_to_image(types: Types, attributes: ColumnsAttributes) -> Type:
+    """Columns as an image of a size that is data, of blocks of a size that is data, summed where they overlap."""
+    require_integer(tensor(types, 1, "the size of the image").dtype, "the size of the image")
+    require_integer(tensor(types, 2, "the size of blocks").dtype, "the size of blocks")
+    return TensorType(as_dims(attributes.dims), tensor(types, 0, "the data").dtype)
