@@ -131,6 +131,7 @@ class Part:
         pointer = ctypes.c_void_p
         extra = (pointer,) if info.symbols else ()
         self.entry = bind(library, info.entry, ctypes.c_int32, pointer, pointer, pointer, pointer, *extra)
+        self.address = library.symbol(info.entry)
         # C has no arrays of length 0; a spare slot is harmless.
         self.inputs_type = ctypes.c_void_p * max(len(info.inputs), 1)
         self.outputs_type = ctypes.c_void_p * max(len(info.outputs), 1)
