@@ -199,7 +199,8 @@ class Machine:
         except Exception as error:
             raise self._misuse(error) from error
         finally:
-            self.workspaces.give_back(run.workspace)
+            if run.workspace is not None:
+                self.workspaces.give_back(run.workspace)
         return result
 
     def _misuse(self, error: Exception) -> UserError:
@@ -312,6 +313,8 @@ class Machine:
 
     def own(self, value: Any, inputs: list[Any]) -> Any:
         """A result that is no part of an input, of the constants or of another result: those are copied."""
+        if _have_memory_of_their_own(value if type(value) is tuple else (value,), inputs):
+            return value
         try:
             return _own(value, _owners(inputs))
         except (MemoryError, RecursionError) as error:
@@ -326,14 +329,14 @@ class _Run:
         self.observer = observer
         self.stack: list[tuple[Any, ...]] = []
         self.pending: list[PendingChecks] = []
-        self.workspace = machine.workspaces.take(0)
-        self.workspace_address = address_of(self.workspace)
+        self.workspace: Array | None = None
+        self.workspace_bytes = self.workspace_address = 0
 
     def provide(self, size: int) -> None:
         """Make the workspace at least so large."""
-        if size > self.workspace.nbytes:
+        if size > self.workspace_bytes:
             self.workspace = self.machine.workspaces.take(size)
-            self.workspace_address = address_of(self.workspace)
+            self.workspace_bytes, self.workspace_address = self.workspace.nbytes, address_of(self.workspace)
 
     def bind_sizes(self, pattern: LoopPattern, values: Sequence[Any]) -> list[int]:
         """The symbols of the function that a loop is, from the sizes of its parameters."""
@@ -356,20 +359,18 @@ class _Run:
         _, part, sources, results, sizes, number = instruction
         machine, observer = self.machine, self.observer
         prepared = part.prepare(tuple([symbols[size] for size in sizes]))
-        if prepared.workspace_bytes > self.workspace.nbytes:
+        if prepared.workspace_bytes > self.workspace_bytes:
             self.provide(prepared.workspace_bytes)
-        values = [registers[source] for source in sources]
-        for value, (size, dtype) in zip(values, prepared.inputs, strict=True):
+        addresses = []
+        for source, (size, dtype) in zip(sources, prepared.inputs, strict=True):
+            value = registers[source]
             # Native code reads so much memory, whatever is there.
-            if size not in (-1, value.size) or (value.dtype is not dtype and value.dtype != dtype):
+            if (size != value.size and size != -1) or (value.dtype is not dtype and value.dtype != dtype):
                 raise ValueError(f"{value.dtype}{list(value.shape)} in the place of {size} {dtype}")
+            addresses.append(address_of(value))
         outputs = [machine.storage.empty(shape, dtype) for shape, dtype in prepared.outputs]
         start = time.perf_counter() if observer is not None else 0.0
-        prepared.call(
-            [address_of(value) for value in values],
-            [address for _, address in outputs],
-            self.workspace_address,
-        )
+        prepared.call(addresses, [address for _, address in outputs], self.workspace_address)
         if observer is not None:
             observer(Opcode.SEGMENT, number, time.perf_counter() - start)
         for result, (output, _) in zip(results, outputs, strict=True):
@@ -452,6 +453,18 @@ def _callee(instruction: tuple[Any, ...], registers: list[Any]) -> tuple[int, li
         return instruction[-2], given, []
     closure = registers[instruction[-2]]
     return closure.function, [*closure.captured, *given], list(closure.symbols)
+
+
+def _have_memory_of_their_own(items: tuple[Any, ...], inputs: list[Any]) -> bool:
+    """Whether results are arrays that numpy gave memory, none of them an input or two the same: most are."""
+    for item in (*items, *inputs):
+        if type(item) is not np.ndarray:
+            return False
+    for item in items:
+        if item.base is not None or item.dtype.kind == "O":
+            return False
+    distinct = {id(item) for item in items}
+    return len(distinct) == len(items) and distinct.isdisjoint(map(id, inputs))
 
 
 def _own(value: Any, taken: list[object]) -> Any:
