@@ -238,6 +238,8 @@ class Tables:
     """The tables of addresses that an entry reads, which one call at a time borrows."""
 
     __slots__ = ("inputs", "inputs_address", "outputs", "outputs_address")
+    inputs: Any
+    outputs: Any
 
     def __init__(self, part: Part) -> None:
         self.inputs, self.outputs = part.inputs_type(), part.outputs_type()

@@ -464,7 +464,7 @@ class _Table:
         """The table as native code reads it."""
         moves = _TAKEN + 1 + len(self._cells)
         steps = moves + 2 * len(self.moves)
-        table = (ctypes.c_int64 * (steps + 3 * len(self.steps)))()
+        table: Any = (ctypes.c_int64 * (steps + 3 * len(self.steps)))()
         base = ctypes.addressof(table)
         for place, word in self.words_of.items():
             table[place] = word
