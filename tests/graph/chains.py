@@ -145,6 +145,31 @@ def _indices(chain: Chain, turn: int) -> None:
     chain.value = chain.add("Gather", chain.value, moved)[0]
 
 
+def _sized_by_data(chain: Chain, turn: int) -> None:
+    """Tensors whose sizes the data decide: each is bound by a `let` of its own, and the machine runs the model."""
+    places = chain.add("NonZero", chain.value)[0]
+    floats = chain.add("Cast", places, to=TensorProto.FLOAT)[0]
+    mean = chain.add("ReduceMean", floats, keepdims=0)[0]
+    chain.then("Add", mean)
+    chain.then("Sigmoid")
+
+
+def _branches(chain: Chain, turn: int) -> None:
+    """A branch that the data decide, in each turn."""
+    total = chain.add("ReduceSum", chain.value, keepdims=0)[0]
+    condition = chain.add("Greater", total, chain.weight("few", np.array(1, np.float32)))[0]
+    sides = [
+        helper.make_graph(
+            [helper.make_node(operator, [chain.value], [f"{operator}_{turn}"])],
+            operator,
+            [],
+            [helper.make_tensor_value_info(f"{operator}_{turn}", TensorProto.FLOAT, None)],
+        )
+        for operator in ("Sigmoid", "Exp")
+    ]
+    chain.value = chain.add("If", condition, then_branch=sides[0], else_branch=sides[1])[0]
+
+
 MOTIFS: dict[str, Callable[[Chain, int], None]] = {
     "elementwise": _elementwise,
     "residual": _residual,
@@ -157,6 +182,8 @@ MOTIFS: dict[str, Callable[[Chain, int], None]] = {
     "powers": _powers,
     "shapes": _shapes,
     "indices": _indices,
+    "sized by data": _sized_by_data,
+    "branches": _branches,
 }
 """What one turn of a chain is."""
 
