@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from tests.graph.chains import MOTIFS, SIZE, chain_of
 from tilewright.frontend import from_onnx
+from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call
 from tilewright.graph.options import GraphOptions
+from tilewright.graph.passes.fuse import MAX_GROUP
 from tilewright.graph.pipeline import graph_pipeline
+from tilewright.graph.text import parse_text, to_text
 from tilewright.ir.function import IRModule
+from tilewright.ir.structural import structural_equal, structural_key
 from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
+from tilewright.lower.model import lower_model
 from tilewright.support.errors import UserError
 from tilewright.target import Target
+from tilewright.tir.stmt import Block
+
+T = TypeVar("T")
 
 SMALL, LARGE = 250, 2000
 """Nodes: the larger graph has eight times as many."""
@@ -122,6 +134,89 @@ def test_passes_take_time_in_proportion(name: str, monkeypatch: pytest.MonkeyPat
     # Eight times the nodes: a pass that compares each with each takes 64 times as long.
     slow = {item: (small[item], seconds) for item, seconds in large.items() if seconds > 24 * small[item] + 0.15}
     assert not slow
+
+
+OPTIONS = GraphOptions("NHWC", target=Target("llvm -mtriple=x86_64-linux-gnu -mcpu=cascadelake"))
+
+
+def _stages(motif: str, nodes: int, rows: int | str = SIZE) -> dict[str, float]:
+    """Seconds of the processor that each stage of a compilation takes for a chain, up to its kernels."""
+    spent: dict[str, float] = {}
+
+    def timed(name: str, run: Callable[[], T]) -> T:
+        start = time.process_time()
+        result = run()
+        spent[name] = spent.get(name, 0.0) + time.process_time() - start
+        return result
+
+    data = chain_of(motif, nodes, rows).SerializeToString()
+    module = timed("import", lambda: from_onnx(data))
+    text = timed("print", lambda: to_text(module))
+    again = timed("parse", lambda: parse_text(text, "chain", text.constants))
+    assert timed("compare", lambda: structural_equal(module, again))
+    timed("hash", lambda: structural_key(module))
+    for item in graph_pipeline(OPTIONS).passes:
+        module = timed(item.name, partial(item, module))
+    timed("print fused", lambda: to_text(module))
+    lowered = timed("lower", lambda: lower_model(module, OPTIONS.machine))
+    steps = sum(len(segment.info.steps) for segment in lowered.segments)
+    # Kernels are shared by turns that are alike, and none grows with the chain.
+    assert len(lowered.kernels) <= 16
+    assert steps >= nodes / (2 * MAX_GROUP) or motif in FOLDED
+    for kernel in lowered.kernels:
+        # The operators of a group, a copy for the result, and the block around them all.
+        assert len(find_all(kernel.func.body, Block)) <= MAX_GROUP + 2
+    return spent
+
+
+FOLDED = ("moves", "transposes", "shapes")
+"""Chains of which canonical forms leave little."""
+
+
+def _slow(small: dict[str, float], large: dict[str, float]) -> dict[str, tuple[float, float]]:
+    """Stages that take more than twice the time in proportion to four times the nodes."""
+    return {name: (small[name], seconds) for name, seconds in large.items() if seconds > 8 * small[name] + 0.1}
+
+
+@pytest.mark.parametrize("motif", MOTIFS)
+def test_stages_take_time_in_proportion(motif: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that looks at all that came before takes 16 times as long for four times the nodes."""
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    small, large = _stages(motif, 200), _stages(motif, 800)
+    assert not _slow(small, large)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("rows", [SIZE, "rows"])
+@pytest.mark.parametrize("motif", MOTIFS)
+def test_chains_of_ten_thousand_nodes(motif: str, rows: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if rows == "rows" and motif in FIXED:
+        return
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    assert not _slow(_stages(motif, 2500, rows), _stages(motif, 10_000, rows))
+
+
+FIXED = ("moves", "transposes")
+"""Chains that reshape to numbers, or turn rows to columns."""
+
+
+@pytest.mark.parametrize("motif", ["residual", "dynamically quantised"])
+def test_chains_compile_and_run(motif: str) -> None:
+    """The compiled chain gives what the graph's interpreter gives; both are deeper than Python's stack."""
+    data = chain_of(motif, 1000).SerializeToString()
+    x = np.random.default_rng(0).uniform(0.1, 0.9, (SIZE, SIZE)).astype(np.float32)
+    exe = tw.compile(data, threads=1)
+    want = evaluate(from_onnx(data), x)
+    np.testing.assert_allclose(exe(x), want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("motif", MOTIFS)
+def test_chains_of_ten_thousand_nodes_run(motif: str) -> None:
+    data = chain_of(motif, 10_000).SerializeToString()
+    x = np.random.default_rng(0).uniform(0.1, 0.9, (SIZE, SIZE)).astype(np.float32)
+    found = tw.compile(data, threads=1)(x)
+    np.testing.assert_allclose(found, evaluate(from_onnx(data), x), rtol=1e-2, atol=1e-2)
 
 
 def test_a_long_chain_compiles_and_runs() -> None:

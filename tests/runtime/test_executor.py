@@ -16,6 +16,7 @@ from tests.runtime import mini
 from tests.runtime.test_convert import Exporter
 from tilewright.backends.llvm import deploy, toolchain
 from tilewright.runtime import Artifact, Executable, ModelInfo, TensorInfo
+from tilewright.runtime.core.entry import EntryRunner
 from tilewright.support.errors import CompilerBug, UserError
 
 
@@ -41,6 +42,38 @@ def test_run_and_call(exe: Executable) -> None:
     assert [info.name for info in exe.input_info] == ["data/x"]
     assert [info.name for info in exe.output_info] == ["logits", "doubled"]
     assert "mini: (data/x: float32[16, 8])" in repr(exe)
+
+
+def test_plain_arrays_take_the_short_way_and_nothing_else_does(exe: Executable) -> None:
+    """What compiled code can read as it is; everything else is looked at, converted or refused."""
+    runner = exe.runner
+    assert isinstance(runner, EntryRunner)
+    x = mini.sample_input()
+    outputs = runner.run_plain((x,))
+    assert outputs is not None
+    _check(outputs, x)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    # Writable, contiguous, and one byte beside a multiple of four.
+    unaligned = np.zeros(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape)
+    unaligned[...] = x
+    for other in (
+        read_only,
+        unaligned,
+        np.asfortranarray(x),
+        np.repeat(x, 2, axis=1)[:, ::2],
+        x.astype(">f4"),
+        x.astype(np.float64),
+        x.tolist(),
+        x[:1],
+        x.reshape(-1),
+        np.zeros((0, 8), np.float32),
+    ):
+        assert runner.run_plain((other,)) is None
+    assert runner.run_plain(()) is None
+    assert runner.run_plain((x, x)) is None
+    for same in (read_only, unaligned):
+        _check(exe(same), x)
 
 
 def test_outputs_of_two_runs_are_separate(exe: Executable) -> None:

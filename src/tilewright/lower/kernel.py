@@ -56,10 +56,13 @@ def make_kernel(func: PrimFunc, label: str) -> Kernel:
     """Name a program by its structure: equal computations get equal names, in every model and process."""
     digest = structural_key(func.replace(name=""))
     text = digest if isinstance(digest, str) else digest.hex()
-    # A number at the end only told apart functions of one model; equal kernels must get equal names.
-    plain = re.sub(r"_\d+$", "", label)
-    symbol = f"tw_{_identifier(plain)}_{text[:16]}"
+    symbol = f"tw_{_identifier(plain_label(label))}_{text[:16]}"
     return Kernel(symbol, func.replace(name=symbol), work_of(func))
+
+
+def plain_label(label: str) -> str:
+    """A label without the number that tells functions of one model apart: equal kernels must get equal names."""
+    return re.sub(r"_\d+$", "", label)
 
 
 def _identifier(text: str) -> str:

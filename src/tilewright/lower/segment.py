@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.graph.ir.dimensions import as_dims
-from tilewright.graph.ir.expr import Function
+from tilewright.graph.ir.expr import Call, Constant, Function, Tuple, TupleGet
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.traverse import children, post_order
 from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
+from tilewright.graph.passes.eliminate_common_subexpressions import attribute_key
 from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
@@ -16,13 +19,16 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import variables
 from tilewright.lower.cost import Work
-from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel
+from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel, plain_label
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import ArgKind, ArgRef, CheckInfo, Extent, KernelInfo, ModelInfo, Step, TensorInfo
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.analysis.in_place import Pair, could_share, with_in_place
+
+_COMPARED_BYTES = 64 * 1024
+"""Constants inside kernels up to this size are compared by content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,8 @@ class KernelSet:
         self.on_cpu = on_cpu
         self.in_slots = in_slots
         self._kernels: dict[str, Kernel] = {}
-        self._uses: dict[tuple[int, tuple[int, ...], tuple[Pair, ...]], _Use] = {}
-        # Functions are told apart by identity, so they must live as long as the set.
+        self._uses: dict[tuple[object, ...], _Use] = {}
+        # Types and sizes of functions are told apart by identity, so they must live as long as the set.
         self._kept: list[Function] = []
 
     @property
@@ -61,10 +67,10 @@ class KernelSet:
         an argument's and a result's number. Code that allows it is a kernel of its own.
         """
         ending = ending if self.on_cpu else ()
-        key = (id(function), constants, ending)
+        label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
+        key = (plain_label(label), constants, ending, *_structure(function))
         found = self._uses.get(key)
         if found is None:
-            label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
             with trace.span("tensor expressions"):
                 func = lower_primitive(function, "kernel", constants, on_cpu=self.on_cpu)
                 wanted = [(argument, len(function.params) + result) for argument, result in ending]
@@ -74,6 +80,30 @@ class KernelSet:
             found = self._uses[key] = _Use(shared, kernel_symbols(func), kernel.work)
             self._kept.append(function)
         return found
+
+
+def _structure(function: Function) -> list[object]:
+    """What a primitive function computes, as something to compare: a layer that a model repeats is lowered once."""
+    numbers = {id(param): number for number, param in enumerate(function.params)}
+    parts: list[object] = [id(param.type) for param in function.params]
+    for item in post_order(function.body):
+        if id(item) in numbers:
+            continue
+        operands = tuple([numbers[id(child)] for child in children(item)])
+        match item:
+            case Call(callee=Operator(name=name)):
+                attributes = () if item.attributes is None else item.attributes.field_values()
+                parts.append((name, attribute_key(attributes), operands, id(item.type)))
+            case Tuple():
+                parts.append(operands)
+            case TupleGet():
+                parts.append((operands, item.index))
+            case Constant() if item.data.nbytes <= _COMPARED_BYTES:
+                parts.append((item.dtype, item.data.shape, item.data.tobytes()))
+            case _:
+                parts.append(id(item))
+        numbers[id(item)] = len(numbers)
+    return parts
 
 
 @dataclass(slots=True)

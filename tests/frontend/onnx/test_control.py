@@ -286,3 +286,33 @@ def test_initializers_of_a_branch():
     inputs = {"c": np.array(True), "x": data(3)}
     (result,) = run_tilewright(make_model([fork], inputs, ["y"]), inputs)
     np.testing.assert_allclose(result, inputs["x"] * 2)
+
+
+def test_what_a_loop_hands_on_unchanged_is_not_carried():
+    """Weights among the states, as some exporters write them: constants stay constants, other values are seen."""
+    body = _graph(
+        "body",
+        [
+            helper.make_node("MatMul", ["h", "w"], ["hw"]),
+            helper.make_node("Add", ["hw", "b"], ["h2"]),
+            helper.make_node("Identity", ["w"], ["w2"]),
+            helper.make_node("Identity", ["b"], ["b2"]),
+            helper.make_node("Identity", ["on"], ["on2"]),
+        ],
+        ["on2", "h2", "w2", "b2"],
+        [
+            ("i", TensorProto.INT64, []),
+            ("on", TensorProto.BOOL, []),
+            ("h", TensorProto.FLOAT, [1, 4]),
+            ("w", TensorProto.FLOAT, [4, 4]),
+            ("b", TensorProto.FLOAT, [4]),
+        ],
+    )
+    node = helper.make_node("Loop", ["n", "", "h0", "w0", "b0"], ["h", "w", "b"], name="cell", body=body)
+    inputs = {"n": np.array(3), "h0": data(1, 4), "b0": data(4)}
+    model = make_model([node], inputs, ["h", "w", "b"], {"w0": data(4, 4)})
+    compare(model, inputs)
+    compare(model, {**inputs, "n": np.array(0)})
+    (function,) = [item for name, item in from_onnx(model).functions.items() if name != "main"]
+    assert [param.name for param in function.params if param.name.startswith("carried")] == ["carried_0"]
+    assert len(function.params) == 4  # the turn, how many there are, the state, the bias

@@ -23,23 +23,23 @@ def address(array: np.ndarray) -> int:
 
 def test_memory_is_used_again_only_when_no_view_is_left() -> None:
     storage = Storage()
-    first = empty(storage, 4, 5)
+    first = empty(storage, 40, 50)
     place, view = address(first), first[1:].reshape(-1)
     assert place % 64 == 0
     del first
-    other = empty(storage, 4, 5)
+    other = empty(storage, 40, 50)
     assert address(other) != place
     held = (view, [view])
     del view
-    assert address(empty(storage, 4, 5)) not in (place, address(other))
+    assert address(empty(storage, 40, 50)) not in (place, address(other))
     del held
-    assert address(empty(storage, 20)) == place
+    assert address(empty(storage, 2000)) == place
 
 
 def test_sizes_that_are_near_share_memory() -> None:
     storage = Storage()
-    place = address(empty(storage, 1000))
-    assert address(empty(storage, 1010)) == place
+    place = address(empty(storage, 10000))
+    assert address(empty(storage, 10100)) == place
     assert empty(storage, 0, 3).shape == (0, 3)
     assert empty(storage).shape == ()
 
@@ -50,7 +50,7 @@ def test_threads_never_get_the_same_memory() -> None:
 
     def work(seed: int) -> None:
         for _ in range(300):
-            array = empty(storage, 64)
+            array = empty(storage, 2048)
             array[:] = seed
             if not (array == seed).all():
                 wrong.append(seed)

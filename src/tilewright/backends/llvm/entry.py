@@ -3,11 +3,13 @@
     i32 @<model>_entry(ptr inputs, ptr outputs, ptr workspace, ptr constants[, ptr symbols])
     i32 @<model>_plan(ptr symbols, ptr output_shapes, ptr workspace_bytes)
     i32 @<model>_shapes(ptr input_shapes, ptr symbols, ptr output_shapes, ptr workspace_bytes)
+    void @<model>_loop(ptr table)
 
 The entry calls the kernels in order and returns the first nonzero code, or 0; kernels that check data have codes of
 their own (docs/abi.md). The other two are there
 when shapes are symbolic: `_plan` computes output shapes and the size of the workspace, `_shapes` first binds the
-symbols from the shapes of the inputs and checks these.
+symbols from the shapes of the inputs and checks these. A program has what takes the turns of its loops
+(`loop_driver.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.backends.llvm.extents import DECLARATIONS, ExtentEmitter
+from tilewright.backends.llvm.loop_driver import emit_loop_driver
 from tilewright.codegen.symbols import check_symbol
 from tilewright.runtime.core.artifact import ArgKind, ArgRef, Extent, ModelInfo, Step
 from tilewright.runtime.core.checks import FIRST_CODE
@@ -37,7 +40,9 @@ def emit_entry(model: ModelInfo) -> str:
         bodies.append(_entry(part, declared))
         if part.symbols:
             bodies.append(_planner(part))
-    if model.symbols and not model.program:
+    if model.program:
+        bodies.append(emit_loop_driver(model.name))
+    elif model.symbols:
         bodies.append(_binder(model))
     text = "\n".join([*declared.values(), *bodies]) + "\n"
     used = [line for name, line in DECLARATIONS.items() if name in text]

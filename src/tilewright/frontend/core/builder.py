@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,9 @@ from tilewright.graph import text as _text
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size, Sizes, as_dims, as_size
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Let, Tuple, TupleGet, Var, constant
+from tilewright.graph.ir.known import is_known
 from tilewright.graph.ir.op import Array, Operator, call, get_operator, introduces_symbols
+from tilewright.graph.ir.traverse import children, post_order
 from tilewright.graph.ops.common import shape_text, sizes_text
 from tilewright.ir.dtype import INT64, DataType
 from tilewright.ir.expr import PrimExpr
@@ -554,47 +557,20 @@ def is_bound(made: Call) -> bool:
 
 def evaluate(value: GraphExpr) -> Array | None:
     """The value of an expression that depends on constants only, whatever its size; None if it depends on inputs."""
-    done: dict[int, Array | tuple[Array, ...] | None] = {}
-    stack: list[tuple[GraphExpr, bool]] = [(value, False)]
-    while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
-            continue
-        if isinstance(node, Constant):
-            done[id(node)] = node.data if is_plain(node.dtype) else None
-        elif isinstance(node, (Call, Tuple, TupleGet)):
-            below = _operands(node)
-            if not ready:
-                stack.append((node, True))
-                stack.extend((item, False) for item in below)
-            else:
-                done[id(node)] = _apply(node, [done[id(item)] for item in below])
-        else:
-            done[id(node)] = None
-    result = done[id(value)]
-    return result if isinstance(result, np.ndarray) else None
-
-
-def _operands(node: GraphExpr) -> tuple[GraphExpr, ...]:
-    match node:
-        case Call():
-            return node.args
-        case Tuple():
-            return node.items
-        case TupleGet():
-            return (node.value,)
-    return ()
-
-
-def _apply(node: GraphExpr, values: list[Array | tuple[Array, ...] | None]) -> Array | tuple[Array, ...] | None:
-    if isinstance(node, TupleGet):
-        whole = values[0]
-        return whole[node.index] if isinstance(whole, tuple) else None
-    arrays = [item for item in values if isinstance(item, np.ndarray)]
-    if len(arrays) != len(values):
+    if not is_known(value):
         return None
-    if isinstance(node, Tuple):
-        return tuple(arrays)
-    if isinstance(node, Call) and isinstance(node.callee, Operator) and not node.callee.host and is_bound(node):
-        return node.callee.reference(arrays, node.attributes)
-    return None
+    values: dict[int, Any] = {}
+    for node in post_order(value):
+        parts = [values[id(child)] for child in children(node)]
+        if isinstance(node, Constant) and is_plain(node.dtype):
+            values[id(node)] = node.data
+        elif isinstance(node, Tuple):
+            values[id(node)] = tuple(parts)
+        elif isinstance(node, TupleGet):
+            values[id(node)] = parts[0][node.index]
+        elif isinstance(node, Call) and isinstance(node.callee, Operator):
+            values[id(node)] = node.callee.reference(parts, node.attributes)
+        else:
+            return None
+    result = values[id(value)]
+    return result if isinstance(result, np.ndarray) else None

@@ -6,16 +6,17 @@
             return loop(turn + 1, going', carried'..., collected'..., captured..., sizes...)
         return (carried..., collected...)
 
-A dimension of a carried value that changes from turn to turn is a symbol of the function's own, and not known in its
-result. Values that are collected are kept in sequences and stacked after the loop. A global function sees no symbols
-of its caller: those that its body needs and that are no dimension of a parameter come as dimensions of tensors that
-have no elements.
+What every turn hands on as it is, is not carried but seen from outside; a constant among it (the weights of a cell, as
+some exporters write them) stays a constant in the body. A dimension of a carried value that changes from turn to turn
+is a symbol of the function's own, and not known in its result. Values that are collected are kept in sequences and
+stacked after the loop. A global function sees no symbols of its caller: those that its body needs and that are no
+dimension of a parameter come as dimensions of tensors that have no elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.frontend.core.builder import Builder, sizes_of
 from tilewright.frontend.core.ranks import MOST_RANK
@@ -71,6 +72,39 @@ class _Built:
 
 def build_loop(builder: Builder, functions: list[Function], loop: Loop) -> tuple[list[GraphExpr], list[GraphExpr]]:
     """The carried values after the loop, and the sequences of the collected ones; adds a function."""
+    kept: set[int] = set()
+    before = len(functions)
+    while True:
+        del functions[before:]
+        settled = _settled(builder, functions, _with_kept(loop, kept))
+        places = [place for place in range(len(loop.carried)) if place not in kept]
+        same = {places[at] for at in _unchanged(settled.built)}
+        if not same:
+            break
+        # What every turn hands on as it is, like the weights of a cell, is no state: a constant stays one in the body.
+        kept |= same
+    functions.append(settled.built.function)
+    call = _first_call(builder, settled.loop, settled.built, settled.kinds)
+    results = list(loop.carried)
+    for number, place in enumerate(places):
+        results[place] = builder.named(builder.item(call, number), f"{loop.name}_{place}")
+        builder.ranks.note(results[place], settled.ranks[number])
+    collected = [builder.item(call, len(places) + place) for place in range(len(settled.built.turn.collected))]
+    return results, collected
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """A loop whose carried values have types and ranks that every turn keeps."""
+
+    loop: Loop
+    built: _Built
+    kinds: list[Type]
+    ranks: list[frozenset[int]]
+
+
+def _settled(builder: Builder, functions: list[Function], loop: Loop) -> _Settled:
+    """The function of a loop, once the types of what it carries are those of what a turn gives."""
     kinds = [_kind(value) for value in loop.carried]
     ranks = [builder.ranks.possible(value) for value in loop.carried]
     changing: set[Symbol] = set()
@@ -87,18 +121,34 @@ def build_loop(builder: Builder, functions: list[Function], loop: Loop) -> tuple
             for old, kind, value in zip(ranks, merged, built.turn.carried, strict=True)
         ]
         if all(old is new for old, new in zip(kinds, merged, strict=True)) and grown == ranks:
-            break
+            return _Settled(loop, built, kinds, ranks)
         kinds, ranks = merged, grown
-    else:
-        raise UnsupportedError(f"the shapes that {loop.name} carries do not settle")
-    functions.append(built.function)
-    call = _first_call(builder, loop, built, kinds)
-    results: list[GraphExpr] = []
-    for place in range(len(kinds)):
-        results.append(builder.named(builder.item(call, place), f"{loop.name}_{place}"))
-        builder.ranks.note(results[-1], ranks[place])
-    collected = [builder.item(call, len(kinds) + place) for place in range(len(built.turn.collected))]
-    return results, collected
+    raise UnsupportedError(f"the shapes that {loop.name} carries do not settle")
+
+
+def _unchanged(built: _Built) -> list[int]:
+    """The carried values that a turn hands on as they are."""
+    carried = {f"carried_{place}": place for place in range(len(built.carried))}
+    params = {param: carried[param.name] for param in built.function.params if param.name in carried}
+    return [at for at, value in enumerate(built.turn.carried) if isinstance(value, Var) and params.get(value) == at]
+
+
+def _with_kept(loop: Loop, kept: set[int]) -> Loop:
+    """A loop that carries less: the body sees what is kept as a value from outside."""
+    if not kept:
+        return loop
+
+    def run(number: GraphExpr, values: list[GraphExpr]) -> Turn:
+        captures: list[tuple[GraphExpr, Var]] = []
+        states = iter(values)
+        given = [
+            captured(value, captures) if place in kept else next(states) for place, value in enumerate(loop.carried)
+        ]
+        turn = loop.run(number, given)
+        carried = [value for place, value in enumerate(turn.carried) if place not in kept]
+        return replace(turn, carried=carried, captured=[*turn.captured, *captures])
+
+    return replace(loop, carried=[value for place, value in enumerate(loop.carried) if place not in kept], run=run)
 
 
 def _grown(old: frozenset[int], new: frozenset[int]) -> frozenset[int]:

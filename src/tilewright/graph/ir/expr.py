@@ -24,16 +24,19 @@ from tilewright.support.span import Span
 class GraphExpr(Node):
     """A value of the graph IR."""
 
-    __slots__ = ("span", "type")
-    side_data: ClassVar[tuple[str, ...]] = ("span", "type")
+    __slots__ = ("known", "span", "type")
+    side_data: ClassVar[tuple[str, ...]] = ("known", "span", "type")
     span: Span | None
     """The user's own name for this node (for an ONNX model, the node's name)."""
     type: Type | None
     """Filled by type inference."""
+    known: bool | None
+    """Whether it is made of constants alone; None until somebody asks (`graph/ir/known.py`)."""
 
     def _post_init(self) -> None:
         self.span = None
         self.type = None
+        self.known = None
 
     def copy_side_data(self, other: Node) -> None:
         """Keep the span on rebuilt nodes (the type must be inferred anew)."""
@@ -69,6 +72,7 @@ class Var(GraphExpr):
     def _post_init(self) -> None:
         self.span = None
         self.type = self.annotation
+        self.known = None
 
 
 @node()
@@ -80,6 +84,7 @@ class Constant(GraphExpr):
 
     def _post_init(self) -> None:
         self.span = None
+        self.known = True
         self.type = tensor_type(tuple(int(d) for d in self.data.shape), self.dtype)
 
 
@@ -163,10 +168,6 @@ class Function(GraphExpr, BaseFunction):
     result_type: Type | None = None
     type_parameters: tuple[TypeVariable, ...] = ()
     notes: dict[str, object] = {}  # noqa: RUF012  (never mutated)
-
-    def _post_init(self) -> None:
-        self.span = None
-        self.type = None
 
     def __repr__(self) -> str:
         """The signature; `print(function)` shows the whole text."""

@@ -45,11 +45,11 @@ def _merge_function(function: Function) -> Function:
     return result
 
 
-def _attribute_key(value: object) -> object:
+def attribute_key(value: object) -> object:
     """Attributes as something to compare: sizes and types by identity (a symbol's name is only a hint)."""
     if isinstance(value, (PrimExpr, Type)):
         return id(value)
-    return tuple(_attribute_key(item) for item in value) if isinstance(value, tuple) else repr(value)
+    return tuple(attribute_key(item) for item in value) if isinstance(value, tuple) else repr(value)
 
 
 def _key(item: GraphExpr) -> tuple[object, ...] | None:
@@ -58,7 +58,7 @@ def _key(item: GraphExpr) -> tuple[object, ...] | None:
         inputs = [id(arg) for arg in item.args]
         if item.callee.name in COMMUTATIVE:
             inputs.sort()
-        return ("call", item.callee.name, *inputs, _attribute_key(attributes))
+        return ("call", item.callee.name, *inputs, attribute_key(attributes))
     if isinstance(item, TupleGet):
         return ("get", id(item.value), item.index)
     if isinstance(item, Tuple):

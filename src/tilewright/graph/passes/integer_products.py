@@ -31,7 +31,7 @@ from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.quantized_products import MOST_PRODUCTS, has_byte_products, known_value
+from tilewright.graph.passes.quantized_products import MOST_MOVES, MOST_PRODUCTS, has_byte_products, known_value
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.expr import const_value
 from tilewright.ir.function import IRModule
@@ -69,12 +69,12 @@ class _Shifted:
     zero: GraphExpr | None
 
 
-def _shifted(item: GraphExpr) -> _Shifted | None:
+def _shifted(item: GraphExpr, moves: int = MOST_MOVES) -> _Shifted | None:
     """An int32 expression as bytes and a zero point; rearrangements move to the bytes."""
-    if not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not INT32:
+    if not moves or not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not INT32:
         return None
     if is_call_to(item, "transpose") or is_call_to(item, "reshape"):
-        below = _shifted(item.args[0])
+        below = _shifted(item.args[0], moves - 1)
         if below is None:
             return None
         moved = Call(item.callee, (below.data,), item.attributes)
@@ -82,7 +82,7 @@ def _shifted(item: GraphExpr) -> _Shifted | None:
         fill_type(moved)
         return _Shifted(moved, below.zero)
     if is_call_to(item, "subtract"):
-        below, zero = _shifted(item.args[0]), item.args[1]
+        below, zero = _shifted(item.args[0], moves - 1), item.args[1]
         size = static_shape(zero)
         if below is None or below.zero is not None or size is None or any(dim != 1 for dim in size):
             return None
@@ -314,9 +314,9 @@ def _merge_scales(b: Bindings) -> GraphExpr | None:
     return None if merged is None or merged.type is not item.type else make("round", merged)
 
 
-def _scaled_by(item: GraphExpr, factor: Array, inverse: bool) -> GraphExpr | None:
+def _scaled_by(item: GraphExpr, factor: Array, inverse: bool, steps: int = MOST_MOVES) -> GraphExpr | None:
     """An expression times (or over) a positive constant, by changing the constants in it; None if it cannot be."""
-    if not isinstance(item, Call):
+    if not isinstance(item, Call) or not steps:
         return None
 
     def scaled(value: Array) -> Constant:
@@ -330,13 +330,13 @@ def _scaled_by(item: GraphExpr, factor: Array, inverse: bool) -> GraphExpr | Non
             return None
         return make("multiply", source, scaled(item.args[1].data), span=item.span)
     if is_call_to(item, "add") and isinstance(item.args[1], Constant):
-        below = _scaled_by(item.args[0], factor, inverse)
+        below = _scaled_by(item.args[0], factor, inverse, steps - 1)
         return None if below is None else make("add", below, scaled(item.args[1].data), span=item.span)
     if is_call_to(item, "nn.relu"):
-        below = _scaled_by(item.args[0], factor, inverse)
+        below = _scaled_by(item.args[0], factor, inverse, steps - 1)
         return None if below is None else make("nn.relu", below, span=item.span)
     if is_call_to(item, "clip"):
-        below = _scaled_by(item.args[0], factor, inverse)
+        below = _scaled_by(item.args[0], factor, inverse, steps - 1)
         attributes = item.attributes
         assert isinstance(attributes, ClipAttributes)
         bounds = [

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.graph.interpreter import Value, apply_operator
-from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
 from tilewright.graph.ir.infer import fill_type
-from tilewright.graph.ir.op import Operator, is_call_to
+from tilewright.graph.ir.known import is_known
+from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
-from tilewright.graph.ir.traverse import map_functions
+from tilewright.graph.ir.traverse import children, map_functions, post_order
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
@@ -33,6 +33,8 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 MOST_PRODUCTS = 1 << 16
 """Products of two bytes that fit 32 bits when added up."""
+MOST_MOVES = 16
+"""Operators between a product and what quantises its input that are looked through."""
 
 
 def has_byte_products(target: Target) -> bool:
@@ -55,19 +57,18 @@ def _rewritten(function: Function) -> Function:
 
 def known_value(item: GraphExpr) -> Array | None:
     """The value of an expression of constants alone, however large (folding leaves those that would grow the model)."""
-    if isinstance(item, Constant):
-        return item.data
-    if not isinstance(item, Call) or not isinstance(item.callee, Operator) or item.callee.host or not item.args:
+    if not is_known(item):
         return None
-    if item.attributes is not None and symbols_of(item.attributes):
-        return None
-    values: list[Value] = []
-    for arg in item.args:
-        value = known_value(arg)
-        if value is None:
+    values: dict[int, Value] = {}
+    for node in post_order(item):
+        parts = [values[id(child)] for child in children(node)]
+        if isinstance(node, Constant):
+            values[id(node)] = node.data
+        elif isinstance(node, Call) and parts:
+            values[id(node)] = apply_operator(node, parts)
+        else:
             return None
-        values.append(value)
-    result = apply_operator(item, values)
+    result = values[id(item)]
     return result if isinstance(result, np.ndarray) else None
 
 
@@ -79,11 +80,11 @@ class _Dequantized:
     scale: Array
 
 
-def _dequantized(item: GraphExpr) -> _Dequantized | None:
+def _dequantized(item: GraphExpr, transposes: int = MOST_MOVES) -> _Dequantized | None:
     if not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not FLOAT32:
         return None
     if is_call_to(item, "transpose"):
-        below = _dequantized(item.args[0])
+        below = _dequantized(item.args[0], transposes - 1) if transposes else None
         assert isinstance(item.attributes, TransposeAttributes)
         rank = len(item.attributes.axes)
         if below is None:

@@ -68,6 +68,9 @@ class Analysis:
         self._scopes = place(self.order, self._opening)
         self.body = self._scopes.outermost
         self.block_of = self._blocks()
+        self._computed: dict[int, list[GraphExpr]] = {}
+        for item in self.order:
+            self._computed.setdefault(id(self.block_of[id(item)]), []).append(item)
         self.users: dict[int, list[GraphExpr]] = {id(item): [] for item in self.order}
         for item in self.order:
             for child, _ in self.children(item):
@@ -153,7 +156,7 @@ class Analysis:
 
     def computed_in(self, block: Scope) -> list[GraphExpr]:
         """The values of a block, those that are needed first."""
-        return [item for item in self.order if self.block_of[id(item)] is block]
+        return self._computed.get(id(block), [])
 
     def reaches(self, item: GraphExpr, blocks: Iterable[Scope]) -> list[GraphExpr]:
         """The values of some blocks that the inside of a branch or closure needs, in order of first use."""

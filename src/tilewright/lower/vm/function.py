@@ -108,7 +108,7 @@ class FunctionLowering:
         self.captured = captured
         self.code = Assembler(len(captured) + len(function.params))
         self.names = _SlotNames()
-        self.bound: set[Symbol] = set(symbols)
+        self.bound: dict[Symbol, None] = dict.fromkeys(symbols)
         self.captured_symbols = [self.names.slot(symbol) for symbol in symbols]
         self.environment: Environment = {}
         for register, item in enumerate((*captured, *function.params)):
@@ -308,7 +308,7 @@ class FunctionLowering:
         for dim in kind.shape:
             if isinstance(dim, Symbol) and dim not in self.bound:
                 dims.append((BIND, self.names.slot(dim)))
-                self.bound.add(dim)
+                self.bound[dim] = None
             elif dim is not None and checked and all(symbol in self.bound for symbol in variables(dim)):
                 dims.append((EQUAL, self.tables.extents.number(self.names.extent(dim))))
             else:
@@ -320,9 +320,20 @@ class FunctionLowering:
 
     def _branch(self, item: GraphExpr, position: int, root: GraphExpr, result: int | None) -> None:
         """Compute a branch; what it computes and learns is forgotten after it."""
-        environment, bound = dict(self.environment), set(self.bound)
+        known = self._known()
         self._block(self.analysis.inside(item, position), self.analysis.value(root), result)
-        self.environment, self.bound = environment, bound
+        self._forget(*known)
+
+    def _known(self) -> tuple[int, int]:
+        """How much is known now, for `_forget`."""
+        return len(self.environment), len(self.bound)
+
+    def _forget(self, environment: int, bound: int) -> None:
+        """Forget what was learned since so much was known: values and symbols get their places once, in order."""
+        while len(self.environment) > environment:
+            self.environment.popitem()
+        while len(self.bound) > bound:
+            self.bound.popitem()
 
     def _if(self, item: If, result: int | None) -> None:
         condition = self.register(item.condition)
@@ -349,10 +360,10 @@ class FunctionLowering:
         end = Label()
         for number, clause in enumerate(item.clauses, 1):
             following = Label()
-            environment, bound = dict(self.environment), set(self.bound)
+            known = self._known()
             self._pattern(clause.pattern, value, following)
             self._branch(item, number, clause.body, result)
-            self.environment, self.bound = environment, bound
+            self._forget(*known)
             if result is not None:
                 self.code.emit(Opcode.JUMP, end)
             self.code.bind(following)

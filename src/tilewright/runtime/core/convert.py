@@ -44,15 +44,17 @@ class HasStorage(Protocol):
         """The name of the data type."""
 
 
-_addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
+addressof: Any = ctypes.addressof
+from_buffer: Any = ctypes.c_char.from_buffer
+"""`addressof(from_buffer(array))` is the address of an array that is writable, contiguous and not empty, and an error
+of Python's for any other; four times quicker than numpy's own ways."""
 
 
 def address_of(array: Array) -> int:
     """The address of an array's first element."""
-    buffer: Any = array
     try:
-        # Four times quicker than numpy's own ways, but only for writable, contiguous, non-empty memory.
-        return _addressof(_from_buffer(buffer))
+        plain: int = addressof(from_buffer(array))
+        return plain
     except (TypeError, ValueError, BufferError):
         address: int = array.__array_interface__["data"][0]
         return address

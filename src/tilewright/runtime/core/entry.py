@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy import empty
 
 from tilewright.runtime.core.artifact import ArgKind, Artifact, ModelInfo, TensorInfo
 from tilewright.runtime.core.checks import FIRST_CODE, STATUS_SIZE, failed_check
@@ -20,8 +21,10 @@ from tilewright.runtime.core.convert import (
     ALIGNMENT,
     Array,
     address_of,
+    addressof,
     aligned_empty,
     direct,
+    from_buffer,
     lasting_empty,
     placed_empty,
     to_storage,
@@ -36,6 +39,8 @@ from tilewright.support.text import human_bytes
 _MINIMUM_WORKSPACE = 64
 LARGEST_BYTES = 1 << 48
 """More memory than any machine has."""
+_SMALL_BYTES = 4096
+"""Results up to this size come from numpy as they are: to place them on a cache line costs more than it gives."""
 _MOST_PREPARED = 256
 """Sets of sizes that are remembered; more of them are prepared anew."""
 
@@ -45,7 +50,7 @@ OutputTypes = list[tuple[tuple[int, ...], "np.dtype[Any]"]]
 class Prepared:
     """A call of one entry for known sizes."""
 
-    __slots__ = ("inputs", "output_bytes", "outputs", "part", "symbols", "values", "workspace_bytes")
+    __slots__ = ("inputs", "is_small", "output_bytes", "outputs", "part", "symbols", "values", "workspace_bytes")
 
     def __init__(
         self, part: Part, values: tuple[int, ...], symbols: Any, outputs: OutputTypes, workspace_bytes: int
@@ -55,6 +60,7 @@ class Prepared:
         self.symbols = symbols
         self.outputs = outputs
         self.output_bytes = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
+        self.is_small = all(0 < size <= _SMALL_BYTES for size in self.output_bytes)
         self.inputs = part.input_sizes(values)
         self.workspace_bytes = workspace_bytes
 
@@ -68,16 +74,16 @@ class Prepared:
     def call(self, inputs: Sequence[int], outputs: Sequence[int], workspace: int) -> None:
         """Run the entry on addresses."""
         part = self.part
+        tables = part.take_tables()
+        tables.inputs[: len(inputs)] = inputs
+        tables.outputs[: len(outputs)] = outputs
         if self.symbols is None:
-            code = part.entry(part.inputs_type(*inputs), part.outputs_type(*outputs), workspace, part.constants_address)
+            code = part.entry(tables.inputs_address, tables.outputs_address, workspace, part.constants_address)
         else:
             code = part.entry(
-                part.inputs_type(*inputs),
-                part.outputs_type(*outputs),
-                workspace,
-                part.constants_address,
-                self.symbols,
+                tables.inputs_address, tables.outputs_address, workspace, part.constants_address, self.symbols
             )
+        part.free_tables.append(tables)
         if code:
             self._fail(code, workspace, outputs)
 
@@ -97,7 +103,7 @@ class Prepared:
                 self.symbols,
             )
         if code:
-            self._fail(code, frame.workspace_address, frame.outputs)
+            self._fail(code, frame.workspace_address, frame.result_addresses())
 
     def _fail(self, code: int, workspace: int, outputs: Sequence[int]) -> None:
         """Raise what a code of the entry stands for; what a check found is in the workspace."""
@@ -131,6 +137,7 @@ class Part:
         pointer = ctypes.c_void_p
         extra = (pointer,) if info.symbols else ()
         self.entry = bind(library, info.entry, ctypes.c_int32, pointer, pointer, pointer, pointer, *extra)
+        self.address = library.symbol(info.entry)
         # C has no arrays of length 0; a spare slot is harmless.
         self.inputs_type = ctypes.c_void_p * max(len(info.inputs), 1)
         self.outputs_type = ctypes.c_void_p * max(len(info.outputs), 1)
@@ -138,6 +145,7 @@ class Part:
         self.ranks = [len(item.shape) for item in info.outputs]
         self.dtypes = [storage_dtype(item.dtype) for item in info.outputs]
         self._dims_type = ctypes.c_int64 * max(sum(self.ranks), 1)
+        self.free_tables: deque[Tables] = deque()
         self._prepared: dict[tuple[int, ...], Prepared] = {}
         self._fixed: Prepared | None = None
         if info.symbols:
@@ -145,6 +153,13 @@ class Part:
         else:
             outputs = [(item.static_shape, dtype) for item, dtype in zip(info.outputs, self.dtypes, strict=True)]
             self._fixed = Prepared(self, (), None, outputs, info.workspace_bytes)
+
+    def take_tables(self) -> Tables:
+        """Tables that nobody else has; whoever is done with them puts them back on `free_tables`."""
+        try:
+            return self.free_tables.pop()
+        except IndexError:
+            return Tables(self)
 
     def input_sizes(self, values: tuple[int, ...]) -> list[tuple[int, np.dtype[Any]]]:
         """How many elements of which type the entry reads from each input at least.
@@ -219,15 +234,26 @@ def _dimension(infos: Sequence[TensorInfo], number: int) -> tuple[TensorInfo, in
     raise CompilerBug(f"there is no dimension {number}")
 
 
-class Frame:
+class Tables:
+    """The tables of addresses that an entry reads, which one call at a time borrows."""
+
+    __slots__ = ("inputs", "inputs_address", "outputs", "outputs_address")
+    inputs: Any
+    outputs: Any
+
+    def __init__(self, part: Part) -> None:
+        self.inputs, self.outputs = part.inputs_type(), part.outputs_type()
+        self.inputs_address, self.outputs_address = addressof(self.inputs), addressof(self.outputs)
+
+
+class Frame(Tables):
     """What one call of a model borrows: its workspace, and the tables of addresses that the entry reads."""
 
-    __slots__ = ("_inputs", "_outputs", "_workspace", "inputs_address", "outputs_address", "workspace_address")
+    __slots__ = ("_workspace", "workspace_address")
 
     def __init__(self, part: Part, workspace: Array) -> None:
-        self._inputs, self._outputs = part.inputs_type(), part.outputs_type()
+        super().__init__(part)
         self._workspace = workspace
-        self.inputs_address, self.outputs_address = ctypes.addressof(self._inputs), ctypes.addressof(self._outputs)
         self.workspace_address = address_of(workspace)
 
     @property
@@ -235,23 +261,22 @@ class Frame:
         """The size of the workspace."""
         return self._workspace.nbytes
 
-    @property
-    def outputs(self) -> Sequence[int]:
+    def result_addresses(self) -> Sequence[int]:
         """The addresses of the results."""
-        return [address or 0 for address in self._outputs]
+        return [address or 0 for address in self.outputs]
 
     def place_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Fill in the addresses of inputs and of arrays for the results."""
-        for table, arrays in ((self._inputs, inputs), (self._outputs, outputs)):
+        for table, arrays in ((self.inputs, inputs), (self.outputs, outputs)):
             for number, array in enumerate(arrays):
                 table[number] = address_of(array)
 
     def place(self, inputs: Sequence[Array], prepared: Prepared) -> list[Array]:
         """Fill in the addresses of inputs and of new arrays for the results, which it gives."""
-        table = self._inputs
+        table = self.inputs
         for number, array in enumerate(inputs):
             table[number] = address_of(array)
-        results, table = [], self._outputs
+        results, table = [], self.outputs
         for number, ((shape, dtype), size) in enumerate(zip(prepared.outputs, prepared.output_bytes, strict=True)):
             array, table[number] = placed_empty(shape, dtype, size)
             results.append(array)
@@ -294,6 +319,7 @@ class EntryRunner:
         self.workspaces = Workspaces()
         self._frames: deque[Frame] = deque()
         self._input_types = [(info, storage_dtype(info.dtype)) for info in self.model.inputs]
+        self._plain = [(dtype, dtype.itemsize - 1) for _, dtype in self._input_types]
         self._prepared: dict[tuple[tuple[int, ...], ...], Prepared] = {}
         if self.model.symbols:
             pointer = ctypes.c_void_p
@@ -356,6 +382,37 @@ class EntryRunner:
         except UserError as error:
             return error
         return CompilerBug(f"the input shapes {list(shapes)} were refused, but fit")
+
+    def run_plain(self, arrays: tuple[object, ...]) -> list[Array] | None:
+        """One inference on plain arrays of shapes that came before, with small results: nothing is looked at twice.
+
+        None for all else, which `admit` and `run` take: arrays of other kinds, types or places in memory, new shapes.
+        """
+        addresses: list[int] = []
+        shapes: list[tuple[int, ...]] = []
+        try:
+            for value, (dtype, unaligned) in zip(arrays, self._plain, strict=True):
+                if type(value) is not np.ndarray or value.dtype is not dtype:
+                    return None
+                address = addressof(from_buffer(value))
+                if address & unaligned:
+                    return None
+                addresses.append(address)
+                shapes.append(value.shape)
+        except (TypeError, ValueError, BufferError):
+            return None  # read-only, strided or empty, or not as many as there are inputs
+        prepared = self._prepared.get(tuple(shapes))
+        if prepared is None or not prepared.is_small or not addresses:
+            return None
+        frame = self._frame(prepared)
+        try:
+            frame.inputs[:] = addresses
+            outputs = [empty(shape, dtype) for shape, dtype in prepared.outputs]
+            frame.outputs[:] = [addressof(from_buffer(array)) for array in outputs]
+            prepared.call_in(frame)
+        finally:
+            self._frames.append(frame)
+        return outputs
 
     def run(self, inputs: list[Array]) -> list[Array]:
         """One inference."""

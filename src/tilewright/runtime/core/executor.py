@@ -66,6 +66,7 @@ class Executable(Exportable):
             self._runner = DeviceRunner(artifact, self.device, library)
         else:
             self._runner = EntryRunner(artifact, library)
+        self._entry = self._runner if type(self._runner) is EntryRunner else None
         self._set_threads = thread_setter(library, self.model.name)
         self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
 
@@ -92,6 +93,12 @@ class Executable(Exportable):
         outputs a list of arrays) that the results are written into, and that then comes back; where an input of the
         model is named `out`, the word means that input, and `run` takes arrays for the results.
         """
+        if out is None and not named and self._entry is not None:
+            # Programs of one process share a pool, so each call says how many threads it wants.
+            self._set_threads(self.threads or 0)
+            plain = self._entry.run_plain(arrays)
+            if plain is not None:
+                return plain[0] if len(plain) == 1 else tuple(plain)
         if out is not None:
             if "out" not in self._input_places:
                 written = self._run_into(self._by_position(arrays, named), out)
@@ -252,7 +259,6 @@ class Executable(Exportable):
 
     def _run(self, values: list[object]) -> list[Any]:
         kept: list[Any] = self._runner.admit(values)
-        # Programs of one process share a pool, so each call says how many threads it wants.
         self._set_threads(self.threads or 0)
         return self._runner.run(kept)
 

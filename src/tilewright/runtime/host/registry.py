@@ -6,9 +6,10 @@
         return [np.stack(np.nonzero(values[0])).astype(np.int64)]
 
 A value is a tensor (a numpy array of its storage type: bfloat16 as uint16 bits, text as an object array of str),
-a tuple, a sequence (a Python list), or an optional (None when it is empty, else the value itself). Inputs are borrowed:
-a function never writes to them, and it may answer with an input or a view of one. Attributes are plain data, as
-an exported library carries them; a data type is its name. An input left out by the model is None.
+a tuple, a sequence (a Python list, or `Rows`: `values.sequence` reads both), or an optional (None when it is empty,
+else the value itself). Inputs are borrowed: a function never writes to them, and it may answer with an input or a view
+of one. Attributes are plain data, as an exported library carries them; a data type is its name. An input left out by
+the model is None.
 
 The graph operator of the same name runs the same function as its reference, so interpreter and compiled code agree.
 """
@@ -20,9 +21,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
+from tilewright.runtime.host.rows import Rows
 from tilewright.support.errors import CompilerBug, UserError
 
-HostValue: TypeAlias = "npt.NDArray[Any] | tuple[HostValue, ...] | list[HostValue] | None"
+HostValue: TypeAlias = "npt.NDArray[Any] | tuple[HostValue, ...] | list[HostValue] | Rows | None"
 """A tensor, a tuple, a sequence, or an empty optional."""
 
 HostAttribute: TypeAlias = "bool | int | float | str | bytes | tuple[HostAttribute, ...] | None"

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.host.axes import axes_within
 from tilewright.runtime.host.registry import HostValue, register
+from tilewright.runtime.host.rows import Rows
 from tilewright.runtime.host.values import Array, Attributes, integer, sequence, tensor, text, whole_numbers
 from tilewright.support.errors import UserError
 
@@ -163,8 +164,10 @@ def range_(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
 @register("sequence.stack")
 def stack(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """The items of a sequence along a new axis; of none, an empty tensor of items of a shape."""
-    items = [tensor(item, "an item") for item in sequence(values[0])]
     axis = integer(attributes, "axis")
+    if isinstance(values[0], Rows) and len(values[0]):
+        return [values[0].stacked(axis)]
+    items = [tensor(item, "an item") for item in sequence(values[0])]
     if items:
         try:
             return [np.stack(items, axis=axis)]

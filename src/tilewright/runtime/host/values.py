@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.runtime.host.registry import HostAttribute, HostValue
+from tilewright.runtime.host.rows import Rows
 from tilewright.support.errors import CompilerBug, UserError
 
 Array = npt.NDArray[Any]
@@ -26,6 +27,8 @@ def sequence(value: HostValue) -> list[HostValue]:
     """A value that must be a sequence."""
     if isinstance(value, list):
         return value
+    if isinstance(value, Rows):
+        return value.items()
     raise UserError(f"an input must be a sequence, it is {kind_of(value)}")
 
 
@@ -41,7 +44,7 @@ def kind_of(value: HostValue) -> str:
     """What a value is, for a message."""
     if value is None:
         return "nothing"
-    if isinstance(value, list):
+    if isinstance(value, (list, Rows)):
         return f"a sequence of {len(value)}"
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a tensor of shape {value.shape}"
 

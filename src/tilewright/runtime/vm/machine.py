@@ -7,9 +7,11 @@ is bounded by memory and `_DEEPEST` alone. A machine keeps nothing of a run: any
 
 from __future__ import annotations
 
+import ctypes
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import getrefcount
 from traceback import walk_tb
 from typing import Any, Final
 
@@ -19,14 +21,17 @@ from tilewright.runtime.core.artifact import Artifact
 from tilewright.runtime.core.convert import Array, address_of
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.core.entry import Part, Workspaces, constants_address
-from tilewright.runtime.core.library import Library
+from tilewright.runtime.core.library import Library, bind
 from tilewright.runtime.core.shapes import evaluate
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.checks import PendingChecks
 from tilewright.runtime.device.model import DeviceCode, DevicePart
 from tilewright.runtime.device.program import Device
 from tilewright.runtime.host import host_function
+from tilewright.runtime.host.rows import Rows
+from tilewright.runtime.host.values import sequence
 from tilewright.runtime.vm.codec import decode
+from tilewright.runtime.vm.loops import LoopPattern, NativeLoop, find_loop
 from tilewright.runtime.vm.program import (
     BIND,
     EQUAL,
@@ -44,6 +49,8 @@ from tilewright.support.errors import CompilerBug, TilewrightError, UserError
 
 _DEVICE_SEGMENT = -1
 """A segment that runs on a device: no opcode of programs, which do not know where segments run."""
+_APPEND = -2
+"""An item behind a sequence that nothing reads afterwards: no opcode of programs, which insert into a new sequence."""
 _DEEPEST = 1_000_000
 """Calls that may be under way at once: a program that recurses without end stops here."""
 
@@ -64,7 +71,7 @@ _KEEPING_CALLS = (_CALL, _CALL_CLOSURE)
 class _Code:
     """A function whose instructions are resolved."""
 
-    __slots__ = ("code", "given", "name", "registers", "symbols")
+    __slots__ = ("code", "given", "loop", "name", "registers", "symbols")
 
     def __init__(self, function: VmFunction, code: list[tuple[Any, ...]]) -> None:
         self.name = function.name
@@ -72,6 +79,8 @@ class _Code:
         self.given = function.captured + function.params
         self.registers = function.registers
         self.symbols = function.symbols
+        self.loop: NativeLoop | None = None
+        """What takes turns of it, where it is a loop of native code."""
 
     def entered(
         self, arguments: list[Any], bound: list[int]
@@ -83,6 +92,8 @@ class _Code:
         return self.code, 0, registers, bound + [0] * (self.symbols - len(bound))
 
 
+_ONLY_HERE = 2
+"""What `getrefcount` says of a value that one local variable holds: it counts its own argument."""
 _MOST_PENDING = 64
 """Segments on a device whose checks a run has not looked at, at most."""
 
@@ -113,7 +124,32 @@ class Machine:
         self.storage = Storage()
         self.admission = Admission(self.program.definitions)
         self._values = [self._constant(item) for item in self.program.constants]
-        self._functions = [_Code(item, [self._resolved(i) for i in item.code]) for item in self.program.functions]
+        self._functions = [_Code(item, self._resolved_code(item)) for item in self.program.functions]
+        if device is None:
+            self._find_loops(library)
+
+    def _find_loops(self, library: Library) -> None:
+        """Let native code take the turns of loops; libraries of earlier versions come without what does."""
+        name = f"{self.model.name}_loop"
+        if library.find(name) is None:
+            return
+        parts = [part for part in self.parts if isinstance(part, Part)]
+        driver = bind(library, name, None, ctypes.c_void_p)
+        for number, code in enumerate(self._functions):
+            pattern = find_loop(self.program, number)
+            if pattern is not None:
+                code.loop = NativeLoop(pattern, parts, self._values, driver, self.storage)
+
+    def _resolved_code(self, function: VmFunction) -> list[tuple[Any, ...]]:
+        """The instructions of a function, resolved."""
+        resolved = [self._resolved(instruction) for instruction in function.code]
+        for place, instruction in enumerate(function.code[:-1]):
+            match instruction, function.code[place + 1]:
+                case (Opcode.HOST, number, (items, item), (result,)), (Opcode.RELEASE, released):
+                    is_insert = self.program.hosts[number].name == "sequence.insert"
+                    if is_insert and items in released and item != items:
+                        resolved[place] = (_APPEND, items, item, result)
+        return resolved
 
     def _constant(self, item: BlobConstant | TextConstant) -> Array:
         if isinstance(item, TextConstant):
@@ -163,7 +199,8 @@ class Machine:
         except Exception as error:
             raise self._misuse(error) from error
         finally:
-            self.workspaces.give_back(run.workspace)
+            if run.workspace is not None:
+                self.workspaces.give_back(run.workspace)
         return result
 
     def _misuse(self, error: Exception) -> UserError:
@@ -175,7 +212,7 @@ class Machine:
         frames = walk_tb(error.__traceback__)
         here = next((frame.f_locals for frame, _ in frames if frame.f_code is Machine._loop.__code__), {})
         opcode = here["instruction"][0] if "instruction" in here else Opcode.JUMP
-        name = "SEGMENT" if opcode == _DEVICE_SEGMENT else Opcode(opcode).name
+        name = {_DEVICE_SEGMENT: "SEGMENT", _APPEND: "HOST"}.get(opcode) or Opcode(opcode).name
         return UserError(
             f"the bytecode is damaged: instruction {here.get('place', 1) - 1} ({name}) of "
             f"'{here['function'].name if 'function' in here else self.model.name}' cannot take its operands: {error}",
@@ -235,7 +272,10 @@ class Machine:
                         raise UserError(f"the program is {len(stack)} calls deep in '{functions[number].name}'")
                     stack.append((code, place, registers, symbols, instruction[1]))
                 function = functions[number]
+                if function.loop is not None and len(arguments) == function.given:
+                    arguments = function.loop.advance(run, arguments)
                 code, place, registers, symbols = function.entered(arguments, bound)
+                arguments = []  # Only registers hold values, so that counts of references say what is in use.
             else:
                 _HANDLERS[opcode](run, instruction, registers, symbols)
 
@@ -273,6 +313,8 @@ class Machine:
 
     def own(self, value: Any, inputs: list[Any]) -> Any:
         """A result that is no part of an input, of the constants or of another result: those are copied."""
+        if _have_memory_of_their_own(value if type(value) is tuple else (value,), inputs):
+            return value
         try:
             return _own(value, _owners(inputs))
         except (MemoryError, RecursionError) as error:
@@ -287,29 +329,48 @@ class _Run:
         self.observer = observer
         self.stack: list[tuple[Any, ...]] = []
         self.pending: list[PendingChecks] = []
-        self.workspace = machine.workspaces.take(0)
-        self.workspace_address = address_of(self.workspace)
+        self.workspace: Array | None = None
+        self.workspace_bytes = self.workspace_address = 0
+
+    def provide(self, size: int) -> None:
+        """Make the workspace at least so large."""
+        if size > self.workspace_bytes:
+            self.workspace = self.machine.workspaces.take(size)
+            self.workspace_bytes, self.workspace_address = self.workspace.nbytes, address_of(self.workspace)
+
+    def bind_sizes(self, pattern: LoopPattern, values: Sequence[Any]) -> list[int]:
+        """The symbols of the function that a loop is, from the sizes of its parameters."""
+        symbols = [0] * pattern.symbols
+        for place, dims, text in pattern.matches:
+            self.machine.match_sizes(values[place], dims, symbols, text)
+        return symbols
+
+    def dims(self, extents: tuple[int, ...], symbols: list[int]) -> tuple[int, ...]:
+        """Dimensions that are extents of the program."""
+        return tuple([extent_in(self.machine.program.extents[number], symbols) for number in extents])
+
+    def observe(self, opcode: Opcode, number: int, seconds: float) -> None:
+        """Tell whoever watches."""
+        if self.observer is not None:
+            self.observer(opcode, number, seconds)
 
     def segment(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
         """Native code on arrays in registers."""
         _, part, sources, results, sizes, number = instruction
         machine, observer = self.machine, self.observer
         prepared = part.prepare(tuple([symbols[size] for size in sizes]))
-        if prepared.workspace_bytes > self.workspace.nbytes:
-            self.workspace = machine.workspaces.take(prepared.workspace_bytes)
-            self.workspace_address = address_of(self.workspace)
-        values = [registers[source] for source in sources]
-        for value, (size, dtype) in zip(values, prepared.inputs, strict=True):
+        if prepared.workspace_bytes > self.workspace_bytes:
+            self.provide(prepared.workspace_bytes)
+        addresses = []
+        for source, (size, dtype) in zip(sources, prepared.inputs, strict=True):
+            value = registers[source]
             # Native code reads so much memory, whatever is there.
-            if size not in (-1, value.size) or (value.dtype is not dtype and value.dtype != dtype):
+            if (size != value.size and size != -1) or (value.dtype is not dtype and value.dtype != dtype):
                 raise ValueError(f"{value.dtype}{list(value.shape)} in the place of {size} {dtype}")
+            addresses.append(address_of(value))
         outputs = [machine.storage.empty(shape, dtype) for shape, dtype in prepared.outputs]
         start = time.perf_counter() if observer is not None else 0.0
-        prepared.call(
-            [address_of(value) for value in values],
-            [address for _, address in outputs],
-            self.workspace_address,
-        )
+        prepared.call(addresses, [address for _, address in outputs], self.workspace_address)
         if observer is not None:
             observer(Opcode.SEGMENT, number, time.perf_counter() - start)
         for result, (output, _) in zip(results, outputs, strict=True):
@@ -344,6 +405,15 @@ class _Run:
         if self.observer is not None:
             self.observer(Opcode.HOST, instruction[-1], time.perf_counter() - start)
 
+    def append(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
+        """An item behind a sequence: in its place if only this register holds it, else behind a copy."""
+        _, source, item, result = instruction
+        items, registers[source] = registers[source], None
+        if type(items) is not list or getrefcount(items) > _ONLY_HERE:
+            items = list(sequence(items))
+        items.append(contiguous(registers[item]))
+        registers[result] = items
+
     def match(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
         """The sizes of an array become symbols, or must be what they are."""
         _, register, dims, text = instruction
@@ -367,6 +437,7 @@ class _Run:
 
 _HANDLERS: Final[Mapping[int, Callable[[_Run, tuple[Any, ...], list[Any], list[int]], None]]] = {
     _DEVICE_SEGMENT: _Run.device_segment,
+    _APPEND: _Run.append,
     _HOST: _Run.host,
     _MATCH: _Run.match,
     _VIEW: _Run.view,
@@ -384,6 +455,18 @@ def _callee(instruction: tuple[Any, ...], registers: list[Any]) -> tuple[int, li
     return closure.function, [*closure.captured, *given], list(closure.symbols)
 
 
+def _have_memory_of_their_own(items: tuple[Any, ...], inputs: list[Any]) -> bool:
+    """Whether results are arrays that numpy gave memory, none of them an input or two the same: most are."""
+    for item in (*items, *inputs):
+        if type(item) is not np.ndarray:
+            return False
+    for item in items:
+        if item.base is not None or item.dtype.kind == "O":
+            return False
+    distinct = {id(item) for item in items}
+    return len(distinct) == len(items) and distinct.isdisjoint(map(id, inputs))
+
+
 def _own(value: Any, taken: list[object]) -> Any:
     """A value in memory of its own; `taken` are arrays and blocks of memory that belong to somebody."""
     if isinstance(value, np.ndarray):
@@ -394,6 +477,8 @@ def _own(value: Any, taken: list[object]) -> Any:
         return value
     if isinstance(value, DeviceArray):
         return value.numpy()
+    if isinstance(value, Rows):
+        value = value.items()
     if isinstance(value, tuple):
         return tuple([_own(item, taken) for item in value])
     return [_own(item, taken) for item in value] if isinstance(value, list) else value

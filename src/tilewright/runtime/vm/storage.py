@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.core.convert import ALIGNMENT, Array, address_of
+from tilewright.runtime.core.convert import ALIGNMENT, Array, address_of, addressof, from_buffer
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes
 
 _SMALLEST = 64
+_SMALL = 4096
+"""Tensors up to this size come from numpy, which keeps such memory itself: a block costs more than it saves."""
 _MOST_FREE = 16
 """Blocks of one size that are kept,"""
 _MOST_BYTES = 1 << 26
@@ -58,6 +60,9 @@ class Storage:
         count = dtype.itemsize
         for extent in shape:
             count *= extent
+        if 0 < count <= _SMALL:
+            array: Array = np.empty(shape, dtype)
+            return array, addressof(from_buffer(array))
         size = _size_class(count)
         home = self._free.get(size)
         if home is None:

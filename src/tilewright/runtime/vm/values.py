@@ -14,13 +14,14 @@ import numpy as np
 from tilewright.runtime.core.convert import Array, direct, is_direct, to_storage
 from tilewright.runtime.core.dtypes import C_TYPES, storage_dtype
 from tilewright.runtime.core.shapes import bind_shape
+from tilewright.runtime.host.rows import Rows
 from tilewright.runtime.vm.types import DataDefinition, Kind, ValueType
 from tilewright.support.errors import UserError
 from tilewright.support.text import kind_of
 
 _STORAGE = {name: storage_dtype(name) for name in C_TYPES}
 
-Value: TypeAlias = "Array | tuple[Value, ...] | list[Value] | DataValue | Closure | None"
+Value: TypeAlias = "Array | tuple[Value, ...] | list[Value] | Rows | DataValue | Closure | None"
 
 
 class DataValue:
