@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -17,9 +18,12 @@ class TorchSizes:
     """The symbols of one program: torch's by their names, ours by what the user called them."""
 
     def __init__(self) -> None:
-        self.symbols: dict[str, Var] = {}
+        self.symbols: dict[str, Size] = {}
+        """What torch's symbols are: ours, or numbers that they are held at."""
         self.multiples: dict[str, tuple[int, Var]] = {}
         """Symbols of which an input has only a multiple (`2 * Dim("half")`): the factor, and our symbol for that."""
+        self.wholes: dict[str, Var] = {}
+        """Sizes of inputs whose own symbols are no size of an input (`s0 + s1`): our symbol for them."""
 
     def declare(self, size: Any, name: str) -> None:
         """Give a dimension of an input a name, if it is a symbol that has none yet."""
@@ -32,6 +36,18 @@ class TorchSizes:
             factor, symbol = expression.args
             if factor.is_Integer and symbol.is_Symbol and str(symbol) not in self.symbols:
                 self.multiples.setdefault(str(symbol), (int(factor), Var(name)))
+
+    def declare_whole(self, size: Any, name: str) -> None:
+        """Give a dimension of an input a name if it is computed from symbols that no input has."""
+        expression = getattr(getattr(size, "node", None), "expr", None)
+        if expression is not None and not self.knows(expression):
+            self.wholes.setdefault(str(expression), Var(name))
+
+    def hold(self, size: Any, number: int) -> None:
+        """Say that a symbol is a number in this program."""
+        expression = size.node.expr
+        if expression.is_Symbol:
+            self.symbols[str(expression)] = number
 
     def fresh(self, size: Any, name: str) -> Var:
         """A new symbol for a size that only a run decides, which torch knows by a symbol of its own."""
@@ -60,6 +76,8 @@ class TorchSizes:
         """A symbolic expression of torch's as one of ours."""
         if value.is_Integer:
             return int(value)
+        if str(value) in self.wholes:
+            return self.wholes[str(value)]
         if value.is_Symbol:
             found = self.symbols.get(str(value))
             if found is None and str(value) in self.multiples:
@@ -71,8 +89,15 @@ class TorchSizes:
                 )
             return found
         name = type(value).__name__
-        if name in ("TruncToInt", "FloorToInt"):
-            return self._scaled(value)
+        if name in ("TruncToInt", "FloorToInt", "CeilToInt"):
+            quotient = self._quotient(value.args[0])
+            if quotient is None:
+                return self._scaled(value)
+            above, below = quotient
+            # The least number that is not less than a quotient is the negative of the greatest below its negative.
+            upward = name == "CeilToInt"
+            rounded = dimensions.floor_divide(dimensions.subtract(0, above) if upward else above, below)
+            return dimensions.subtract(0, rounded) if upward else rounded
         if name == "Mul" and value.args[0].is_Integer:
             return self._multiple(int(value.args[0]), value.args[1:])
         parts = [self.expression(item) for item in value.args]
@@ -85,6 +110,8 @@ class TorchSizes:
                 return dimensions.floor_divide(parts[0], parts[1])
             case "Mod" | "PythonMod":
                 return dimensions.modulo(parts[0], parts[1])
+            case "Abs":
+                return dimensions.maximum(parts[0], dimensions.subtract(0, parts[0]))
             case "Max":
                 return reduce(dimensions.maximum, parts)
             case "Min":
@@ -105,8 +132,25 @@ class TorchSizes:
                 parts.append(self.expression(factor))
         return reduce(dimensions.multiply, [count, *parts])
 
+    def _quotient(self, value: Any) -> tuple[Size, int] | None:
+        """A size over a positive number, if a value is that; a fraction like 0.25 below is a factor above."""
+        if type(value).__name__ not in ("FloatTrueDiv", "IntTrueDiv") or not value.args[1].is_number:
+            return None
+        above, below = value.args[0], float(value.args[1])
+        size = self.expression(above.args[0] if type(above).__name__ == "ToFloat" else above)
+        if below < 0:
+            size, below = dimensions.subtract(0, size), -below
+        if below.is_integer() and below:
+            return size, int(below)
+        factor = 1 / below if below else math.inf
+        if factor.is_integer() and math.frexp(factor)[0] == 0.5:  # a power of two, which a float divides by exactly
+            return dimensions.multiply(size, int(factor)), 1
+        return None
+
     def _scaled(self, value: Any) -> Size:
         """A size times a float, rounded down: torch computes it in doubles, which a fraction has to agree with."""
+        if type(value).__name__ == "CeilToInt":
+            raise UnsupportedError(f"a size that is {value}")
         product = value.args[0]
         factors = product.args if type(product).__name__ == "Mul" else (product,)
         scale, size = 1.0, None
@@ -121,6 +165,15 @@ class TorchSizes:
         if found is None:
             raise UnsupportedError(f"a size that is {value}", hint="use a scale that is a fraction of a power of two")
         return found
+
+
+def from_front(index: Size, size: Size) -> Size:
+    """An index along an axis of some size, counted from the front."""
+    if not isinstance(index, int):
+        return index
+    if isinstance(size, int):
+        return max(0, index + size) if index < 0 else min(index, size)
+    return dimensions.add(size, index) if index < 0 else index
 
 
 def dimension_names(dynamic_shapes: Any, inputs: Sequence[str]) -> dict[tuple[str, int], str]:
