@@ -412,9 +412,10 @@ def _copied_statements(loop: For) -> int:
     def count(stmt: Stmt) -> int:
         if isinstance(stmt, (BufferStore, Evaluate)):
             return 1
-        is_copied = isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED
-        times = const_value(stmt.extent) if is_copied else 1
-        return (times or 1) * sum(map(count, inner_statements(stmt)))
+        inner = sum(map(count, inner_statements(stmt)))
+        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+            return (const_value(stmt.extent) or 1) * inner
+        return inner
 
     return count(loop.body)
 
