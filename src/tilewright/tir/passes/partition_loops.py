@@ -18,7 +18,7 @@ be copied nine times. Such a tile has two bodies, and what it is about to comput
         for i in unroll(8):              ->        if xo*8 + 7 < w:
             if xo*8 + i < w:                           for i in unroll(8): ...            without guards
                 ...                                else:
-                                                       for i in unroll(8): ...            `rewrite/speculation.py`
+                                                       for i in unroll(8): ...            all edges alike
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
 from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import add, all_of, ge, le, logical_not, lt, maximum, minimum, sub
-from tilewright.ir.expr import ONE, TRUE, ZERO, IntImm, PrimExpr, Range, Var, const_value
-from tilewright.ir.visit import uses_any
+from tilewright.ir.expr import ONE, TRUE, ZERO, IntImm, PrimExpr, Range, Select, Var, const_value
+from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.hoist_guards import hoist_conditions
 from tilewright.tir.passes.simplify_loops import simplify_stmt, size_analyzer
@@ -220,11 +220,15 @@ class _Partition(StmtRewriter):
         return kept
 
     def _edge_tile(self, body: Stmt) -> Stmt:
-        """A tile that may reach past the end of sizes: without branches in its sums where that can be."""
+        """A tile that may reach past the end of sizes.
+
+        Windows are computed whole, without branches in their sums, where that can be. Rows of a product that are not
+        there are skipped: a test a row and step is less than computing them.
+        """
         self._edge_depth += 1
-        whole = compute_whole(body, self._analyzer)
+        whole = compute_whole(body, self._analyzer) if find_all(body, Select) else None
         if whole is None:
-            result = self.stmt(body)
+            result = self.stmt(simplify_stmt(hoist_conditions(body), self._analyzer))
         else:
             result = self.stmt(simplify_stmt(hoist_conditions(whole.stmt), self._analyzer))
             if whole.sizes:
@@ -408,9 +412,10 @@ def _copied_statements(loop: For) -> int:
     def count(stmt: Stmt) -> int:
         if isinstance(stmt, (BufferStore, Evaluate)):
             return 1
-        is_copied = isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED
-        times = const_value(stmt.extent) if is_copied else 1
-        return (times or 1) * sum(map(count, inner_statements(stmt)))
+        inner = sum(map(count, inner_statements(stmt)))
+        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+            return (const_value(stmt.extent) or 1) * inner
+        return inner
 
     return count(loop.body)
 
