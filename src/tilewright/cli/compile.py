@@ -77,8 +77,8 @@ def execute(options: argparse.Namespace) -> int:
         print(f"  on the host: {kernel.symbol} ({kernel.on_host.splitlines()[0]})")
     for symbol, reason in compilation.failed_templates.items():
         print(f"  a plainer schedule: {symbol} ({reason})")
-    for kernel in compilation.far_kernels:
-        print(f"  slow: {kernel}")
+    for far in compilation.far_kernels:
+        print(f"  slow: {far}")
     for label, infos in (("input", model.inputs), ("output", model.outputs)):
         for info in infos:
             print(f"  {label:6} {info}")
