@@ -79,8 +79,8 @@ def execute(options: argparse.Namespace) -> int:
         print(f"  a plainer schedule: {symbol} ({reason})")
     for slow in compilation.slowest_kernels:
         print(f"  slow to compile: {slow}")
-    for kernel in compilation.far_kernels:
-        print(f"  far from its bound: {kernel}")
+    for far in compilation.far_kernels:
+        print(f"  far from its bound: {far}")
     for label, infos in (("input", model.inputs), ("output", model.outputs)):
         for info in infos:
             print(f"  {label:6} {info}")

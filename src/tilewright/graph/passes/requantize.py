@@ -60,10 +60,10 @@ def _quantized(root: Call) -> tuple[GraphExpr, _Levels] | None:
     dtype, clip = root.tensor_type.dtype, root.args[0]
     if dtype not in (INT8, UINT8) or not is_call_to(clip, "clip") or not isinstance(clip, Call):
         return None
-    limits = (0, 255) if dtype is UINT8 else (-128, 127)
+    low, high = (0.0, 255.0) if dtype is UINT8 else (-128.0, 127.0)
     attributes = clip.attributes
     assert isinstance(attributes, ClipAttributes)
-    if (attributes.minimum, attributes.maximum) != limits:
+    if attributes.minimum != low or attributes.maximum != high:
         return None
     level, zero = clip.args[0], 0.0
     if is_call_to(level, "add") and isinstance(level, Call):
