@@ -1,0 +1,275 @@
+"""One file of the corpus in a process of its own: `python -m bench.corpus_run NAME --list FILE --cache FOLDER`.
+
+The file runs in its own runtime (onnxruntime in a process of its own, TorchScript in torch), is compiled, run and
+compared, and both are timed in pairs of runs on one thread. Each step is told on stdout as a line of JSON before it
+begins (`{"begins": "compile"}`) and with its figures after it: whoever started this process knows how far it came, if
+it ends without a word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+import tilewright as tw
+from bench import corpus_answers, harness
+from bench.corpus_files import Corpus, CorpusFile, Question, read_corpus
+from bench.corpus_inputs import Arrays, Signature, make_inputs, onnx_signatures
+from bench.neighbours import CoreWatch
+from bench.peers import REFERENCE, clock_for
+from bench.peers.process import PeerError, PeerProcess
+from tilewright.cli import measure, versus
+from tilewright.runtime.core.executor import Executable
+from tilewright.support.errors import UserError
+from tilewright.target import Target
+from tilewright.tune.turns import elsewhere
+
+ROUNDS = 6
+_LONG_RUN_MS = 500.0
+"""A model whose run takes longer is timed in fewer rounds."""
+_GIGABYTE = 1 << 30
+_MEGABYTE = 1 << 20
+
+Tell = Callable[..., None]
+
+
+class Reference(Protocol):
+    """The runtime that a file was made for."""
+
+    name: str
+
+    def load(self, path: Path, inputs: Arrays) -> list[np.ndarray]:
+        """Load a file and run it once."""
+
+    def sample(self, count: int) -> list[float]:
+        """Milliseconds of `count` runs."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class TorchReference:
+    """A TorchScript file in torch, in this process."""
+
+    name = "torch"
+
+    def load(self, path: Path, inputs: Arrays) -> list[np.ndarray]:
+        """Load a file and run it once, on one thread."""
+        import torch
+
+        torch.set_num_threads(1)
+        module = torch.jit.load(path, map_location="cpu").eval()
+        tensors = [torch.from_numpy(array) for array in inputs.values()]
+
+        def call() -> Any:
+            with torch.inference_mode():
+                return module(*tensors)
+
+        self._sampler = measure.LocalSampler(call, clock_for(1))
+        result = call()
+        return [item.numpy() for item in (result if isinstance(result, tuple | list) else [result])]
+
+    def sample(self, count: int) -> list[float]:
+        """Milliseconds of `count` runs."""
+        return self._sampler.sample(count)
+
+    def close(self) -> None:
+        """Nothing is held outside this process."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    tell = teller(_private_stdout())
+    if options.memory:
+        resource.setrlimit(resource.RLIMIT_AS, (int(options.memory * _GIGABYTE), resource.RLIM_INFINITY))
+    corpus = read_corpus(options.list)
+    try:
+        if options.question:
+            answer(next(item for item in corpus.questions if item.name == options.name), corpus, options.cache, tell)
+        else:
+            examine(corpus.file(options.name), options.cache, options.rounds, tell)
+    except Exception as error:  # whatever is raised is a row of the report, told apart by its type
+        traceback.print_exc()
+        tell(**failure(error))
+    return 0
+
+
+def teller(stream: IO[str]) -> Tell:
+    """What writes a line of JSON for each thing that is told."""
+
+    def tell(**facts: object) -> None:
+        stream.write(json.dumps(facts) + "\n")
+        stream.flush()
+
+    return tell
+
+
+def failure(error: Exception) -> dict[str, str]:
+    """The row of an error: what the compiler refuses on purpose is no crash, and neither is what onnxruntime refuses."""
+    if isinstance(error, corpus_answers.NotAsked):
+        return {"status": "not asked", "reason": str(error)}
+    if isinstance(error, PeerError):
+        return {"status": "no reference", "reason": str(error)}
+    if isinstance(error, MemoryError):
+        return {"status": "out of memory", "reason": "the process met its limit of memory"}
+    status = "refused" if isinstance(error, UserError) else "crashed"
+    return {"status": status, "reason": f"{type(error).__name__}: {error}", "at": _place(error)}
+
+
+def _place(error: Exception) -> str:
+    """Where an error comes from: the last line of the package that raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}" if frames else ""
+
+
+def examine(item: CorpusFile, cache: Path, rounds: int, tell: Tell) -> None:
+    """Compile, run, compare and time a file."""
+    path = item.place(cache)
+    is_torch = path.suffix in (".jit", ".pt")
+    tell(begins="reference", bytes=path.stat().st_size)
+    signatures = _recipe_signatures(item) if is_torch else onnx_signatures(path)
+    inputs = make_inputs(signatures, item.inputs)
+    reference: Reference = TorchReference() if is_torch else PeerProcess(REFERENCE, 1, harness.cores_for(1))
+    try:
+        expected = reference.load(path, inputs)
+        tell(begins="compile", shapes={name: list(array.shape) for name, array in inputs.items()})
+        executable = compile_file(path, inputs, tell)
+        tell(begins="run")
+        actual = list(executable.run(inputs))
+        error = measure.max_relative_error(actual, expected)
+        right = error <= item.tolerance
+        tell(error=error if np.isfinite(error) else None, tolerance=item.tolerance, status="right" if right else "wrong")
+        if not right:
+            tell(reason=difference(actual, expected))
+        elif rounds:
+            tell(begins="time", status="right")
+            tell(**timed(executable, inputs, reference, rounds))
+    finally:
+        reference.close()
+
+
+def _recipe_signatures(item: CorpusFile) -> dict[str, Signature]:
+    """TorchScript does not say what its inputs are: the recipes do."""
+    return {name: Signature(np.dtype(made.dtype or "float32"), made.shape or ()) for name, made in item.inputs.items()}
+
+
+def compile_file(path: Path, inputs: Arrays, tell: Tell) -> Executable:
+    """Compile a file as it is, and tell what that took: processor seconds and memory, of workers too."""
+    before, peak, start = cpu_seconds(), _peak_bytes(resource.RUSAGE_SELF), time.perf_counter()
+    if path.suffix in (".jit", ".pt"):
+        import torch
+
+        module = torch.jit.load(path, map_location="cpu").eval()
+        model: Any = tw.frontend.from_torch(module, tuple(torch.from_numpy(array) for array in inputs.values()))
+    else:
+        model = str(path)
+    executable = tw.compile(model, target="native", threads=1)
+    growth = max(_peak_bytes(resource.RUSAGE_SELF) - peak, 0)
+    tell(
+        compile_cpu_s=round(cpu_seconds() - before, 2),
+        compile_s=round(time.perf_counter() - start, 2),
+        compile_mb=round((growth + _peak_bytes(resource.RUSAGE_CHILDREN)) / _MEGABYTE, 1),
+    )
+    return executable
+
+
+def cpu_seconds() -> float:
+    """Processor seconds of this process and of those that it started and that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _peak_bytes(who: int) -> int:
+    return resource.getrusage(who).ru_maxrss * 1024
+
+
+def difference(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
+    """The first output that is off, in words."""
+    if len(actual) != len(expected):
+        return f"{len(actual)} outputs in the place of {len(expected)}"
+    for number, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+        if ours.shape != theirs.shape:
+            return f"output {number} has the shape {ours.shape}, not {theirs.shape}"
+    errors = [measure.max_relative_error([ours], [theirs]) for ours, theirs in zip(actual, expected, strict=True)]
+    worst = int(np.argmax(errors))
+    return f"output {worst} is off by {errors[worst]:.1e} of its largest value"
+
+
+def timed(executable: Executable, inputs: Arrays, reference: Reference, rounds: int) -> dict[str, object]:
+    """Both on one thread, in pairs of runs."""
+
+    def placed(place: int) -> measure.LocalSampler:
+        model = executable if place == 0 else elsewhere(executable)
+        return measure.LocalSampler(lambda: model.run(inputs), clock_for(1))
+
+    with harness.pinned(1):
+        if placed(0).sample(1)[0] > _LONG_RUN_MS:
+            rounds = max(1, rounds // 3)
+        standing = versus.against(placed, {reference.name: reference}, rounds, watch=CoreWatch(Target("native")))
+    comparison = standing.peers[reference.name]
+    return {
+        "ours_ms": round(standing.median_ms, 4),
+        "reference_ms": round(standing.peer_ms(reference.name), 4),
+        "ratio": round(comparison.ratio, 4),
+        "between": [round(bound, 4) for bound in comparison.bounds],
+        "pairs": len(comparison.ratios),
+    }
+
+
+def answer(question: Question, corpus: Corpus, cache: Path, tell: Tell) -> None:
+    """Ask a question whose answer is known: compile the files that answer it, and look at what they say."""
+    asked = corpus_answers.ANSWERS.get(question.name)
+    if asked is None:
+        raise UserError(f"nobody knows how to ask '{question.name}'", where="corpus.toml")
+    tell(begins="answer")
+    places = {role: corpus.file(name).place(cache) for role, name in question.files.items()}
+    models = {role: _runner(path) for role, path in places.items() if path.suffix == ".onnx"}
+    found, expected = asked(models, places)
+    tell(status="right" if found == expected else "wrong", found=found, expected=expected)
+
+
+def _runner(path: Path) -> corpus_answers.Model:
+    """A model to ask: compiled when it is first called."""
+
+    @functools.cache
+    def executable() -> Executable:
+        return tw.compile(str(path), target="native", threads=1)
+
+    def run(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return list(executable().run(dict(inputs)))
+
+    return run
+
+
+def _private_stdout() -> IO[str]:
+    """The real stdout for what is told; what libraries print goes to stderr."""
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return stream
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.corpus_run", description=__doc__.split("\n")[0])
+    parser.add_argument("name", help="the file, or with --question the question")
+    parser.add_argument("--list", type=Path, required=True, help="the list of the corpus")
+    parser.add_argument("--cache", type=Path, required=True, help="where fetched files lie")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of pairs of runs; 0: no timing")
+    parser.add_argument("--memory", type=float, default=0, help="gigabytes of address space at most; 0: no limit")
+    parser.add_argument("--question", action="store_true", help="ask a question in the place of examining a file")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
