@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -43,7 +44,10 @@ from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, plural, table
 
 STATUSES = ("right", "wrong", "refused", "crashed", "timed out", "out of memory", "no reference", "not fetched")
+WORKER = [sys.executable, "-m", "bench.corpus_run"]
 _LONGEST_REASON = 200
+_LOOK_SECONDS = 0.5
+"""How often it is asked whether a process that says nothing still lives."""
 
 Row = dict[str, Any]
 
@@ -99,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(corpus: Corpus, patterns: str) -> Corpus:
-    """The part of a corpus whose files have names that fit one of the patterns, and the questions these answer alone."""
+    """The files whose names fit one of the patterns, and the questions that these answer alone."""
     wanted = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
     if not wanted:
         return corpus
@@ -137,7 +141,7 @@ class Session:
 
     def _run(self, name: str, options: Sequence[str], kernels: str) -> Row:
         """What a process of its own tells, with the status that its end means where it told none."""
-        command = [sys.executable, "-m", "bench.corpus_run", name, *options, "--memory", str(self._limits.memory)]
+        command = [*WORKER, name, *options, "--memory", str(self._limits.memory)]
         places = ["--list", str(self._listed.resolve()), "--cache", str(self._cache.resolve())]
         log = self._scratch / "log"
         with log.open("wb") as errors:
@@ -170,8 +174,14 @@ def listen(process: subprocess.Popen[bytes], seconds: float) -> tuple[Row, bool]
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
-            if not selector.select(max(deadline - time.monotonic(), 0)):
-                return row, False
+            remaining = deadline - time.monotonic()
+            if not selector.select(max(min(remaining, _LOOK_SECONDS), 0)):
+                if remaining <= 0:
+                    return row, False
+                # A process that it started may hold the pipe open when it has ended itself.
+                if process.poll() is not None:
+                    break
+                continue
             piece = os.read(process.stdout.fileno(), 1 << 16)
             if not piece:
                 break
@@ -190,10 +200,8 @@ def listen(process: subprocess.Popen[bytes], seconds: float) -> tuple[Row, bool]
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End a process with all that it started, stopped ones too."""
-    try:
+    with suppress(ProcessLookupError):  # all of them may have ended by themselves
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # all of them ended by themselves
     process.wait()
     assert process.stdout is not None
     process.stdout.close()
@@ -253,7 +261,9 @@ def render(rows: Mapping[str, Row], answers: Mapping[str, Row], summary: Row) ->
         outcome = f"{row['found']!r}" if "found" in row else shorten(row.get("reason", ""))
         expected = f", not {row['expected']!r}" if row["status"] == "wrong" else ""
         lines.append(f"{row['status']}: {row['asks']}: {outcome}{expected}")
-    lines.append(f"{plural(len(rows), 'file')}: " + ", ".join(f"{n} {status}" for status, n in summary["counts"].items()))
+    lines.append(
+        f"{plural(len(rows), 'file')}: " + ", ".join(f"{n} {status}" for status, n in summary["counts"].items())
+    )
     if summary["geomean_ratio"] is not None:
         lowest = summary["lowest_ratio"]
         below = f"; below 0.95x: {len(summary['below_0.95'])}"
@@ -297,13 +307,21 @@ def _figure(value: float | None, layout: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.corpus", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", default="", help="comma-separated names of files, or patterns of names (default: all)")
+    parser.add_argument(
+        "--only", default="", help="comma-separated names of files, or patterns of names (default: all)"
+    )
     parser.add_argument("--list", action="store_true", help="show the files and questions, and end")
     parser.add_argument("--fetch", action="store_true", help="fetch the files, and end")
     parser.add_argument("--no-time", action="store_true", help="compile and compare, but do not time")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that one step of a file may take (default: 300)")
-    parser.add_argument("--memory", type=float, default=16, help="gigabytes a process may address; 0: any (default: 16)")
-    parser.add_argument("--rounds", type=positive_int, default=ROUNDS, help=f"rounds of pairs of runs (default: {ROUNDS})")
+    parser.add_argument(
+        "--limit", type=float, default=300, help="seconds that one step of a file may take (default: 300)"
+    )
+    parser.add_argument(
+        "--memory", type=float, default=16, help="gigabytes a process may address; 0: any (default: 16)"
+    )
+    parser.add_argument(
+        "--rounds", type=positive_int, default=ROUNDS, help=f"rounds of pairs of runs (default: {ROUNDS})"
+    )
     parser.add_argument("--cache", type=Path, default=default_cache(), help="folder for fetched files (CORPUS_DIR)")
     parser.add_argument("--corpus", type=Path, default=LIST, help="another list of files (default: bench/corpus.toml)")
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/corpus.json)")

@@ -104,11 +104,15 @@ def read_corpus(path: Path = LIST) -> Corpus:
             Question(item["name"], item.get("asks", item["name"]), item["files"]) for item in listed.get("question", [])
         ]
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"cannot read the list of the corpus: {type(error).__name__}: {error}", where=str(path)) from error
+        raise UserError(
+            f"cannot read the list of the corpus: {type(error).__name__}: {error}", where=str(path)
+        ) from error
     corpus = Corpus(tuple(files), tuple(questions))
     names = [item.name for item in files]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"the corpus has two files of the name {', '.join(twice)}", where=str(path), hint="give it `name`")
+        raise UserError(
+            f"the corpus has two files of the name {', '.join(twice)}", where=str(path), hint="give it `name`"
+        )
     for question in questions:
         for name in question.files.values():
             corpus.file(name)
@@ -228,9 +232,7 @@ def _from_npm(package: Package, folder: Path) -> Path:
 def _client(command: Sequence[str], folder: Path, pattern: str) -> Path:
     """Run a registry's client; the archive that it brought."""
     try:
-        reply = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS
-        )
+        reply = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{command[-1]} did not come within {_FETCH_SECONDS:.0f} s") from error
     archives = sorted(folder.glob(pattern))

@@ -117,7 +117,7 @@ def teller(stream: IO[str]) -> Tell:
 
 
 def failure(error: Exception) -> dict[str, str]:
-    """The row of an error: what the compiler refuses on purpose is no crash, and neither is what onnxruntime refuses."""
+    """The row of an error: what the compiler refuses on purpose is no crash, nor is what the runtime refuses."""
     if isinstance(error, corpus_answers.NotAsked):
         return {"status": "not asked", "reason": str(error)}
     if isinstance(error, PeerError):
@@ -150,7 +150,9 @@ def examine(item: CorpusFile, cache: Path, rounds: int, tell: Tell) -> None:
         actual = list(executable.run(inputs))
         error = measure.max_relative_error(actual, expected)
         right = error <= item.tolerance
-        tell(error=error if np.isfinite(error) else None, tolerance=item.tolerance, status="right" if right else "wrong")
+        tell(
+            error=error if np.isfinite(error) else None, tolerance=item.tolerance, status="right" if right else "wrong"
+        )
         if not right:
             tell(reason=difference(actual, expected))
         elif rounds:
