@@ -86,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows: dict[str, Row] = {}
         for number, item in enumerate(files, 1):
             harness.say(f"[{number}/{len(files)}] {item.name}")
-            reason = failures.get(item.name)
-            row = {"status": "not fetched", "reason": reason} if reason else session.examine(item)
+            missing: Row = {"status": "not fetched", "reason": failures.get(item.name)}
+            row = missing if item.name in failures else session.examine(item)
             rows[item.name] = {"domain": item.domain, **row}
             harness.say(f"    {sentence(rows[item.name])}")
         answers = {question.name: session.ask(question) for question in chosen.questions}

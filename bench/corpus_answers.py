@@ -124,7 +124,7 @@ def keyword(models: Models, places: Places) -> tuple[str, str]:
         stack = np.stack([frames[at : at + 76] for at in range(0, len(frames) - 75, 8)])[..., None]
         features = models["embedding"]({"input_1": stack.astype(np.float32)})[0].reshape(-1, 96)
         scores = [models["keyword"]({"x.1": part[None]})[0].item() for part in windows(features, 16, 1)]
-        return max(scores) > 0.5
+        return bool(max(scores) > 0.5)
 
     found = {text: heard(text) for text in ("Hey Jarvis", "What a fine day it is")}
     return str([text for text, is_heard in found.items() if is_heard]), str(["Hey Jarvis"])
@@ -212,6 +212,16 @@ def foreground(models: Models, places: Places) -> tuple[str, str]:
     return str([name for name, share in places_of.items() if share > 0.5]), str(["suit"])
 
 
+def watermark(models: Models, places: Places) -> tuple[str, str]:
+    """Bits that one network hides in an image, and another finds in its bytes."""
+    bits = np.random.default_rng(1).integers(0, 2, 32)
+    frame = photograph(384).transpose(2, 0, 1)[None, :, None].astype(np.float32) / 127.5 - 1
+    [marked] = models["encoder"]({"frame": frame, "data": bits[None].astype(np.float32)})
+    stored = np.clip((marked + 1) * 127.5, 0, 255).astype(np.uint8)
+    [found] = models["decoder"]({"frame": stored.astype(np.float32) / 127.5 - 1})
+    return "".join("1" if chance > 0.5 else "0" for chance in found[0]), "".join(map(str, bits))
+
+
 ANSWERS: dict[str, Answer] = {
     "transcript": transcript,
     "voice": voice,
@@ -226,6 +236,7 @@ ANSWERS: dict[str, Answer] = {
     "face": face,
     "safe": safe,
     "foreground": foreground,
+    "watermark": watermark,
 }
 
 

@@ -41,6 +41,9 @@ _LONG_RUN_MS = 500.0
 _GIGABYTE = 1 << 30
 _MEGABYTE = 1 << 20
 
+TORCHSCRIPT = (".jit", ".pt")
+"""Suffixes of files that torch runs; all others are ONNX's."""
+
 Tell = Callable[..., None]
 
 
@@ -69,7 +72,7 @@ class TorchReference:
         import torch
 
         torch.set_num_threads(1)
-        module = torch.jit.load(path, map_location="cpu").eval()
+        module = _script(path)
         tensors = [torch.from_numpy(array) for array in inputs.values()]
 
         def call() -> Any:
@@ -86,6 +89,13 @@ class TorchReference:
 
     def close(self) -> None:
         """Nothing is held outside this process."""
+
+
+def _script(path: Path) -> Any:
+    """The module of a TorchScript file."""
+    import torch
+
+    return torch.jit.load(path, map_location="cpu").eval()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -137,7 +147,7 @@ def _place(error: Exception) -> str:
 def examine(item: CorpusFile, cache: Path, rounds: int, tell: Tell) -> None:
     """Compile, run, compare and time a file."""
     path = item.place(cache)
-    is_torch = path.suffix in (".jit", ".pt")
+    is_torch = path.suffix in TORCHSCRIPT
     tell(begins="reference", bytes=path.stat().st_size)
     signatures = _recipe_signatures(item) if is_torch else onnx_signatures(path)
     inputs = make_inputs(signatures, item.inputs)
@@ -170,11 +180,11 @@ def _recipe_signatures(item: CorpusFile) -> dict[str, Signature]:
 def compile_file(path: Path, inputs: Arrays, tell: Tell) -> Executable:
     """Compile a file as it is, and tell what that took: processor seconds and memory, of workers too."""
     before, peak, start = cpu_seconds(), _peak_bytes(resource.RUSAGE_SELF), time.perf_counter()
-    if path.suffix in (".jit", ".pt"):
+    if path.suffix in TORCHSCRIPT:
         import torch
 
-        module = torch.jit.load(path, map_location="cpu").eval()
-        model: Any = tw.frontend.from_torch(module, tuple(torch.from_numpy(array) for array in inputs.values()))
+        tensors = tuple(torch.from_numpy(array) for array in inputs.values())
+        model: Any = tw.frontend.from_torch(_script(path), tensors)
     else:
         model = str(path)
     executable = tw.compile(model, target="native", threads=1)
