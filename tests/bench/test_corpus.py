@@ -109,6 +109,7 @@ def test_what_cannot_be_fetched_is_a_row(listed: Path, capsys: pytest.CaptureFix
         ("tell(begins='compile'); os.kill(os.getpid(), 11)", "crashed", "compile: ended by SIGSEGV"),
         ("tell(begins='run'); sys.exit('no more')", "crashed", "run: ended with code 1: no more"),
         ("tell(begins='compile'); time.sleep(60)", "timed out", "compile: more than 2 s"),
+        ("tell(begins='run'); os._exit(0)", "crashed", "run: ended without a word"),
         ("tell(status='refused', reason='no such operator')", "refused", "no such operator"),
         # Somebody whom it started still holds the pipe.
         ("tell(begins='run'); os.fork() and os._exit(3); time.sleep(60)", "crashed", "run: ended with code 3: without"),

@@ -20,6 +20,7 @@ from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decompo
 from tilewright.frontend.torch.numbers import ITEMS, as_operand, compute, item, known_number
 from tilewright.frontend.torch.registry import find_converter, refusal
 from tilewright.frontend.torch.sizes import dimension_names
+from tilewright.frontend.torch.torchscript import exported_script
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.dtype import DataType
@@ -111,6 +112,8 @@ def _export(torch: Any, program: Any, example_inputs: Any, dynamic_shapes: Any) 
     else:
         args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
         kwargs = {}
+    if isinstance(program, torch.jit.ScriptModule):
+        return exported_script(torch, program, args, kwargs, dynamic_shapes)
     fake, symbolic = torch._subclasses.fake_tensor, torch.fx.experimental.symbolic_shapes
     refusals = (
         fake.DataDependentOutputException,
