@@ -121,6 +121,31 @@ def test_padding_becomes_part_of_the_convolution():
         assert_becomes(canonicalize, kept, kept, **kinds)
 
 
+@pytest.mark.parametrize("rows", ["9", "n"])
+def test_a_convolution_along_a_column_is_one_along_a_row(rows):
+    kinds = {"x": f"float32[2, 4, {rows}, 1]", "w": "float32[6, 2, 3, 1]"}
+    options = "strides=(2, 1), dilation=(2, 1), padding=(1, 0, 2, 0), groups=2"
+    turned = "strides=(1, 2), dilation=(1, 2), padding=(0, 1, 0, 2), groups=2"
+    results = "4" if rows == "9" else "n // 2"
+    row = f"nn.conv2d(reshape(x, shape=(2, 4, 1, {rows})), reshape(w, shape=(6, 2, 1, 3)), {turned})"
+    after = f"return reshape({row}, shape=(2, 6, {results}, 1))"
+    assert_becomes(canonicalize, f"return nn.conv2d(x, w, {options})", after, **kinds)
+
+
+@pytest.mark.parametrize(
+    ("data", "weight", "padding"),
+    [
+        ("float32[2, 4, 9, 2]", "float32[6, 4, 3, 1]", (0, 0, 0, 0)),
+        ("float32[2, 4, 9, 1]", "float32[6, 4, 3, 3]", (0, 1, 0, 1)),
+        ("float32[2, 4, 9, 1]", "float32[6, 4, 3, 1]", (0, 1, 0, 0)),
+        ("float32[2, 4, 1, 1]", "float32[6, 4, 1, 1]", (0, 0, 0, 0)),
+    ],
+)
+def test_other_convolutions_keep_their_axes(data, weight, padding):
+    kept = f"return nn.conv2d(x, w, padding={padding})"
+    assert_becomes(canonicalize, kept, kept, x=data, w=weight)
+
+
 def test_rule_sources_are_known():
     assert all("canonicalize.py" in rule.source or "rewrite.py" in rule.source for rule in RULES)
 

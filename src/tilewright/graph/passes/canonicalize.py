@@ -362,6 +362,37 @@ def _padded_convolution(b: Bindings) -> GraphExpr | None:
     return result
 
 
+def _column_convolution(b: Bindings) -> GraphExpr | None:
+    """A convolution along a column of pixels is one along a row: neighbours of a row are what tiles are made of."""
+    call = b.call("root")
+    attributes, (data, weight) = call.attributes, call.args
+    assert isinstance(attributes, Conv2dAttributes)
+    h, w = attributes.data_layout.index("H"), attributes.data_layout.index("W")
+    sizes, taps = known_sizes(data), known_sizes(weight)
+    if sizes is None or taps is None:
+        return None
+    top, left, bottom, right = attributes.padding
+    is_column = sizes[w] == 1 and taps[attributes.kernel_layout.index("W")] == 1 and (left, right) == (0, 0)
+    if not is_column or sizes[h] == 1:
+        return None
+    row = attributes.replace(
+        strides=attributes.strides[::-1], dilation=attributes.dilation[::-1], padding=(left, top, right, bottom)
+    )
+    turned = Call(call.callee, (_turned(data, sizes, row.data_layout), _turned(weight, taps, row.kernel_layout)), row)
+    turned.span = call.span
+    fill_type(turned)
+    rows = known_sizes(turned)
+    return None if rows is None else _turned(turned, rows, row.data_layout)
+
+
+def _turned(value: GraphExpr, sizes: Sizes, layout: str) -> GraphExpr:
+    """An image with rows for columns, of which there is one: nothing moves in memory."""
+    shape = list(sizes)
+    h, w = layout.index("H"), layout.index("W")
+    shape[h], shape[w] = shape[w], shape[h]
+    return make("reshape", value, shape=tuple(shape))
+
+
 _X = P.any("x")
 _BINARY = ("add", "subtract", "multiply", "divide", "minimum", "maximum", "power", "floor_divide", "floor_mod", "fmod")
 _BROADCASTING = (*_BINARY, "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where")
@@ -409,6 +440,7 @@ RULES = (
         P.op("nn.conv2d", P.op("pad", _X, name="pad"), P.any(), name="root"),
         _padded_convolution,
     ),
+    Rule("convolution along a column", P.op("nn.conv2d", name="root"), _column_convolution),
     Rule("matmul of a transpose", P.op("matmul", name="root"), _matmul_of_transpose),
 )
 """All rules, tried in order at each node."""
