@@ -43,11 +43,46 @@ LARGEST_BYTES = 1 << 48
 """The most bytes of any tensor: more than any machine has, and few enough that sums of them are 64-bit numbers."""
 MOST_DIMENSIONS = 64
 """The most dimensions of any tensor: arrays of numpy have no more."""
+MOST_RANK = 8
+"""The most dimensions of a tensor of which only a run decides how many it has."""
 _VIEWS = frozenset({"reshape", "slice", "split"})
 """Operators whose results are no larger than their inputs: constants go through them whatever their size."""
 
+_OF_ANY_RANK = frozenset({"host.rank", "shape.match"})
+"""Operators, beside those on sequences and optionals, on tensors of any number of dimensions."""
+
 assert _ops.__all__  # imported so that every operator is registered
 assert _text.__all__  # imported so that models print as text
+
+
+class Undecided(UnsupportedError):
+    """Something about the shape of a value must be known here that only a run decides: an importer may ask the run.
+
+    `most` is the highest rank that the value may have, or the most elements of a list whose length is not known.
+    """
+
+    def __init__(self, value: GraphExpr, most: int, message: str) -> None:
+        super().__init__(message)
+        self.value = value
+        self.most = most
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (UnsupportedError, (self.message,), {"where": self.where})
+
+
+def of_known_rank(value: GraphExpr) -> GraphExpr:
+    """A tensor whose number of dimensions is known."""
+    if isinstance(value.type, TensorType) and value.type.shape is None:
+        raise Undecided(value, MOST_RANK, "a tensor whose number of dimensions is known is needed here")
+    return value
+
+
+def of_known_length(value: GraphExpr, most: int) -> GraphExpr:
+    """A list (or a scalar) whose number of elements is known; if only a run knows it, it is at most so many."""
+    sizes = sizes_of(value)
+    if len(sizes) == 1 and not isinstance(sizes[0], int):
+        raise Undecided(value, most, f"a list of known length is needed here, it is {sizes_text(sizes)}")
+    return value
 
 
 def sizes_of(value: GraphExpr) -> Sizes:
@@ -55,10 +90,9 @@ def sizes_of(value: GraphExpr) -> Sizes:
     found = value.type
     if not isinstance(found, TensorType):
         raise UserError(f"a tensor is needed here, not {found!r}")
-    if found.shape is None:
-        raise UnsupportedError("a tensor whose number of dimensions is known is needed here")
+    of_known_rank(value)
     sizes: list[Size] = []
-    for dim in found.shape:
+    for dim in found.shape or ():
         if dim is None:
             raise CompilerBug(f"a dimension of {shape_text(found.shape)} has no name")
         sizes.append(as_size(dim))
@@ -212,6 +246,8 @@ class Builder:
         for arg in given:
             if arg.type is None:
                 raise CompilerBug(f"an input of {name} has no type")
+            if name not in _OF_ANY_RANK and not name.startswith(("sequence.", "optional.")):
+                of_known_rank(arg)
             types.append(arg.type)
         made.type = operator.infer(types, made.attributes)
         check_size(made.type)
@@ -280,6 +316,10 @@ class Builder:
             value = made
         self._bindings[-1].clear()
         return value
+
+    def forget(self, count: int) -> None:
+        """Drop the bindings of the body that is being built but for the first ones: what they were for is not used."""
+        del self._bindings[-1][count:]
 
     def current_bindings(self) -> list[tuple[Var, GraphExpr]]:
         """The bindings of the body that is being built, so far."""

@@ -105,7 +105,7 @@ def _merged(old: Type, new: Type, changing: set[Symbol], what: str) -> Type:
         if old.dtype is not new.dtype:
             raise UserError(f"{what} is {old.dtype} before a turn and {new.dtype} after it")
         if old.shape is None or new.shape is None or len(old.shape) != len(new.shape):
-            raise UnsupportedError(f"{what} changes its number of dimensions")
+            return TensorType(None, old.dtype)
         dims: list[PrimExpr | None] = []
         for axis, (a, b) in enumerate(zip(old.shape, new.shape, strict=True)):
             if a is not None and (a in changing or (b is not None and dimensions.same(a, b))):
@@ -163,7 +163,7 @@ def _build(builder: Builder, loop: Loop, kinds: Sequence[Type], changing: set[Sy
         arguments.extend(turn.carried)
         inside = builder.introduced() | changing
         for place, item in enumerate(turn.collected):
-            kind = SequenceType(_outer_kind(_kind(item), inside))
+            kind = SequenceType(outer_kind(_kind(item), inside))
             lists.append(Var(f"collected_{place}", kind))
             arguments.append(builder.call("sequence.insert", lists[-1], item, result=kind))
         captured = [var for _, var in turn.captured]
@@ -177,7 +177,7 @@ def _build(builder: Builder, loop: Loop, kinds: Sequence[Type], changing: set[Sy
         return again
 
     def result_type() -> TupleType:
-        return TupleType(tuple(_outer_kind(kind, changing) for kind in [*kinds, *map(_kind, lists)]))
+        return TupleType(tuple(outer_kind(kind, changing) for kind in [*kinds, *map(_kind, lists)]))
 
     again = builder.enclosed(one_turn)
     done = Tuple((*carried, *lists))
@@ -196,7 +196,7 @@ def _build(builder: Builder, loop: Loop, kinds: Sequence[Type], changing: set[Sy
     return _Built(function, turns[0], [_kind(value) for value in turns[0].carried], sizes)
 
 
-def _outer_kind(kind: Type, inside: set[Symbol]) -> Type:
+def outer_kind(kind: Type, inside: set[Symbol]) -> Type:
     """A type as it is seen outside of a turn: dimensions that depend on symbols of the turn are not known."""
     if isinstance(kind, TensorType) and kind.shape is not None:
         dims = tuple(
@@ -204,9 +204,9 @@ def _outer_kind(kind: Type, inside: set[Symbol]) -> Type:
         )
         return TensorType(dims, kind.dtype)
     if isinstance(kind, (SequenceType, OptionalType)):
-        return type(kind)(_outer_kind(kind.item, inside))
+        return type(kind)(outer_kind(kind.item, inside))
     if isinstance(kind, TupleType):
-        return TupleType(tuple(_outer_kind(item, inside) for item in kind.items))
+        return TupleType(tuple(outer_kind(item, inside) for item in kind.items))
     return kind
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.core.builder import evaluate, rank_of, sizes_of
+from tilewright.frontend.core.builder import evaluate, of_known_length, rank_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.expr import Var as Symbol
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import UserError
 
 
 def count_of(node: NodeContext, index: int) -> int:
-    """How many axes an input names, which must be known."""
-    sizes = sizes_of(node.input(index))
-    count = 1 if not sizes else sizes[0]
+    """How many axes an input names; a run decides it where it is not known."""
+    sizes = sizes_of(of_known_length(node.input(index), rank_of(node.input(0))))
+    count = sizes[0] if len(sizes) == 1 else 1
     if len(sizes) > 1 or not isinstance(count, int):
-        raise UnsupportedError(f"the number of axes of {node.node.op_type} (input number {index + 1}) is not known")
+        raise UserError(f"axes of {node.node.op_type} must be a list, they are {sizes_text(sizes)}")
     return count
 
 

@@ -5,22 +5,20 @@ Short loops of a known number of turns are unrolled; others become functions tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from tilewright.frontend.core.builder import evaluate, rank_of, sizes_of
 from tilewright.frontend.core.loops import Loop, Turn, build_loop, captured, item_rank, reverse, stack
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.context import Captures, NodeContext
+from tilewright.frontend.onnx.forks import Fork, Side
 from tilewright.frontend.onnx.model import OnnxGraph
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.sequence import as_sequence
 from tilewright.graph.ir.dimensions import Size, different
-from tilewright.graph.ir.expr import GraphExpr, If
-from tilewright.graph.ir.unify import Mismatch, Unifier, show_type
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
-from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UnsupportedError, UserError
 
 MOST_TURNS = 256
@@ -29,7 +27,7 @@ MOST_TURNS = 256
 
 @converter("If")
 def branch(node: NodeContext) -> Sequence[GraphExpr]:
-    """A known condition chooses the branch now; else both are kept and one is computed."""
+    """A known condition chooses the branch now; else a run does, and typing of what follows is left to the fork."""
     condition = node.input(0)
     then_graph, else_graph = node.graph("then_branch"), node.graph("else_branch")
     known = evaluate(condition)
@@ -37,31 +35,12 @@ def branch(node: NodeContext) -> Sequence[GraphExpr]:
         if known.size != 1:
             raise UserError(f"the condition must be one truth value, it has shape {known.shape}")
         return node.run_graph(then_graph if bool(known.ravel()[0]) else else_graph, ())
-    builder = node.builder
-    condition = builder.reshape(condition, ())
-    count = len(then_graph.outputs)
-    sides = [_side(node, graph) for graph in (then_graph, else_graph)]
-    made = If(condition, sides[0], sides[1])
-    try:
-        made.type = Unifier().join(cast(Type, sides[0].type), cast(Type, sides[1].type))
-    except Mismatch as error:
-        texts = [show_type(cast(Type, side.type)) for side in sides]
-        raise UnsupportedError(f"the branches of If give {texts[0]} and {texts[1]}: {error}") from None
-    made.span = builder.span
-    values = [made] if count == 1 else [builder.item(made, index) for index in range(count)]
-    return [_of_known_rank(builder.named(value, node.symbol().name)) for value in values]
+    condition = node.builder.reshape(condition, ())
+    raise Fork([Side(condition, _outputs(node, then_graph)), Side(None, _outputs(node, else_graph))])
 
 
-def _side(node: NodeContext, graph: OnnxGraph) -> GraphExpr:
-    """The value of a branch: its outputs, after what it binds itself."""
-    builder = node.builder
-    return builder.enclosed(lambda: builder.tuple([as_sequence(builder, value) for value in node.run_graph(graph, ())]))
-
-
-def _of_known_rank(value: GraphExpr) -> GraphExpr:
-    if isinstance(value.type, TensorType) and value.type.shape is None:
-        raise UnsupportedError("the branches of If give tensors of different numbers of dimensions")
-    return value
+def _outputs(node: NodeContext, graph: OnnxGraph) -> Callable[[], Sequence[GraphExpr]]:
+    return lambda: node.run_graph(graph, ())
 
 
 def _stack(node: NodeContext, parts: Sequence[GraphExpr], axis: int) -> GraphExpr:

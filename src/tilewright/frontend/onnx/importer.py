@@ -6,12 +6,13 @@ module = from_onnx("bert.onnx", shapes={"input_ids": (1, 128)})
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
-from tilewright.frontend.core.builder import Builder, check_size
-from tilewright.frontend.core.symbolic_values import symbolic_value
+from tilewright.frontend.core.builder import Builder, Undecided, check_size
 from tilewright.frontend.onnx import (
     activation,
     classic,
@@ -46,10 +47,19 @@ from tilewright.frontend.onnx import (
 )
 from tilewright.frontend.onnx.context import Bodies, Captures, NodeContext, SmallTypes
 from tilewright.frontend.onnx.expansion import check_expansion
+from tilewright.frontend.onnx.forks import (
+    MOST_SIDES,
+    Fork,
+    Imported,
+    Side,
+    by_run,
+    import_side,
+    import_sides,
+    join_sides,
+)
 from tilewright.frontend.onnx.functions import is_known_operator, schema_function
 from tilewright.frontend.onnx.model import (
     AttributeValue,
-    Lazy,
     OnnxFunction,
     OnnxGraph,
     OnnxModel,
@@ -60,9 +70,10 @@ from tilewright.frontend.onnx.model import (
 from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
+from tilewright.frontend.onnx.scopes import Rest, Scope
 from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.frontend.onnx.small import SmallType
-from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
+from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import OptionalType, SequenceType, Type, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
@@ -128,64 +139,6 @@ def from_onnx(model: object, shapes: Mapping[str, Sequence[int | str | None]] | 
     return _Importer(plain).module(shapes or {})
 
 
-class _Scope:
-    """Names to values: initializers decode at first use; inner scopes see outer ones.
-
-    The scope of a function's body (`captures` is a list) sees outer values as parameters: what is used is captured.
-    """
-
-    def __init__(self, small_types: SmallTypes, parent: _Scope | None = None, captures: Captures | None = None) -> None:
-        self.small_types = small_types
-        self.parent = parent
-        self.captures = captures
-        self.values: dict[str, GraphExpr] = {}
-        self.stored: Mapping[str, Lazy] = {}
-
-    def find(self, name: str) -> GraphExpr | None:
-        """The value of a name, if it has one already."""
-        scope: _Scope | None = self
-        while scope is not None:
-            value = scope.values.get(name)
-            if value is not None:
-                return value
-            if name in scope.stored:
-                tensor_value = scope.stored[name]()
-                value = Constant(tensor_value.array, tensor_value.dtype)
-                value.span = Span(name)
-                if tensor_value.small is not None:
-                    self.small_types.mark(value, tensor_value.small)
-                scope.values[name] = value
-                return value
-            if scope.captures is not None and scope.parent is not None:
-                return scope.capture(name, scope.parent.find(name))
-            scope = scope.parent
-        return None
-
-    def capture(self, name: str, value: GraphExpr | None) -> GraphExpr | None:
-        """A value from outside as a parameter; constants and sizes are known here as well."""
-        if value is None or symbolic_value(value) is not None or isinstance(value, Constant):
-            return value
-        assert self.captures is not None
-        var = next((known for outer, known in self.captures if outer is value), None)
-        if var is None:
-            var = Var(name, value.type)
-            var.span = Span(name)
-            self.captures.append((value, var))
-            small = self.small_types.find(value)
-            if small is not None:
-                self.small_types.mark(var, small)
-        self.values[name] = var
-        return var
-
-    def __contains__(self, name: str) -> bool:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.values or name in scope.stored:
-                return True
-            scope = scope.parent
-        return False
-
-
 class _Importer:
     """The import of one model."""
 
@@ -195,6 +148,8 @@ class _Importer:
         self.small_types = SmallTypes()
         self.functions: list[Function] = []
         """Functions that loops became, beside main."""
+        self.sides = 0
+        """Sides of forks that were imported, each time they were."""
         self.depth = 0
         self.in_definition = 0
         """Inside the body of an operator that ONNX defines: nodes there go by the name of the operator's node."""
@@ -204,7 +159,7 @@ class _Importer:
         self._check_opsets(self.model.opsets)
         check_expansion(self.model)
         params: list[Var] = []
-        scope = _Scope(self.small_types)
+        scope = Scope(self.small_types)
         scope.stored = graph.initializers
         inputs = [item for item in graph.inputs if item.name not in graph.initializers]
         tensors = [info for info in inputs if info.item is None]
@@ -265,10 +220,10 @@ class _Importer:
                 hint="export it for an older opset, or convert it with onnx.version_converter",
             )
 
-    def _graph(self, graph: OnnxGraph, scope: _Scope, opsets: Mapping[str, int]) -> list[GraphExpr]:
+    def _graph(self, graph: OnnxGraph, scope: Scope, opsets: Mapping[str, int]) -> list[GraphExpr]:
         """Import the nodes of a graph; gives the values of its outputs."""
-        for node in sort_nodes(graph.nodes, scope.__contains__, self.model.source):
-            self._node(node, scope, opsets)
+        nodes = sort_nodes(graph.nodes, scope.__contains__, self.model.source)
+        self._nodes(nodes, scope, opsets, [info.name for info in graph.outputs])
         results: list[GraphExpr] = []
         for info in graph.outputs:
             value = scope.find(info.name)
@@ -277,7 +232,87 @@ class _Importer:
             results.append(value)
         return results
 
-    def _node(self, node: OnnxNode, scope: _Scope, opsets: Mapping[str, int]) -> None:
+    def _nodes(self, nodes: Sequence[OnnxNode], scope: Scope, opsets: Mapping[str, int], wanted: Sequence[str]) -> None:
+        """Import nodes in order; `wanted` are the names that are used after the last one."""
+        at = 0
+        while at < len(nodes):
+            bound = len(self.builder.current_bindings())
+            try:
+                self._node(nodes[at], scope, opsets)
+                at += 1
+                continue
+            except Undecided as error:
+                if not scope.names_of(error.value):
+                    raise
+                undecided, fork = error, None
+            except Fork as found:
+                undecided, fork = None, found
+            self.builder.forget(bound)
+            rest = Rest(nodes[at:], scope, opsets, wanted)
+            with self._located(nodes[at], opsets.get(nodes[at].domain)):
+                if fork is None:
+                    assert undecided is not None
+                    fork = by_run(self.builder, undecided)
+                at += self._fork(fork, rest)
+
+    def _fork(self, fork: Fork, rest: Rest) -> int:
+        """Import the sides of a fork with the nodes that belong to them; gives the number of nodes that are done."""
+        before = len(self.functions)
+
+        def attempt(count: int) -> Sequence[Imported]:
+            del self.functions[before:]
+            self.sides += len(fork.sides)
+            if self.sides > MOST_SIDES:
+                raise UnsupportedError(
+                    f"what only a run decides gives the model more than {MOST_SIDES} forms",
+                    hint="give the shapes of its inputs: shapes={...}",
+                )
+            live = rest.live(count, fork.value)
+            return [
+                import_side(self.builder, partial(self._side, fork, rest, count, live, side)) for side in fork.sides
+            ]
+
+        count, sides = import_sides(attempt, len(rest.nodes))
+        failed = next((side.error for side in sides if side.error is not None), None)
+        if fork.value is None and failed is not None:
+            warnings.warn(
+                f"a branch cannot be compiled, a run that takes it ends with this error: {failed}", stacklevel=2
+            )
+        live = rest.live(count, fork.value)
+        if live:
+            values = join_sides(self.builder, [side.condition for side in fork.sides], sides, live)
+            for place, (name, value) in enumerate(zip(live, values, strict=True)):
+                rest.scope.values[name] = value
+                small = {self.small_types.find(side.values[place]) for side in sides if side.error is None}
+                self._mark_joined(name, value, small)
+        return count
+
+    def _mark_joined(self, name: str, value: GraphExpr, small: set[SmallType | None]) -> None:
+        if len(small) > 1:
+            raise UnsupportedError(f"only a run decides the data type of '{name}'")
+        for found in small - {None}:
+            assert found is not None
+            self.small_types.mark(value, found)
+
+    def _side(self, fork: Fork, rest: Rest, count: int, live: Sequence[str], side: Side) -> list[GraphExpr]:
+        """The values of the names that are used after a side of a fork and so many nodes."""
+        scope = Scope(self.small_types, rest.scope)
+        done = 0
+        if side.outputs is not None:
+            self._give(rest.nodes[0], side.outputs(), scope)
+            done = 1
+        elif side.known is not None and fork.value is not None:
+            scope.values.update(dict.fromkeys(rest.scope.names_of(fork.value), side.known()))
+        self._nodes(rest.nodes[done:count], scope, rest.opsets, live)
+        values: list[GraphExpr] = []
+        for name in live:
+            value = scope.find(name)
+            if value is None:
+                raise UserError(f"nothing produces '{name}'")
+            values.append(sequence.as_sequence(self.builder, value))
+        return values
+
+    def _node(self, node: OnnxNode, scope: Scope, opsets: Mapping[str, int]) -> None:
         opset = opsets.get(node.domain)
         with self._located(node, opset):
             inputs: list[GraphExpr | None] = []
@@ -292,15 +327,20 @@ class _Importer:
                 for moved in outputs:
                     if moved is not None:
                         self.small_types.mark(moved, small)
-            for index, name in enumerate(node.outputs):
-                if not name:
-                    continue
-                produced = outputs[index] if index < len(outputs) else None
-                if produced is None:
-                    raise UnsupportedError(f"output number {index + 1} of {node.op_type} is not supported")
-                if name in scope.values or name in scope.stored:
-                    raise UserError(f"the name '{name}' is given to two values")
-                scope.values[name] = produced
+            self._give(node, outputs, scope)
+
+    @staticmethod
+    def _give(node: OnnxNode, outputs: Sequence[GraphExpr | None], scope: Scope) -> None:
+        """Give the outputs of a node their names."""
+        for index, name in enumerate(node.outputs):
+            if not name:
+                continue
+            produced = outputs[index] if index < len(outputs) else None
+            if produced is None:
+                raise UnsupportedError(f"output number {index + 1} of {node.op_type} is not supported")
+            if name in scope.values or name in scope.stored:
+                raise UserError(f"the name '{name}' is given to two values")
+            scope.values[name] = produced
 
     def _check_types(self, node: OnnxNode, inputs: Sequence[GraphExpr | None]) -> SmallType | None:
         """Small types have no arithmetic: they can be moved and converted. Gives the type of the first input."""
@@ -324,7 +364,7 @@ class _Importer:
         node: OnnxNode,
         opset: int | None,
         inputs: list[GraphExpr | None],
-        scope: _Scope,
+        scope: Scope,
         opsets: Mapping[str, int],
     ) -> Sequence[GraphExpr | None]:
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
@@ -375,13 +415,13 @@ class _Importer:
         self,
         graph: OnnxGraph,
         values: Sequence[GraphExpr],
-        outer: _Scope,
+        outer: Scope,
         opsets: Mapping[str, int],
         captures: Captures | None = None,
     ) -> list[GraphExpr]:
         if len(values) != len(graph.inputs):
             raise UserError(f"the graph '{graph.name}' takes {len(graph.inputs)} inputs, {len(values)} are given")
-        scope = _Scope(self.small_types, outer, captures)
+        scope = Scope(self.small_types, outer, captures)
         scope.stored = graph.initializers
         for info, value in zip(graph.inputs, values, strict=True):
             scope.values[info.name] = value
@@ -401,7 +441,7 @@ class _Importer:
         unknown = set(node.attributes) - set(function.attribute_names) - set(function.defaults)
         if unknown:
             raise UserError(f"function {function.name} has no attribute '{min(unknown)}'")
-        scope = _Scope(self.small_types)
+        scope = Scope(self.small_types)
         for name, value in zip(function.inputs, inputs, strict=False):
             if value is not None:
                 scope.values[name] = value
@@ -410,8 +450,8 @@ class _Importer:
         body_opsets = {**opsets, **function.opsets}
         with self._deeper():
             body = [_instantiate(item, given, absent, f"{node.name}/{item.name}") for item in function.nodes]
-            for item in sort_nodes(body, scope.__contains__, self.model.source):
-                self._node(item, scope, body_opsets)
+            nodes = sort_nodes(body, scope.__contains__, self.model.source)
+            self._nodes(nodes, scope, body_opsets, function.outputs)
         results: list[GraphExpr | None] = []
         for index, name in enumerate(function.outputs):
             value = scope.find(name)

@@ -42,8 +42,13 @@ def sort_nodes(nodes: Sequence[OnnxNode], known: Callable[[str], bool], source: 
     return result
 
 
+def used_names(node: OnnxNode) -> set[str]:
+    """Names of the values that a node uses: its inputs, and what graphs inside it use from outside."""
+    return set(node.inputs) | _captured(node)
+
+
 def _needed(node: OnnxNode, producers: dict[str, int], known: Callable[[str], bool]) -> set[int]:
-    names = set(node.inputs) | _captured(node)
+    names = used_names(node)
     return {producers[name] for name in names if name in producers and not known(name)}
 
 

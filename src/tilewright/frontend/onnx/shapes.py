@@ -42,8 +42,8 @@ class Symbols:
         return self.symbols.setdefault(name, Var(name))
 
 
-def input_shapes(source: str, inputs: Sequence[ValueInfo], shapes: Mapping[str, Sequence[Entry]]) -> list[Sizes]:
-    """A shape for every input.
+def input_shapes(source: str, inputs: Sequence[ValueInfo], shapes: Mapping[str, Sequence[Entry]]) -> list[Sizes | None]:
+    """A shape for every input; None where neither says how many dimensions there are.
 
     `shapes` fixes dimensions at numbers, or names them. A dimension that has a name in the model takes the same size
     wherever that name occurs, so giving the shape of one input may be enough for others.
@@ -62,16 +62,9 @@ def input_shapes(source: str, inputs: Sequence[ValueInfo], shapes: Mapping[str, 
         if info.name in given:
             _fix(source, info, given[info.name], symbols)
     wanted = [given.get(info.name, info.dims) for info in inputs]
-    for info, dims in zip(inputs, wanted, strict=True):
-        if dims is None:
-            raise UserError(
-                f"the model does not say how many dimensions its input '{info.name}' has",
-                where=source,
-                hint=f'say it, e.g. shapes={{"{info.name}": ("batch", 3, 224, 224)}}',
-            )
     plain = {dim for dims in wanted for dim in dims or () if isinstance(dim, str) and dim.isidentifier()}
     return [
-        tuple(_size(info.name, axis, dim, symbols, plain) for axis, dim in enumerate(dims or ()))
+        None if dims is None else tuple(_size(info.name, axis, dim, symbols, plain) for axis, dim in enumerate(dims))
         for info, dims in zip(inputs, wanted, strict=True)
     ]
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, evaluate, is_plain, rank_of, size_at, sizes_of
+from tilewright.frontend.core.builder import (
+    LARGEST_MADE,
+    MOST_RANK,
+    dtype_of,
+    evaluate,
+    is_plain,
+    of_known_length,
+    rank_of,
+    size_at,
+    sizes_of,
+)
 from tilewright.frontend.core.symbolic_values import partial_value, symbolic_value
 from tilewright.frontend.onnx.axes import by_data, insert_axes, remove_axes
 from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.forks import Fork, Side
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.ir.dimensions import (
@@ -26,7 +38,6 @@ from tilewright.graph.ir.dimensions import (
     divide_exactly,
     maximum,
     minimum,
-    multiply,
     product,
     subtract,
 )
@@ -105,9 +116,9 @@ def check_shape(shape: Sequence[Size]) -> None:
 
 def known_or_named(node: NodeContext, index: int, what: str) -> list[Size]:
     """The entries of an input that is a shape; a new symbol for each that only a run knows."""
-    entries = partial_value(node.input(index))
+    entries = partial_value(of_known_length(node.input(index), MOST_RANK))
     if entries is None:
-        raise UnsupportedError(f"{what} of {node.node.op_type} of unknown length")
+        raise UserError(f"{what} of {node.node.op_type} must be a list")
     return [node.symbol(str(axis)) if size is None else size for axis, size in enumerate(entries)]
 
 
@@ -268,15 +279,36 @@ def squeeze(node: NodeContext) -> GraphExpr:
         return remove_axes(node, data, node.input(1))
     dims = sizes_of(data)
     given = _given_axes(node)
-    if given is None and constants(dims) is None:
-        # Open sizes are taken not to be 1, and checked: n * max(n, 2) is n * n for every size but 1.
-        open_sizes = [dim for dim in dims if not isinstance(dim, int)]
-        data = node.builder.under(data, [(multiply(n, maximum(n, 2)), multiply(n, n)) for n in open_sizes])
+    if given is None and any(_may_be_one(dim) for dim in dims):
+        raise Fork(_squeezed(node, data))
     axes = tuple(axis for axis, dim in enumerate(dims) if dim == 1) if given is None else node.axes(given, len(dims))
     for axis in axes:
         if isinstance(dims[axis], int) and dims[axis] != 1:
             raise UserError(f"dimension {axis} of {sizes_text(dims)} is not 1: it cannot be squeezed")
     return node.builder.reshape(data, [dim for axis, dim in enumerate(dims) if axis not in axes])
+
+
+def _may_be_one(dim: Size) -> bool:
+    """Whether only a run knows if a size is 1."""
+    return not isinstance(dim, int) and not different(dim, 1)
+
+
+def _squeezed(node: NodeContext, data: GraphExpr) -> list[Side]:
+    """A side for every choice of open sizes that are 1, those of more sizes first: the first that holds is meant."""
+    builder, dims = node.builder, sizes_of(data)
+    places = [axis for axis, dim in enumerate(dims) if _may_be_one(dim)]
+
+    def without(ones: Sequence[int]) -> Callable[[], list[GraphExpr]]:
+        known = [1 if axis in ones else dim for axis, dim in enumerate(dims)]
+        return lambda: [builder.reshape(builder.match(data, known), [dim for dim in known if dim != 1])]
+
+    sides: list[Side] = []
+    for count in range(len(places), 0, -1):
+        for ones in itertools.combinations(places, count):
+            sizes = builder.shape_tensor([dims[axis] for axis in ones])
+            is_one = node.call("equal", sizes, builder.constant(1, "int64"))
+            sides.append(Side(node.call("all", is_one, axes=(0,), keepdims=False), without(ones)))
+    return [*sides, Side(None, without(()))]
 
 
 @converter("Unsqueeze")

@@ -131,7 +131,9 @@ def _stored(item: Constant, store: ConstantStore) -> BlobConstant | TextConstant
 def value_type(kind: Type | None, names: SymbolTable, variables: Sequence[TypeVariable] = ()) -> ValueType:
     """A type as the border of a program checks it."""
     if isinstance(kind, TensorType):
-        if kind.shape is None or any(dim is None for dim in kind.shape):
+        if kind.shape is None:
+            return ValueType(Kind.ANY_SHAPE, str(kind.dtype))
+        if any(dim is None for dim in kind.shape):
             raise UnsupportedError("an input of a compiled model needs dimensions that are numbers or symbols")
         return ValueType(Kind.TENSOR, str(kind.dtype), tuple(names.extent(dim) for dim in tensor_dims(kind)))
     if isinstance(kind, TupleType):
