@@ -11,9 +11,9 @@ puts the bindings that were made while a body was built in front of it, `body` t
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +48,7 @@ MOST_RANK = 8
 _VIEWS = frozenset({"reshape", "slice", "split"})
 """Operators whose results are no larger than their inputs: constants go through them whatever their size."""
 
-_OF_ANY_RANK = frozenset({"host.rank", "shape.match"})
+_OF_ANY_RANK = frozenset({"host.rank", "shape.match", "shape.reshape"})
 """Operators, beside those on sequences and optionals, on tensors of any number of dimensions."""
 
 assert _ops.__all__  # imported so that every operator is registered
@@ -182,6 +182,8 @@ class Builder:
         """The symbols that finished bodies inside each body introduced."""
         self._known: set[Symbol] = set()
         """Symbols that have values where nodes are made now."""
+        self.numbers = itertools.count()
+        """Numbers for calls that are never one, such as draws of random numbers."""
 
     def constant(self, value: npt.ArrayLike, dtype: DataType | str | None = None) -> Constant:
         """A constant tensor."""
@@ -357,7 +359,9 @@ class Builder:
     def under(self, value: GraphExpr, pairs: Sequence[tuple[Size, Size]]) -> GraphExpr:
         """A value that a run gives only if pairs of sizes are equal."""
         known = self.named(value, "size")
-        return self.call("assume_shape", known, shape=sizes_of(known), equal=tuple(chain.from_iterable(pairs)))
+        return self.call(
+            "assume_shape", known, shape=sizes_of(known), equal=tuple(itertools.chain.from_iterable(pairs))
+        )
 
     def named(self, value: GraphExpr, names: Sequence[str] | str) -> GraphExpr:
         """A value with a new symbol for each dimension that is not known."""
@@ -462,6 +466,8 @@ class Builder:
     def reshape(self, value: GraphExpr, shape: Sequence[Size]) -> GraphExpr:
         """The same elements under another shape (itself if it has that shape); checked when it runs if need be."""
         wanted = tuple(dimensions.normal(size) for size in shape)
+        if isinstance(value.type, TensorType) and value.type.shape is None:
+            return self.call("shape.reshape", value, self.shape_tensor(wanted), dims=as_dims(wanted))
         known = sizes_of(value)
         if len(known) == len(wanted) and all(map(dimensions.same, known, wanted)):
             return value

@@ -8,11 +8,13 @@ from typing import TypeVar
 
 from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_of, shape_of
 from tilewright.frontend.core.symbolic_values import symbolic_value
+from tilewright.frontend.onnx.forks import among
 from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.ir.dimensions import Size, Sizes
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var
 from tilewright.graph.ir.op import Array, is_call_to
+from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -148,6 +150,36 @@ class NodeContext:
         (count,) = shape_of(value)
         parts = [self.builder.slice_axis(value, 0, place, place + 1) for place in range(count)]
         return [self.builder.reshape(part, ()) for part in parts]
+
+    def size(self, index: int, what: str) -> Size:
+        """The value of an input that is one whole number; a symbol if only a run knows it."""
+        sizes = self.sizes(index, what)
+        if sizes is None:
+            return self.computed_size(self.builder.reshape(self.input(index), ()), what.split()[-1])
+        if len(sizes) != 1:
+            raise UserError(f"{what} must be one whole number, it is {sizes_text(sizes)}")
+        return sizes[0]
+
+    def computed_size(self, value: GraphExpr, label: str) -> Size:
+        """A symbol for a size that is data, a scalar: the length of a range so long."""
+        builder, symbol = self.builder, self.symbol(label)
+        zero, one = builder.constant(0, "int64"), builder.constant(1, "int64")
+        self.call("shape.range", zero, builder.cast(value, "int64"), one, dims=(symbol,))
+        return symbol
+
+    def chosen_axis(self, index: int, rank: int, what: str) -> int:
+        """The value of an input that is an axis; where only a run knows it, there is a side for each."""
+        if evaluate(self.input(index)) is None:
+            choices = {axis: (axis, axis - rank) for axis in range(rank)}
+            raise among(self.builder, self.input(index), choices, what)
+        return self.axis(self.constant_int(index, what), rank)
+
+    def chosen_flag(self, index: int, what: str) -> bool:
+        """The value of an input that is a truth value; where only a run knows it, there are two sides."""
+        known = evaluate(self.input(index))
+        if known is None:
+            raise among(self.builder, self.input(index), {0: (0,), 1: (1,)}, what)
+        return bool(known.any())
 
     def symbol(self, label: str = "size") -> Symbol:
         """A new symbol for a dimension that only a run knows, named after the node's first output."""

@@ -10,8 +10,7 @@ from tilewright.frontend.onnx.windows import (
     Window,
     from_planes,
     known_sizes,
-    read_extents,
-    read_window,
+    read_padded,
     to_planes,
 )
 from tilewright.graph.ir.dimensions import Sizes, add, different, floor_divide, multiply, subtract
@@ -57,9 +56,10 @@ def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: Grap
     """A convolution with the node's window attributes."""
     rank, kernel = _kernel_of(node, data, weight)
     if rank == 3:
-        extents = read_extents(node, kernel, sizes_of(data)[2:])
+        data, extents = read_padded(node, kernel, data)
         return add_bias(node, _volume(node, data, weight, extents, node.integer("group", 1)), bias)
-    window = read_window(node, kernel, sizes_of(data)[2:])
+    data, extents = read_padded(node, kernel, data)
+    window = Window.of(extents.kernel, extents.strides, extents.before, extents.after, extents.dilation)
     result = node.call(
         "nn.conv2d",
         to_planes(node, data, rank),

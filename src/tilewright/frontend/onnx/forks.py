@@ -14,9 +14,12 @@ It is an error of the model if no side is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
+
+import numpy as np
 
 from tilewright.frontend.core.builder import Builder, Undecided, sizes_of
 from tilewright.frontend.core.loops import outer_kind
@@ -79,6 +82,24 @@ def by_run(builder: Builder, undecided: Undecided) -> Fork:
         raise UserError(f"a value has more than {undecided.most} {what}")
 
     return Fork([*sides, Side(None, known=beyond)], value)
+
+
+def among(builder: Builder, value: GraphExpr, choices: Mapping[int, Sequence[int]], what: str) -> Fork:
+    """The sides for a value of one whole number that is one of few: each choice with the numbers that mean it."""
+    kind = value.type
+    assert isinstance(kind, TensorType) and kind.static_shape is not None
+    number = builder.cast(builder.reshape(value, ()), "int64")
+    sides: list[Side] = []
+    for choice, meaning in choices.items():
+        tests = [builder.call("equal", number, builder.constant(item, "int64")) for item in meaning]
+        condition = functools.reduce(lambda a, b: builder.call("logical_or", a, b), tests)
+        stored = np.full(kind.static_shape, choice, np.int64)
+        sides.append(Side(condition, known=functools.partial(builder.constant, stored, kind.dtype)))
+
+    def other() -> GraphExpr:
+        raise UserError(f"{what} is none of {', '.join(str(item) for items in choices.values() for item in items)}")
+
+    return Fork([*sides, Side(None, known=other)], value)
 
 
 @dataclass

@@ -33,6 +33,7 @@ from tilewright.frontend.onnx import (
     patches,
     pooling,
     quantize,
+    random_numbers,
     recurrent,
     reduce,
     resize,
@@ -98,6 +99,7 @@ FAMILIES = (
     patches,
     pooling,
     quantize,
+    random_numbers,
     recurrent,
     reduce,
     resize,
@@ -116,10 +118,6 @@ _MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Split Sq
 _CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape", "Size"})
 """Operators whose converters know about small types."""
 _REASONS = {
-    **dict.fromkeys(
-        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"),
-        "compiled models draw no random numbers",
-    ),
     "ImageDecoder": "decode images before they go to the model",
 }
 """Why operators are not supported, where there is a reason of principle."""
@@ -273,7 +271,7 @@ class _Importer:
             ]
 
         count, sides = import_sides(attempt, len(rest.nodes))
-        failed = next((side.error for side in sides if side.error is not None), None)
+        failed = next((side.error for side in sides if isinstance(side.error, UnsupportedError)), None)
         if fork.value is None and failed is not None:
             warnings.warn(
                 f"a branch cannot be compiled, a run that takes it ends with this error: {failed}", stacklevel=2

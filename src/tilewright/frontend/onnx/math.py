@@ -224,6 +224,8 @@ def bit_cast(node: NodeContext) -> GraphExpr:
     source = dtype_of(node.input(0))
     if source.bits == dtype.bits and source.is_integer and dtype.is_integer:
         return node.builder.cast(node.input(0), dtype)
+    if BOOL in (source, dtype) and source.itemsize == dtype.itemsize:
+        return node.builder.cast(node.input(0), dtype)
     if is_plain(source) and is_plain(dtype) and BOOL not in (source, dtype):
         return node.call("reinterpret", node.input(0), dtype=dtype)
     raise UnsupportedError(f"BitCast from {source} to {dtype} of a value that is not constant")

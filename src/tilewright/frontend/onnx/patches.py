@@ -6,13 +6,16 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.builder import MOST_RANK, dtype_of, evaluate, of_known_length, rank_of, shape_of, sizes_of
 from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
+from tilewright.frontend.onnx.tensor import known_or_named
 from tilewright.frontend.onnx.windows import Extents
+from tilewright.graph.ir.dimensions import as_dims, constants
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
+from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -109,6 +112,12 @@ def max_unpool(node: NodeContext) -> GraphExpr:
     result = builder.reshape(flat, (batch, channels, *natural))
     if not node.has_input(2):
         return result
+    if evaluate(node.input(2)) is None:
+        missing = node.call("subtract", node.input(2), builder.shape_tensor(shape_of(result)))
+        amounts = builder.concatenate([builder.constant([0] * (rank + 2), INT64), missing], 0)
+        dims = as_dims([node.symbol(str(axis)) for axis in range(rank + 2)])
+        zero = builder.constant_like(0, result)
+        return node.call("shape.pad", result, amounts, zero, dims=dims, axes=tuple(range(rank + 2)))
     wanted = node.constant_ints(2, "output_shape")
     if len(wanted) != rank + 2 or any(a < b for a, b in zip(wanted, shape_of(result), strict=True)):
         raise UserError(f"output_shape {wanted} does not hold a result of shape {shape_of(result)}")
@@ -121,6 +130,8 @@ def columns_to_image(node: NodeContext) -> GraphExpr:
     """Patches added up where they overlap: spread one tap of the kernel at a time."""
     builder = node.builder
     data = node.input(0)
+    if any(evaluate(node.input(index)) is None for index in (1, 2)) or constants(sizes_of(data)) is None:
+        return _image_by_data(node, data)
     image, block = node.constant_ints(1, "the shape of the image"), node.constant_ints(2, "the shape of blocks")
     rank = len(image)
     strides, dilation = node.ints("strides", (1,) * rank), node.ints("dilations", (1,) * rank)
@@ -152,6 +163,25 @@ def columns_to_image(node: NodeContext) -> GraphExpr:
     for axis in range(rank):
         total = builder.slice_axis(total, axis + 2, pads[axis], pads[axis] + image[axis])
     return total
+
+
+def _image_by_data(node: NodeContext, data: GraphExpr) -> GraphExpr:
+    """Patches of sizes that only a run knows: the host adds them up."""
+    image = of_known_length(node.input(1), MOST_RANK)
+    (rank,) = shape_of(image)
+    if rank_of(data) != 3:
+        raise UserError(f"Col2Im needs data of 3 dimensions, it is {sizes_text(sizes_of(data))}")
+    named = known_or_named(node, 1, "the shape of the image")
+    return node.call(
+        "host.col2im",
+        data,
+        image,
+        node.input(2),
+        dims=as_dims((sizes_of(data)[0], node.symbol("channels"), *named)),
+        strides=node.ints("strides", (1,) * rank),
+        dilations=node.ints("dilations", (1,) * rank),
+        pads=node.ints("pads", (0,) * (2 * rank)),
+    )
 
 
 def _spread(node: NodeContext, value: GraphExpr, axis: int, stride: int, first: int, length: int) -> GraphExpr:

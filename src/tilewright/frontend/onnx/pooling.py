@@ -10,18 +10,20 @@ from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import spatial_rank
 from tilewright.frontend.onnx.patches import positions_of_maxima
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.windows import Extents, Window, read_extents
+from tilewright.frontend.onnx.windows import Extents, Window, read_padded
 from tilewright.graph.ir.dimensions import Sizes, add, ceil_divide, minimum, product
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UserError
 
 
-def _read(node: NodeContext, data: GraphExpr) -> Extents:
+def _read(node: NodeContext, data: GraphExpr, fill: float = 0.0) -> tuple[GraphExpr, Extents]:
+    """The data, padded where the window cannot say by how much, and the window."""
     rank = spatial_rank(data, node.node.op_type)
     kernel = node.ints("kernel_shape")
     if len(kernel) != rank:
-        raise UserError(f"kernel_shape {kernel} does not fit data of shape {shape_of(data)}")
-    return read_extents(node, kernel, sizes_of(data)[2:])
+        raise UserError(f"kernel_shape {kernel} does not fit data of shape {sizes_text(sizes_of(data))}")
+    return read_padded(node, kernel, data, fill)
 
 
 def _with_ceiling(extents: Extents, size: Sizes) -> Extents:
@@ -90,8 +92,8 @@ def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, inclu
 @converter("MaxPool")
 def max_pool(node: NodeContext) -> list[GraphExpr | None]:
     """The greatest of each window, and where it is."""
-    data = node.input(0)
-    extents = _read(node, data)
+    dtype = dtype_of(node.input(0))
+    data, extents = _read(node, node.input(0), -math.inf if dtype.is_float else float(dtype.min_value()))
     written, size = extents, sizes_of(data)[2:]
     ceiling = node.flag("ceil_mode")
     if ceiling:
@@ -107,8 +109,14 @@ def max_pool(node: NodeContext) -> list[GraphExpr | None]:
 def average_pool(node: NodeContext) -> GraphExpr:
     """The mean of each window."""
     data = node.input(0)
-    extents = _read(node, data)
-    return _average(node, data, extents, node.flag("ceil_mode"), node.flag("count_include_pad"))
+    padded, extents = _read(node, data)
+    ceiling, include_pad = node.flag("ceil_mode"), node.flag("count_include_pad")
+    mean = _average(node, padded, extents, ceiling, include_pad)
+    if padded is data or include_pad:
+        return mean
+    # Padding that is part of the data must not count: what counts is the share of ones.
+    ones, _ = _read(node, node.builder.filled(1, sizes_of(data), dtype_of(data)))
+    return node.call("divide", mean, _average(node, ones, extents, ceiling, include_pad))
 
 
 def _average(node: NodeContext, data: GraphExpr, extents: Extents, ceiling: bool, include_pad: bool) -> GraphExpr:
@@ -127,8 +135,7 @@ def _average(node: NodeContext, data: GraphExpr, extents: Extents, ceiling: bool
 @converter("LpPool")
 def lp_pool(node: NodeContext) -> GraphExpr:
     """The p-norm of each window: an average of powers, scaled back."""
-    data = node.input(0)
-    extents = _read(node, data)
+    data, extents = _read(node, node.input(0))
     written, size = extents, sizes_of(data)[2:]
     ceiling = node.flag("ceil_mode")
     if ceiling:

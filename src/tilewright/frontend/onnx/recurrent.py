@@ -125,13 +125,15 @@ def _read(node: NodeContext, gates: int) -> _Layer:
     direction = node.text("direction", "forward")
     batch_first = node.flag("layout")
     if rank_of(data) != 3:
-        raise UserError(f"{node.node.op_type} needs data of 3 dimensions, it is {shape_of(data)}")
+        raise UserError(f"{node.node.op_type} needs data of 3 dimensions, it is {sizes_text(sizes_of(data))}")
     if direction not in _DIRECTIONS:
         raise UserError(f"unknown direction {direction!r}", hint=f"one of {', '.join(_DIRECTIONS)}")
     if hidden < 1:
         raise UserError(f"hidden_size must be positive, it is {hidden}")
     if batch_first:
         data = node.builder.transpose(data, (1, 0, 2))
+    # What shape inference does not see of the data, the weights say.
+    data = node.builder.match(data, (*sizes_of(data)[:2], size_at(node.input(1), rank_of(node.input(1)) - 1)))
     clip = node.number("clip") if node.has_attribute("clip") else None
     return _Layer(node, data, hidden, gates, _DIRECTIONS[direction], direction == "reverse", batch_first, clip)
 

@@ -8,40 +8,38 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, of_known_length, rank_of, sizes_of
 from tilewright.frontend.core.resampling import number, plain, scaled_size
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.resize_symbolic import Rule, resample_axis
+from tilewright.frontend.onnx.resize_symbolic import Region, Scale, resample_axis, resample_by_matrix
 from tilewright.graph.ir.dimensions import Size, Sizes, same
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
-from tilewright.graph.ops.common import sizes_text
-from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
-from tilewright.support.errors import UnsupportedError, UserError
-
-_LARGEST_AXIS = 1 << 22
-"""The longest axis that is resampled to."""
+from tilewright.ir.dtype import BOOL, FLOAT32, FLOAT64, DataType
+from tilewright.runtime.host.resampling import LARGEST_AXIS, Rule, taps
+from tilewright.support.errors import UserError
 
 
 @converter("Upsample")
 def upsample(node: NodeContext) -> GraphExpr:
     """The old form: integer-like scales, coordinates without an offset."""
     data = node.input(0)
-    scales = node.floats("scales") if node.has_attribute("scales") else tuple(node.constant(1, "scales").ravel())
-    mode = node.text("mode", "nearest")
+    dims, mode = sizes_of(data), node.text("mode", "nearest")
+    given = node.floats("scales") if node.has_attribute("scales") else node.items(1, "scales")
+    scales, sizes = _by_scales(node, dims, tuple(range(len(dims))), given)
     rule = Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
-    return _resample(node, data, _sizes(node, data, scales), [float(item) for item in scales], rule, {})
+    return _resample(node, data, sizes, scales, rule, {})
 
 
 @converter("Resize", since=10, until=10)
 def resize_by_scales(node: NodeContext) -> GraphExpr:
     """Scales as the second input."""
     data = node.input(0)
-    scales = tuple(float(item) for item in node.constant(1, "scales").ravel())
-    mode = node.text("mode", "nearest")
+    dims, mode = sizes_of(data), node.text("mode", "nearest")
+    scales, sizes = _by_scales(node, dims, tuple(range(len(dims))), node.items(1, "scales"))
     rule = Rule("nearest" if mode == "nearest" else "linear", "asymmetric", "floor", -0.75, False, False, 0.0)
-    return _resample(node, data, _sizes(node, data, scales), list(scales), rule, {})
+    return _resample(node, data, sizes, scales, rule, {})
 
 
 @converter("Resize", since=11)
@@ -61,15 +59,15 @@ def resize(node: NodeContext) -> GraphExpr:
         antialias=node.flag("antialias"),
         extrapolation=node.number("extrapolation_value", 0.0),
     )
-    if node.has_input(3) and shape_of(node.input(3)) != (0,):
+    if _is_given(node, 3):
         scales, sizes = _by_sizes(node, dims, axes, policy)
-    elif node.has_input(2) and shape_of(node.input(2)) != (0,):
-        scales, sizes = _by_scales(node, dims, axes)
+    elif _is_given(node, 2):
+        scales, sizes = _by_scales(node, dims, axes, node.items(2, "scales"))
     else:
         raise UserError("Resize needs scales or sizes")
-    regions: dict[int, tuple[float, float]] = {}
+    regions: dict[int, Region] = {}
     if rule.transformation == "tf_crop_and_resize":
-        region = [float(item) for item in node.constant(1, "roi").ravel()]
+        region = [item for item in node.items(1, "roi") if isinstance(item, (float, GraphExpr))]
         if len(region) != 2 * len(axes):
             raise UserError(f"roi must have {2 * len(axes)} entries, it has {len(region)}")
         for index, axis in enumerate(axes):
@@ -77,8 +75,12 @@ def resize(node: NodeContext) -> GraphExpr:
     return _resample(node, data, sizes, scales, rule, regions)
 
 
-Scale = float | GraphExpr | None
-"""How much an axis is stretched: known, computed, or the ratio of sizes that vary."""
+def _is_given(node: NodeContext, index: int) -> bool:
+    """Whether an input is there, and not empty."""
+    if not node.has_input(index):
+        return False
+    of_known_length(node.input(index), rank_of(node.input(0)))
+    return sizes_of(node.input(index)) != (0,)
 
 
 def _check_count(values: Sequence[object], axes: tuple[int, ...], what: str) -> None:
@@ -86,11 +88,12 @@ def _check_count(values: Sequence[object], axes: tuple[int, ...], what: str) -> 
         raise UserError(f"{what} must have one entry for each of {len(axes)} axes, it has {len(values)}")
 
 
-def _by_scales(node: NodeContext, dims: Sizes, axes: tuple[int, ...]) -> tuple[list[Scale], list[Size]]:
+def _by_scales(
+    node: NodeContext, dims: Sizes, axes: tuple[int, ...], given: Sequence[object]
+) -> tuple[list[Scale], list[Size]]:
     """The scale and the size of each axis, by scales that may be data."""
     scales: list[Scale] = [1.0] * len(dims)
     sizes = list(dims)
-    given = node.items(2, "scales")
     _check_count(given, axes, "scales")
     for axis, scale in zip(axes, given, strict=True):
         assert isinstance(scale, (float, GraphExpr))
@@ -107,7 +110,7 @@ def _by_sizes(node: NodeContext, dims: Sizes, axes: tuple[int, ...], policy: str
     wanted: list[Size] = []
     for axis, item in zip(axes, items, strict=True):
         assert not isinstance(item, float)
-        wanted.append(_computed(node, item, axis) if isinstance(item, GraphExpr) else item)
+        wanted.append(node.computed_size(item, str(axis)) if isinstance(item, GraphExpr) else item)
     ratios = [_ratio(dims[axis], size) for axis, size in zip(axes, wanted, strict=True)]
     if policy == "stretch":
         for axis, size, ratio in zip(axes, wanted, ratios, strict=True):
@@ -132,16 +135,8 @@ def _by_sizes(node: NodeContext, dims: Sizes, axes: tuple[int, ...], policy: str
     for axis in axes:
         length = node.call("multiply", number(node.builder, dims[axis]), common)
         rounded = node.call("floor", node.call("add", length, plain(node.builder, 0.5)))
-        scales[axis], sizes[axis] = common, _computed(node, rounded, axis)
+        scales[axis], sizes[axis] = common, node.computed_size(rounded, str(axis))
     return scales, sizes
-
-
-def _computed(node: NodeContext, value: GraphExpr, axis: int) -> Size:
-    """A symbol for a size that is data: the length of a range so long."""
-    builder, symbol = node.builder, node.symbol(str(axis))
-    zero, one = builder.constant(0, "int64"), builder.constant(1, "int64")
-    node.call("shape.range", zero, builder.cast(value, "int64"), one, dims=(symbol,))
-    return symbol
 
 
 def _ratio(dim: Size, size: Size) -> float | None:
@@ -151,13 +146,6 @@ def _ratio(dim: Size, size: Size) -> float | None:
     if not isinstance(dim, int) or not isinstance(size, int):
         return None
     return size / dim if dim else 1.0
-
-
-def _sizes(node: NodeContext, data: GraphExpr, scales: Sequence[float]) -> list[Size]:
-    if len(scales) != rank_of(data):
-        raise UserError(f"{len(scales)} scales do not fit data of shape {sizes_text(sizes_of(data))}")
-    pairs = zip(sizes_of(data), scales, strict=True)
-    return [_scaled(node, dim, float(scale), axis) for axis, (dim, scale) in enumerate(pairs)]
 
 
 def _scaled(node: NodeContext, dim: Size, scale: float | GraphExpr, axis: int) -> Size:
@@ -172,7 +160,7 @@ def _scaled(node: NodeContext, dim: Size, scale: float | GraphExpr, axis: int) -
             return found
         scale = plain(node.builder, scale)
     stretched = node.call("multiply", number(node.builder, dim), scale)
-    return _computed(node, node.call("floor", stretched), axis)
+    return node.computed_size(node.call("floor", stretched), str(axis))
 
 
 def _resample(
@@ -181,7 +169,7 @@ def _resample(
     sizes: Sequence[Size],
     scales: Sequence[Scale],
     rule: Rule,
-    regions: dict[int, tuple[float, float]],
+    regions: dict[int, Region],
 ) -> GraphExpr:
     if rule.mode not in ("nearest", "linear", "cubic"):
         raise UserError(f"unknown mode {rule.mode!r} of Resize", hint="one of nearest, linear, cubic")
@@ -189,26 +177,30 @@ def _resample(
     axes = [n for n, dim in enumerate(dims) if not (same(sizes[n], dim) and scales[n] == 1.0) or n in regions]
     if not axes:
         return data
-    result = data if rule.mode == "nearest" else node.builder.cast(data, _working_type(dtype_of(data)))
-    outside: list[tuple[int, Array]] = []
+    by_sums = rule.mode != "nearest" or bool(regions)
+    result = node.builder.cast(data, _working_type(dtype_of(data))) if by_sums else data
+    outside: list[tuple[int, GraphExpr]] = []
     for axis in axes:
-        dim, size, scale = dims[axis], sizes[axis], scales[axis]
-        if not isinstance(size, int) or not isinstance(dim, int) or not isinstance(scale, float):
-            if rule.antialias or regions:
-                raise UnsupportedError(f"Resize with antialias or roi of data of shape {sizes_text(sizes_of(data))}")
-            result = resample_axis(node, result, axis, size, scale, rule)
-            continue
-        if not 0 <= size <= _LARGEST_AXIS or (dim == 0 and size):
-            raise UserError(f"cannot resize dimension {axis} from {dim} to {size}")
-        places, weights, beyond = _taps(rule, dim, size, scale, regions.get(axis))
-        result = _along(node, result, axis, places, weights)
-        if beyond.any():
-            outside.append((axis, beyond))
-    if outside and rule.transformation == "tf_crop_and_resize":
+        dim, size, scale, region = dims[axis], sizes[axis], scales[axis], regions.get(axis)
+        bounds = None if region is None else [item for item in region if isinstance(item, float)]
+        is_known = isinstance(size, int) and isinstance(dim, int) and isinstance(scale, float)
+        if not is_known or (bounds is not None and len(bounds) != 2):
+            if not rule.antialias and region is None:
+                result = resample_axis(node, result, axis, size, scale, rule)
+                continue
+            result, beyond = resample_by_matrix(node, result, axis, size, scale, rule, region)
+        else:
+            assert isinstance(size, int) and isinstance(dim, int) and isinstance(scale, float)
+            if not 0 <= size <= LARGEST_AXIS or (dim == 0 and size):
+                raise UserError(f"cannot resize dimension {axis} from {dim} to {size}")
+            places, weights, mask = taps(rule, dim, size, scale, (bounds[0], bounds[1]) if bounds else None)
+            result, beyond = _along(node, result, axis, places, weights), node.builder.constant(mask, BOOL)
+        outside.append((axis, beyond))
+    if rule.transformation == "tf_crop_and_resize":
         value = node.builder.constant_like(rule.extrapolation, result)
         for axis, beyond in outside:
-            shape = [-1 if at == axis else 1 for at in range(rank_of(result))]
-            result = node.call("where", node.builder.constant(beyond.reshape(shape), "bool"), value, result)
+            shape = [sizes[axis] if at == axis else 1 for at in range(rank_of(result))]
+            result = node.call("where", node.builder.reshape(beyond, shape), value, result)
     return _restored(node, result, dtype_of(data))
 
 
@@ -245,83 +237,3 @@ def _along(node: NodeContext, data: GraphExpr, axis: int, places: Array, weights
         total = part if total is None else node.call("add", total, part)
     assert total is not None
     return total
-
-
-def _coordinates(rule: Rule, dim: int, size: int, ratio: float, region: tuple[float, float] | None) -> Array:
-    """Where each element of the result lies in the data, in float32 as runtimes compute it: halves round by it."""
-    x = np.arange(size, dtype=np.float32)
-    scale = np.float32(ratio)
-    match rule.transformation:
-        case "asymmetric":
-            return x / scale
-        case "half_pixel":
-            return (x + 0.5) / scale - 0.5
-        case "pytorch_half_pixel":
-            return (x + 0.5) / scale - 0.5 if size > 1 else np.full(size, -0.5 if dim == 0 else 0.0)
-        case "align_corners":
-            # By the standard the stretched size counts, which need not be whole; with sizes given it is the size.
-            length = dim * ratio
-            return x * (dim - 1) / (length - 1) if size > 1 else np.zeros(size)
-        case "tf_half_pixel_for_nn":
-            return (x + 0.5) / scale
-        case "half_pixel_symmetric":
-            adjustment = size / (dim * ratio)
-            return dim / 2 * (1 - adjustment) + (x + 0.5) / scale - 0.5
-        case "tf_crop_and_resize":
-            start, end = region if region is not None else (0.0, 1.0)
-            if size > 1:
-                return start * (dim - 1) + x * (end - start) * (dim - 1) / (size - 1)
-            return np.full(size, 0.5 * (start + end) * (dim - 1))
-    raise UserError(f"unknown coordinate_transformation_mode {rule.transformation!r}")
-
-
-def _nearest(rule: Rule, x: Array) -> Array:
-    match rule.nearest:
-        case "round_prefer_floor":
-            return np.ceil(x - 0.5)
-        case "round_prefer_ceil":
-            return np.floor(x + 0.5)
-        case "floor" | "simple":
-            return np.floor(x)
-        case "ceil":
-            return np.ceil(x)
-    raise UserError(f"unknown nearest_mode {rule.nearest!r}")
-
-
-def _kernel(rule: Rule, distance: Array) -> Array:
-    x = np.abs(distance)
-    if rule.mode == "linear":
-        return np.asarray(np.maximum(0.0, 1 - x))
-    a = rule.cubic
-    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
-    far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
-
-
-def _taps(
-    rule: Rule, dim: int, size: int, scale: float, region: tuple[float, float] | None
-) -> tuple[Array, Array, Array]:
-    """For each element of the result: the places it reads, their weights, and whether it lies outside the data."""
-    if size == 0:
-        return np.zeros((0, 1), np.int64), np.ones((0, 1)), np.zeros(0, np.bool_)
-    x = _coordinates(rule, dim, size, scale, region).astype(np.float64)
-    beyond = (x < 0) | (x > dim - 1)
-    if rule.mode == "nearest":
-        places = np.clip(_nearest(rule, x), 0, dim - 1).astype(np.int64)
-        return places[:, None], np.ones((size, 1)), beyond
-    stretch = min(scale, 1.0) if rule.antialias else 1.0
-    radius = (1 if rule.mode == "linear" else 2) / stretch
-    reach = math.ceil(radius)
-    if 2 * reach > 4096:
-        raise UnsupportedError(f"Resize with antialias by a scale of {scale}")
-    first = np.floor(x).astype(np.int64) - (reach - 1)
-    places = first[:, None] + np.arange(2 * reach)[None, :]
-    weights = _kernel(rule, (places - x[:, None]) * stretch)
-    if rule.exclude_outside or rule.antialias:
-        # With antialias, places outside are read at the border unless they are excluded.
-        if rule.exclude_outside:
-            weights = np.where((places < 0) | (places >= dim), 0.0, weights)
-        weights = weights / weights.sum(axis=1, keepdims=True)
-    places = np.clip(places, 0, dim - 1)
-    used = np.flatnonzero((weights != 0).any(axis=0))
-    return places[:, used], weights[:, used], beyond

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tilewright.frontend.core.builder import sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.core.resampling import cubic_at, linear_at, number, plain, take_at
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.graph.ir.dimensions import Size, subtract
+from tilewright.graph.ir.dimensions import Size, as_dims, product, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text
+from tilewright.runtime.host.resampling import Rule
 from tilewright.support.errors import UnsupportedError, UserError
 
+Scale = float | GraphExpr | None
+"""How much an axis is stretched: known, computed, or the ratio of sizes that vary."""
+Region = tuple[float | GraphExpr, float | GraphExpr]
+"""From where to where in the data, as shares of it: known or computed."""
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How coordinates of the result map to the data, and what is read there."""
 
-    mode: str
-    transformation: str
-    nearest: str
-    cubic: float
-    exclude_outside: bool
-    antialias: bool
-    extrapolation: float
+def resample_by_matrix(
+    node: NodeContext, data: GraphExpr, axis: int, size: Size, scale: Scale, rule: Rule, region: Region | None
+) -> tuple[GraphExpr, GraphExpr]:
+    """One axis by a product with weights that the host computes; and which elements of the result lie outside."""
+    builder = node.builder
+    old = sizes_of(data)[axis]
+    values = [builder.reshape(builder.shape_tensor((item,)), ()) for item in (old, size)]
+    for item in (_factor(node, old, size, scale), *(region or (0.0, 1.0))):
+        values.append(builder.cast(item, "float32") if isinstance(item, GraphExpr) else plain(builder, item))
+    found = node.call(
+        "host.resize_weights",
+        *values,
+        dims=as_dims((size, old)),
+        mode=rule.mode,
+        transformation=rule.transformation,
+        nearest=rule.nearest,
+        cubic=rule.cubic,
+        exclude_outside=rule.exclude_outside,
+        antialias=rule.antialias,
+    )
+    weights, beyond = builder.cast(builder.item(found, 0), dtype_of(data)), builder.item(found, 1)
+    last = rank_of(data) - 1
+    order = (*(at for at in range(last + 1) if at != axis), axis)
+    back = tuple(order.index(at) for at in range(last + 1))
+    turned = builder.transpose(data, order)
+    rows = builder.reshape(turned, (product(sizes_of(turned)[:-1]), old))
+    summed = node.call("matmul", rows, weights, transpose_b=True)
+    return builder.transpose(builder.reshape(summed, (*sizes_of(turned)[:-1], size)), back), beyond
+
+
+def _factor(node: NodeContext, old: Size, new: Size, scale: Scale) -> GraphExpr:
+    """How much an axis is stretched, as a number of the program."""
+    builder = node.builder
+    if isinstance(scale, GraphExpr):
+        return scale
+    if scale is not None:
+        return plain(builder, scale)
+    return node.call("divide", number(builder, new), number(builder, old))
 
 
 def resample_axis(
@@ -31,7 +62,7 @@ def resample_axis(
     data: GraphExpr,
     axis: int,
     size: Size,
-    scale: float | GraphExpr | None,
+    scale: Scale,
     rule: Rule,
 ) -> GraphExpr:
     """One axis to another size, stretched by a scale (None: by the ratio of the sizes); of floats but for nearest."""
@@ -44,16 +75,11 @@ def resample_axis(
     return cubic_at(builder, data, axis, places, rule.cubic, rule.exclude_outside)
 
 
-def _places(node: NodeContext, old: Size, new: Size, scale: float | GraphExpr | None, rule: Rule) -> GraphExpr:
+def _places(node: NodeContext, old: Size, new: Size, scale: Scale, rule: Rule) -> GraphExpr:
     """Where each element of the result lies in the data."""
     builder = node.builder
     x = builder.cast(builder.arange(new), "float32")
-    if isinstance(scale, GraphExpr):
-        factor = scale
-    elif scale is not None:
-        factor = plain(builder, scale)
-    else:
-        factor = node.call("divide", number(builder, new), number(builder, old))
+    factor = _factor(node, old, new, scale)
     half = node.call("divide", node.call("add", x, plain(builder, 0.5)), factor)
     match rule.transformation:
         case "asymmetric":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.core.builder import LARGEST_MADE, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import LARGEST_MADE, evaluate, of_known_length, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.tensor import expand_by_input
@@ -45,31 +45,31 @@ def slice_by_inputs(node: NodeContext) -> GraphExpr:
     starts, ends = node.sizes(1, "starts"), node.sizes(2, "ends")
     steps = node.sizes(4, "steps") if node.has_input(4) else None
     known_steps = None if steps is None else constants(steps)
-    count = len(starts) if starts is not None else len(_entries(node, 1, "starts"))
-    axes = node.constant_ints(3, "axes") if node.has_input(3) else tuple(range(count))
+    count = _count(node, 1, "starts")
     if not node.has_input(4):
         known_steps = (1,) * count
+    if node.has_input(3) and evaluate(node.input(3)) is None:
+        return _slice_by_data(node, data, None, count)
+    axes = node.constant_ints(3, "axes") if node.has_input(3) else tuple(range(count))
     if starts is None or ends is None or known_steps is None:
-        return _slice_by_data(node, data, axes)
+        return _slice_by_data(node, data, node.axes(axes, rank_of(data)), count)
     return build_slice(node, data, starts, ends, axes, known_steps)
 
 
-def _entries(node: NodeContext, index: int, what: str) -> tuple[int, ...]:
-    """As many numbers as an input has elements."""
-    shape = shape_of(node.input(index))
+def _count(node: NodeContext, index: int, what: str) -> int:
+    """How many elements a list has; a run decides it where it is not known."""
+    shape = shape_of(of_known_length(node.input(index), rank_of(node.input(0))))
     if len(shape) != 1:
         raise UserError(f"{what} must be a list, it has shape {shape}")
-    return tuple(range(shape[0]))
+    return shape[0]
 
 
-def _slice_by_data(node: NodeContext, data: GraphExpr, axes: Sequence[int]) -> GraphExpr:
-    """A slice whose bounds only a run knows."""
-    builder = node.builder
-    places = node.axes(axes, rank_of(data))
-    dims = [node.symbol(str(axis)) if axis in places else size for axis, size in enumerate(sizes_of(data))]
-    bounds = [node.input(1), node.input(2)]
-    bounds.append(node.input(4) if node.has_input(4) else builder.constant([1] * len(axes), "int64"))
-    return node.call("shape.slice", data, *bounds, dims=as_dims(dims), axes=places)
+def _slice_by_data(node: NodeContext, data: GraphExpr, axes: Sequence[int] | None, count: int) -> GraphExpr:
+    """A slice whose bounds, and axes (None), only a run knows."""
+    dims = [node.symbol(str(at)) if axes is None or at in axes else size for at, size in enumerate(sizes_of(data))]
+    steps = node.input(4) if node.has_input(4) else node.builder.constant([1] * count, "int64")
+    values = [node.input(1), node.input(2), steps, *([node.input(3)] if axes is None else [])]
+    return node.call("shape.slice", data, *values, dims=as_dims(dims), axes=tuple(axes or ()))
 
 
 def build_slice(
@@ -160,22 +160,26 @@ def pad_by_inputs(node: NodeContext) -> GraphExpr:
     """Amounts, value and axes as inputs."""
     data = node.input(0)
     rank = rank_of(data)
-    axes = node.axes(node.constant_ints(3, "the axes"), rank) if node.has_input(3) else tuple(range(rank))
     mode, amounts = node.text("mode", "constant"), node.sizes(1, "the amounts")
+    if node.has_input(3) and evaluate(node.input(3)) is None:
+        return _pad_by_data(node, data, None, mode)
+    axes = node.axes(node.constant_ints(3, "the axes"), rank) if node.has_input(3) else tuple(range(rank))
     known = None if amounts is None else constants(amounts)
-    if known is None:
-        value = node.input(2) if node.has_input(2) else node.builder.constant_like(0, data)
-        dims = [node.symbol(str(axis)) if axis in axes else size for axis, size in enumerate(sizes_of(data))]
-        return node.call(
-            "shape.pad", data, node.input(1), node.builder.reshape(value, ()), dims=as_dims(dims), axes=axes, mode=mode
-        )
-    value_number = 0.0
-    if node.has_input(2):
-        stored = node.constant(2, "the value")
-        if stored.size != 1:
-            raise UserError(f"the value must be one number, it has shape {stored.shape}")
-        value_number = float(stored.ravel()[0])
-    return build_pad(node, data, known, axes, mode, value_number)
+    stored = evaluate(node.input(2)) if node.has_input(2) else np.zeros(())
+    is_open = any(not isinstance(size, int) for size in sizes_of(data))
+    if known is None or stored is None or (mode == "wrap" and is_open):
+        return _pad_by_data(node, data, axes, mode)
+    if stored.size != 1:
+        raise UserError(f"the value must be one number, it has shape {stored.shape}")
+    return build_pad(node, data, known, axes, mode, float(stored.ravel()[0]))
+
+
+def _pad_by_data(node: NodeContext, data: GraphExpr, axes: Sequence[int] | None, mode: str) -> GraphExpr:
+    """Padding of which only a run knows the amounts, the value or (None) the axes."""
+    value = node.input(2) if node.has_input(2) else node.builder.constant_like(0, data)
+    dims = [node.symbol(str(at)) if axes is None or at in axes else size for at, size in enumerate(sizes_of(data))]
+    values = [node.input(1), node.builder.reshape(value, ()), *([node.input(3)] if axes is None else [])]
+    return node.call("shape.pad", data, *values, dims=as_dims(dims), axes=tuple(axes or ()), mode=mode)
 
 
 def build_pad(

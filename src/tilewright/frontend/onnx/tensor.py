@@ -54,22 +54,6 @@ def identity(node: NodeContext) -> GraphExpr:
     return node.input(0)
 
 
-@converter("Dropout")
-def dropout(node: NodeContext) -> list[GraphExpr | None]:
-    """Nothing in inference; the mask, if asked for, is all true."""
-    node.ignore("ratio", "seed")
-    training = node.has_input(2) and node.constant(2, "training_mode").any()
-    if training and (not node.has_input(1) or node.constant(1, "the ratio").any()):
-        raise UnsupportedError("Dropout in training form", hint="export the model in evaluation mode")
-    data = node.input(0)
-    mask: GraphExpr | None = None
-    if node.wants_output(1):
-        mask = node.builder.broadcast_to(node.builder.constant(True, BOOL), sizes_of(data))
-        if node.opset < 10:
-            mask = node.builder.cast(mask, dtype_of(data))
-    return [data, mask]
-
-
 @converter("Constant")
 def constant(node: NodeContext) -> GraphExpr:
     """A value stored in one of several attributes."""

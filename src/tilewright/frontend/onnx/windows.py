@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.frontend.core.builder import sizes_of
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.graph.ir.dimensions import Size, Sizes, constants
+from tilewright.graph.ir.dimensions import (
+    Size,
+    Sizes,
+    add,
+    ceil_divide,
+    constants,
+    floor_divide,
+    maximum,
+    multiply,
+    subtract,
+)
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
@@ -113,10 +123,28 @@ def read_extents(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> Ext
     return Extents(kernel, strides, before, after, dilation)
 
 
-def read_window(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> Window:
-    """The window attributes of a node in one or two dimensions, as two."""
-    found = read_extents(node, kernel, size)
-    return Window.of(found.kernel, found.strides, found.before, found.after, found.dilation)
+def read_padded(
+    node: NodeContext, kernel: tuple[int, ...], data: GraphExpr, fill: float = 0.0
+) -> tuple[GraphExpr, Extents]:
+    """The data and the window attributes for it.
+
+    SAME padding of a size that only a run knows depends on what steps leave over of it: it becomes part of the data.
+    """
+    size = sizes_of(data)[2:]
+    mode, strides = node.text("auto_pad", "NOTSET"), node.ints("strides", (1,) * len(kernel))
+    is_open = any(not isinstance(length, int) and stride > 1 for length, stride in zip(size, strides, strict=False))
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or not is_open:
+        return data, read_extents(node, kernel, size)
+    plain = replace(read_extents(node, kernel, (1,) * len(kernel)), before=(0,) * len(kernel), after=(0,) * len(kernel))
+    small: list[Size] = [0, 0]
+    large: list[Size] = [0, 0]
+    for length, stride, taps, space in zip(size, plain.strides, plain.kernel, plain.dilation, strict=True):
+        end = add(multiply(subtract(ceil_divide(length, stride), 1), stride), (taps - 1) * space + 1)
+        total = maximum(subtract(end, length), 0)
+        small.append(floor_divide(total, 2))
+        large.append(subtract(total, small[-1]))
+    before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
+    return node.call("pad", data, before=tuple(before), after=tuple(after), value=fill), plain
 
 
 def to_planes(node: NodeContext, value: GraphExpr, rank: int) -> GraphExpr:

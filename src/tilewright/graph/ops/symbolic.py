@@ -20,7 +20,7 @@ from tilewright.graph.ir.op import Array, FusionKind, Types, is_call_to, operato
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.common import dims, require_axis, require_integer, require_not_negative, shape_text, tensor
 from tilewright.graph.ops.host import host_operator
-from tilewright.ir.dtype import INT64, DataType
+from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.node import node
 from tilewright.ir.types import SequenceType, TensorType, TupleType, Type
@@ -197,13 +197,13 @@ def _shaped(types: Types, found: Dims) -> Type:
 
 @node()
 class SliceByDataAttributes(Attributes):
-    """The axes that are sliced, and the dimensions of the result."""
+    """The axes that are sliced (unless they are an input), and the dimensions of the result."""
 
     dims: Dims
-    axes: tuple[int, ...]
+    axes: tuple[int, ...] = ()
 
 
-@host_operator("shape.slice", "data", "starts", "ends", "steps", attributes=SliceByDataAttributes)
+@host_operator("shape.slice", "data", "starts", "ends", "steps", "axes", attributes=SliceByDataAttributes, optional=1)
 def slice_(types: Types, attributes: SliceByDataAttributes) -> Type:
     """Elements from a place to another by a step along axes, where these are data (negative ones from the end)."""
     return TensorType(as_dims(attributes.dims), tensor(types, 0, "the data").dtype)
@@ -211,14 +211,14 @@ def slice_(types: Types, attributes: SliceByDataAttributes) -> Type:
 
 @node()
 class PadByDataAttributes(Attributes):
-    """The axes that are padded, the dimensions of the result, and constant, reflect, edge or wrap."""
+    """The axes that are padded (unless they are an input), the result's dimensions; constant, reflect, edge or wrap."""
 
     dims: Dims
-    axes: tuple[int, ...]
+    axes: tuple[int, ...] = ()
     mode: str = "constant"
 
 
-@host_operator("shape.pad", "data", "amounts", "value", attributes=PadByDataAttributes)
+@host_operator("shape.pad", "data", "amounts", "value", "axes", attributes=PadByDataAttributes, optional=1)
 def pad(types: Types, attributes: PadByDataAttributes) -> Type:
     """Padding by amounts that are data: first all before, then all after; negative ones cut off."""
     if attributes.mode not in ("constant", "reflect", "edge", "wrap"):
@@ -269,3 +269,43 @@ def split(types: Types, attributes: SplitByDataAttributes) -> Type:
     require_axis(axis, len(data.shape))
     parts = [(*data.shape[:axis], part, *data.shape[axis + 1 :]) for part in as_dims(attributes.dims)]
     return TupleType(tuple(TensorType(part, data.dtype) for part in parts))
+
+
+@node()
+class ColumnsAttributes(Attributes):
+    """The dimensions of the result, and steps, spaces and padding of the blocks (none: 1, 1 and 0)."""
+
+    dims: Dims
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+
+
+@host_operator("host.col2im", "data", "image", "block", attributes=ColumnsAttributes)
+def columns_to_image(types: Types, attributes: ColumnsAttributes) -> Type:
+    """Columns as an image of a size that is data, of blocks of a size that is data, summed where they overlap."""
+    require_integer(tensor(types, 1, "the size of the image").dtype, "the size of the image")
+    require_integer(tensor(types, 2, "the size of blocks").dtype, "the size of blocks")
+    return TensorType(as_dims(attributes.dims), tensor(types, 0, "the data").dtype)
+
+
+@node()
+class ResizeWeightsAttributes(Attributes):
+    """The new and the old size, and how places are found and read (`tilewright.runtime.host.resampling.Rule`)."""
+
+    dims: Dims
+    mode: str
+    transformation: str
+    nearest: str = "round_prefer_floor"
+    cubic: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+
+
+@host_operator("host.resize_weights", "old", "new", "scale", "start", "end", attributes=ResizeWeightsAttributes)
+def resize_weights(types: Types, attributes: ResizeWeightsAttributes) -> Type:
+    """The matrix (new, old) that resamples an axis, and which elements of the new one lie outside the old one."""
+    wanted = as_dims(attributes.dims)
+    if len(wanted) != 2:
+        raise UserError(f"a matrix of weights has two dimensions, not {len(wanted)}")
+    return TupleType((TensorType(wanted, FLOAT32), TensorType(wanted[:1], BOOL)))

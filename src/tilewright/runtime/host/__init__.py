@@ -5,10 +5,34 @@ Importing this package registers every family; `registry.py` has the calling con
 
 from __future__ import annotations
 
-from tilewright.runtime.host import axes, conditions, selection, sequences, shaping, spectra, suppression, texts
+from tilewright.runtime.host import (
+    axes,
+    conditions,
+    patches,
+    random_numbers,
+    resampling,
+    selection,
+    sequences,
+    shaping,
+    spectra,
+    suppression,
+    texts,
+)
 from tilewright.runtime.host.registry import HostFunction, HostValue, host_function, names, register
 
-FAMILIES = (axes, conditions, selection, sequences, shaping, spectra, suppression, texts)
+FAMILIES = (
+    axes,
+    conditions,
+    patches,
+    random_numbers,
+    resampling,
+    selection,
+    sequences,
+    shaping,
+    spectra,
+    suppression,
+    texts,
+)
 """The modules whose functions are registered."""
 
 __all__ = ["FAMILIES", "HostFunction", "HostValue", "host_function", "names", "register"]

@@ -9,7 +9,7 @@ from tilewright.runtime.host.values import Array, Attributes, tensor
 from tilewright.support.errors import UserError
 
 
-def _axes(value: HostValue, rank: int) -> list[int]:
+def axes_within(value: HostValue, rank: int) -> list[int]:
     """Axes (which may count from the end) as 0 .. rank-1."""
     numbers = [int(item) for item in tensor(value, "the axes").reshape(-1)]
     if any(not -rank <= axis < rank for axis in numbers):
@@ -22,7 +22,7 @@ def _axes(value: HostValue, rank: int) -> list[int]:
 
 def _order(data: Array, value: HostValue) -> list[int]:
     """The order that puts axes last, in the order in which they are in the data."""
-    chosen = set(_axes(value, data.ndim))
+    chosen = set(axes_within(value, data.ndim))
     return [axis for axis in range(data.ndim) if axis not in chosen] + sorted(chosen)
 
 
@@ -45,14 +45,14 @@ def insert(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """New dimensions of 1 at places counted in the result."""
     data = tensor(values[0])
     count = tensor(values[1]).size
-    return [np.expand_dims(data, tuple(_axes(values[1], data.ndim + count)))]
+    return [np.expand_dims(data, tuple(axes_within(values[1], data.ndim + count)))]
 
 
 @register("axes.remove")
 def remove(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """Without some dimensions, which must be 1."""
     data = tensor(values[0])
-    axes = _axes(values[1], data.ndim)
+    axes = axes_within(values[1], data.ndim)
     if any(data.shape[axis] != 1 for axis in axes):
         raise UserError(f"dimensions {axes} of {data.shape} are not all 1")
     return [np.squeeze(data, tuple(axes))]

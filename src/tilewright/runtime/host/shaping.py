@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.host.axes import axes_within
 from tilewright.runtime.host.registry import HostValue, register
 from tilewright.runtime.host.values import Array, Attributes, integer, sequence, tensor, text, whole_numbers
 from tilewright.support.errors import UserError
@@ -28,6 +29,11 @@ def _checked(shape: list[int]) -> tuple[int, ...]:
     if any(size < 0 for size in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise UserError(f"{tuple(shape)} is not a shape")
     return tuple(shape)
+
+
+def shape_of_entries(value: HostValue) -> tuple[int, ...]:
+    """A shape that is data."""
+    return _checked(_entries(value, "the shape"))
 
 
 def _moved(data: Array, move: Callable[[Array], Any], what: str) -> list[HostValue]:
@@ -72,6 +78,11 @@ def broadcast(values: list[HostValue], attributes: Attributes) -> list[HostValue
     return _moved(data, expand, f"broadcast to {shape}")
 
 
+def _axes(given: list[HostValue], attributes: Attributes, rank: int) -> list[int]:
+    """Axes that are an input, else those that are known."""
+    return axes_within(given[0], rank) if given else list(whole_numbers(attributes, "axes"))
+
+
 @register("shape.slice")
 def slice_(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """Elements from a place to another by a step along axes, with Python's meaning of bounds.
@@ -79,7 +90,7 @@ def slice_(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     Downwards, a place before the first element means the first one, as importers have it for known bounds.
     """
     data = tensor(values[0])
-    axes = whole_numbers(attributes, "axes")
+    axes = _axes(values[4:], attributes, data.ndim)
     begin, end, steps = (
         _entries(value, what) for value, what in zip(values[1:4], ("starts", "ends", "steps"), strict=True)
     )
@@ -110,7 +121,7 @@ def tile(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
 def pad(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """Elements put before and after dimensions (or cut off); the value comes as a tensor of one element."""
     data, amounts = tensor(values[0]), _entries(values[1], "the amounts")
-    axes, mode = whole_numbers(attributes, "axes"), text(attributes, "mode")
+    axes, mode = _axes(values[3:], attributes, data.ndim), text(attributes, "mode")
     if len(amounts) != 2 * len(axes):
         raise UserError(f"amounts {amounts} do not fit axes {axes}")
     widths = [(0, 0)] * data.ndim

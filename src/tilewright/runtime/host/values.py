@@ -61,6 +61,14 @@ def integer(attributes: Attributes, name: str) -> int:
     return value
 
 
+def number(attributes: Attributes, name: str) -> float:
+    """A number attribute."""
+    value = attributes[name]
+    if not isinstance(value, (int, float)):
+        raise CompilerBug(f"the attribute {name} of a host function is {value!r}, not a number")
+    return float(value)
+
+
 def text(attributes: Attributes, name: str) -> str:
     """A text attribute."""
     value = attributes[name]
