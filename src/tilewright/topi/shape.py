@@ -284,9 +284,9 @@ def pad_constant(
         for index, low, high, dim in zip(i, before, after, x.shape, strict=True):
             position = build.sub(index, low)
             source.append(position)
-            if low > 0:
+            if not (isinstance(low, int) and low <= 0):
                 inside.append(build.le(0, position))
-            if high > 0:
+            if not (isinstance(high, int) and high <= 0):
                 inside.append(build.lt(position, dim))
         return build.select(build.all_of(inside), x[tuple(source)], fill)
 

@@ -110,12 +110,22 @@ test (float[2, 3] x, bool flag) => (float[2, 5] y) {
 def test_a_branch_that_does_not_type_is_an_error_only_when_it_is_taken():
     model = _model(WRONG_BRANCH)
     x = np.ones((2, 3), np.float32)
-    with pytest.warns(UserWarning, match="branch cannot be compiled"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the model is wrong there, whoever runs it
         exe = tw.compile(model, threads=1)
     weights = onnx.numpy_helper.to_array(model.graph.node[0].attribute[0].t)
     np.testing.assert_allclose(exe(x, np.array(True)), x @ weights, rtol=1e-6)
     with pytest.raises(UserError, match="MatMul"):
         exe(x, np.array(False))
+
+
+def test_a_branch_that_is_not_supported_is_told_of():
+    text = WRONG_BRANCH.replace("c = MatMul (x, v)", "u = Cast <to = 2> (v)  p = ImageDecoder (u)  c = CastLike (p, x)")
+    with pytest.warns(UserWarning, match="branch cannot be compiled.*ImageDecoder"):
+        exe = tw.compile(_model(text), threads=1)
+    assert exe(np.ones((2, 3), np.float32), np.array(True)).shape == (2, 5)
+    with pytest.raises(UserError, match="ImageDecoder"):
+        exe(np.ones((2, 3), np.float32), np.array(False))
 
 
 def test_no_branch_that_types_is_an_error_of_the_model():

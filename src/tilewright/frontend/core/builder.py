@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.frontend.core.ranks import MOST_RANK, Ranks
 from tilewright.frontend.core.symbolic_values import SymbolicArray, apply_symbolic
 from tilewright.frontend.core.texts import concerns_texts, on_host
 from tilewright.graph import ops as _ops
@@ -43,8 +44,6 @@ LARGEST_BYTES = 1 << 48
 """The most bytes of any tensor: more than any machine has, and few enough that sums of them are 64-bit numbers."""
 MOST_DIMENSIONS = 64
 """The most dimensions of any tensor: arrays of numpy have no more."""
-MOST_RANK = 8
-"""The most dimensions of a tensor of which only a run decides how many it has."""
 _VIEWS = frozenset({"reshape", "slice", "split"})
 """Operators whose results are no larger than their inputs: constants go through them whatever their size."""
 
@@ -182,6 +181,7 @@ class Builder:
         """The symbols that finished bodies inside each body introduced."""
         self._known: set[Symbol] = set()
         """Symbols that have values where nodes are made now."""
+        self.ranks = Ranks()
         self.numbers = itertools.count()
         """Numbers for calls that are never one, such as draws of random numbers."""
 

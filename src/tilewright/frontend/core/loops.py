@@ -18,10 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.frontend.core.builder import Builder, sizes_of
+from tilewright.frontend.core.ranks import MOST_RANK
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size, as_dims, symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GlobalVar, GraphExpr, If, Tuple, Var
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.ir.unify import Mismatch, Unifier
 from tilewright.ir.dtype import BOOL, FLOAT32, INT64
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.expr import Var as Symbol
@@ -70,27 +72,39 @@ class _Built:
 def build_loop(builder: Builder, functions: list[Function], loop: Loop) -> tuple[list[GraphExpr], list[GraphExpr]]:
     """The carried values after the loop, and the sequences of the collected ones; adds a function."""
     kinds = [_kind(value) for value in loop.carried]
+    ranks = [builder.ranks.possible(value) for value in loop.carried]
     changing: set[Symbol] = set()
     before = len(functions)
     for _ in range(_MOST_ATTEMPTS):
         del functions[before:]  # of loops inside this one, which are built anew with it
-        built = _build(builder, loop, kinds, changing)
+        built = _build(builder, loop, kinds, ranks, changing)
         merged = [
             _merged(old, new, changing, f"value {place} carried by {loop.name}")
             for place, (old, new) in enumerate(zip(kinds, built.carried, strict=True))
         ]
-        if all(old is new for old, new in zip(kinds, merged, strict=True)):
+        grown = [
+            _grown(old, builder.ranks.possible(value)) if isinstance(kind, TensorType) else old
+            for old, kind, value in zip(ranks, merged, built.turn.carried, strict=True)
+        ]
+        if all(old is new for old, new in zip(kinds, merged, strict=True)) and grown == ranks:
             break
-        kinds = merged
+        kinds, ranks = merged, grown
     else:
         raise UnsupportedError(f"the shapes that {loop.name} carries do not settle")
     functions.append(built.function)
-    call = _first_call(builder, loop, built)
+    call = _first_call(builder, loop, built, kinds)
     results: list[GraphExpr] = []
     for place in range(len(kinds)):
         results.append(builder.named(builder.item(call, place), f"{loop.name}_{place}"))
+        builder.ranks.note(results[-1], ranks[place])
     collected = [builder.item(call, len(kinds) + place) for place in range(len(built.turn.collected))]
     return results, collected
+
+
+def _grown(old: frozenset[int], new: frozenset[int]) -> frozenset[int]:
+    """The ranks that a carried value may have; one that changes more than once may come to any."""
+    both = frozenset(rank for rank in old | new if rank <= MOST_RANK)
+    return both if both == old or len(both) <= 2 else frozenset(range(MOST_RANK + 1))
 
 
 def _kind(value: GraphExpr) -> Type:
@@ -117,33 +131,39 @@ def _merged(old: Type, new: Type, changing: set[Symbol], what: str) -> Type:
         return TensorType(tuple(dims), old.dtype)
     if isinstance(old, SequenceType) and isinstance(new, SequenceType):
         return SequenceType(_joined(old.item, new.item, what))
-    if isinstance(old, OptionalType) and isinstance(new, OptionalType):
-        return OptionalType(_joined(old.item, new.item, what))
+    if isinstance(old, OptionalType) or isinstance(new, OptionalType):
+        # A value that is there is an optional as well.
+        before, after = (kind.item if isinstance(kind, OptionalType) else kind for kind in (old, new))
+        return OptionalType(_joined(before, after, what))
     if old is not new:
         raise UnsupportedError(f"{what} changes its type")
     return old
 
 
 def _joined(old: Type, new: Type, what: str) -> Type:
-    if not isinstance(old, TensorType) or not isinstance(new, TensorType) or old.dtype is not new.dtype:
-        if old is new:
-            return old
-        raise UnsupportedError(f"{what} changes the type of its items")
-    if old.shape is None or new.shape is None or len(old.shape) != len(new.shape):
-        return TensorType(None, old.dtype)
-    pairs = zip(old.shape, new.shape, strict=True)
-    return TensorType(
-        tuple(a if a is not None and b is not None and dimensions.same(a, b) else None for a, b in pairs), old.dtype
-    )
+    try:
+        return Unifier().join(old, new)
+    except Mismatch as error:
+        raise UnsupportedError(f"{what} changes the type of its items: {error}") from None
 
 
-def _build(builder: Builder, loop: Loop, kinds: Sequence[Type], changing: set[Symbol]) -> _Built:
+def _as_carried(builder: Builder, value: GraphExpr, kind: Type) -> GraphExpr:
+    """A value as one that a loop carries: an optional, if it may be missing in another turn."""
+    if isinstance(kind, OptionalType) and not isinstance(value.type, OptionalType):
+        return builder.call("optional.make", value, result=kind)
+    return value
+
+
+def _build(
+    builder: Builder, loop: Loop, kinds: Sequence[Type], ranks: Sequence[frozenset[int]], changing: set[Symbol]
+) -> _Built:
     number = Var("turn", TensorType((), INT64))
     limit = Var("turns", TensorType((), INT64))
     going = Var("going", TensorType((), BOOL))
     carried = [Var(f"carried_{place}", kind) for place, kind in enumerate(kinds)]
-    for param in carried:
+    for param, possible in zip(carried, ranks, strict=True):
         builder.declare(_kind(param))
+        builder.ranks.note(param, possible)
     params: list[Var] = [number]
     turns: list[Turn] = []
     sizes: list[Symbol] = []
@@ -160,7 +180,7 @@ def _build(builder: Builder, loop: Loop, kinds: Sequence[Type], changing: set[Sy
             params.append(going)
             arguments.append(going if turn.going is None else turn.going)
         params.extend(carried)
-        arguments.extend(turn.carried)
+        arguments.extend(_as_carried(builder, value, kind) for value, kind in zip(turn.carried, kinds, strict=True))
         inside = builder.introduced() | changing
         for place, item in enumerate(turn.collected):
             kind = SequenceType(outer_kind(_kind(item), inside))
@@ -228,15 +248,15 @@ def _carrier_type(symbol: Symbol) -> TensorType:
     return TensorType((symbol, IntImm(0)), FLOAT32)
 
 
-def _first_call(builder: Builder, loop: Loop, built: _Built) -> GraphExpr:
+def _first_call(builder: Builder, loop: Loop, built: _Built, kinds: Sequence[Type]) -> GraphExpr:
     arguments: list[GraphExpr] = [builder.constant(0, "int64")]
     if loop.turns is not None:
         arguments.append(loop.turns)
     if loop.going is not None:
         arguments.append(loop.going)
-    arguments.extend(loop.carried)
-    kinds = built.function.params[len(arguments) : len(arguments) + len(built.turn.collected)]
-    arguments.extend(builder.call("sequence.make", result=_kind(param)) for param in kinds)
+    arguments.extend(_as_carried(builder, value, kind) for value, kind in zip(loop.carried, kinds, strict=True))
+    lists = built.function.params[len(arguments) : len(arguments) + len(built.turn.collected)]
+    arguments.extend(builder.call("sequence.make", result=_kind(param)) for param in lists)
     arguments.extend(value for value, _ in built.turn.captured)
     arguments.extend(builder.filled(0, (symbol, 0), FLOAT32) for symbol in built.sizes)
     call = Call(GlobalVar(loop.name), tuple(arguments))

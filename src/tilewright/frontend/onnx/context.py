@@ -9,13 +9,14 @@ from typing import TypeVar
 from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_of, shape_of
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.forks import among
-from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue
+from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue, ValueInfo
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.ir.dimensions import Size, Sizes
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var
 from tilewright.graph.ir.op import Array, is_call_to
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.expr import Var as Symbol
+from tilewright.ir.types import OptionalType, SequenceType, Type, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 
 _D = TypeVar("_D")
@@ -306,6 +307,13 @@ class NodeContext:
             raise self._wrong(name, "a graph")
         return value
 
+    def type(self, name: str) -> Type:
+        """An attribute that is a type; dimensions that are not fixed may differ from value to value."""
+        value = self._attribute(name)
+        if not isinstance(value, ValueInfo):
+            raise self._wrong(name, "a type")
+        return held_type(value)
+
     def _default(self, name: str, default: _D | None) -> _D:
         if default is None:
             raise UserError(f"{self.node.op_type} needs the attribute '{name}', which is not there")
@@ -335,8 +343,20 @@ class NodeContext:
         return found
 
 
+def held_type(info: ValueInfo) -> Type:
+    """The type of a value that may be no tensor; dimensions that are not fixed may differ from item to item."""
+    if info.item is not None:
+        return (SequenceType if info.kind == "sequence" else OptionalType)(held_type(info.item))
+    if info.dtype is None:
+        raise UnsupportedError(f"'{info.name}' holds a {info.kind}, which is not supported")
+    dims = None if info.dims is None else tuple(dim if isinstance(dim, int) else None for dim in info.dims)
+    return tensor_type(dims, info.dtype)
+
+
 def _kind(value: AttributeValue) -> str:
     match value:
+        case ValueInfo():
+            return "a type"
         case int():
             return "a whole number"
         case float():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.frontend.core.builder import evaluate, rank_of, sizes_of
+from tilewright.frontend.core.builder import evaluate, rank_of, size_at, sizes_of
 from tilewright.frontend.core.loops import Loop, Turn, build_loop, captured, item_rank, reverse, stack
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.context import Captures, NodeContext
@@ -130,7 +130,32 @@ def _name(node: NodeContext) -> str:
 @converter("Scan", since=9)
 def scan(node: NodeContext) -> Sequence[GraphExpr]:
     """Over the scanned axis: unrolled if it is short, else a function that calls itself."""
-    item = _scanned(node)
+    return _steps(_scanned(node))
+
+
+@converter("Scan", since=8, until=8)
+def scan_of_batches(node: NodeContext) -> Sequence[GraphExpr]:
+    """The old form: of each item of a batch (the first axis of everything) along the second axis."""
+    if node.has_input(0):
+        raise UnsupportedError("Scan of sequences that differ in length", hint="export the model for opset 9 or later")
+    builder, body, count = node.builder, node.graph("body"), node.integer("num_scan_inputs")
+    values = [node.input(index) for index in range(1, len(node.inputs))]
+    batch = size_at(values[0], 0)
+    backward = node.ints("directions", (0,) * count)
+    outputs = len(body.outputs) - (len(values) - count)
+    rows: list[Sequence[GraphExpr]] = []
+    for number in range(batch):
+        items = [
+            builder.reshape(builder.slice_axis(value, 0, number, number + 1), sizes_of(value)[1:]) for value in values
+        ]
+        states, scanned = items[: len(items) - count], items[len(items) - count :]
+        zeros = (0,) * outputs
+        total = sizes_of(scanned[0])[0]
+        rows.append(_steps(_Scan(node, body, states, scanned, (0,) * count, backward, zeros, zeros, total)))
+    return [_stack(node, column, 0) for column in zip(*rows, strict=True)]
+
+
+def _steps(item: _Scan) -> Sequence[GraphExpr]:
     return _unrolled_scan(item) if isinstance(item.total, int) and item.total <= MOST_TURNS else _looped_scan(item)
 
 

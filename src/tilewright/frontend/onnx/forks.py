@@ -59,10 +59,11 @@ class Fork(Exception):
 
 def by_run(builder: Builder, undecided: Undecided) -> Fork:
     """The sides for what a run decides about the shape of a value: how many dimensions it has, or how long it is."""
-    value, choices = undecided.value, range(undecided.most + 1)
+    value, choices = undecided.value, list(range(undecided.most + 1))
     kind = value.type
     assert isinstance(kind, TensorType)
     if kind.shape is None:
+        choices = sorted(builder.ranks.possible(value))
         number = builder.call("host.rank", value)
         shapes = [[Symbol(f"rank{rank}_{axis}") for axis in range(rank)] for rank in choices]
     else:
@@ -79,7 +80,7 @@ def by_run(builder: Builder, undecided: Undecided) -> Fork:
 
     def beyond() -> GraphExpr:
         what = "dimensions" if kind.shape is None else "elements"
-        raise UserError(f"a value has more than {undecided.most} {what}")
+        raise UserError(f"a value has more than {choices[-1]} {what}")
 
     return Fork([*sides, Side(None, known=beyond)], value)
 
@@ -227,6 +228,7 @@ def join_sides(
             after.append(choices[0])
         else:
             after.append(builder.named(result if len(kinds) == 1 else builder.item(result, place), name))
+            builder.ranks.note(after[-1], set().union(*map(builder.ranks.possible, choices)))
     return after
 
 

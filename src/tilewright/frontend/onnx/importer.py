@@ -46,7 +46,7 @@ from tilewright.frontend.onnx import (
     tensor,
     training,
 )
-from tilewright.frontend.onnx.context import Bodies, Captures, NodeContext, SmallTypes
+from tilewright.frontend.onnx.context import Bodies, Captures, NodeContext, SmallTypes, held_type
 from tilewright.frontend.onnx.expansion import check_expansion
 from tilewright.frontend.onnx.forks import (
     MOST_SIDES,
@@ -66,7 +66,6 @@ from tilewright.frontend.onnx.model import (
     OnnxModel,
     OnnxNode,
     Reference,
-    ValueInfo,
 )
 from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
@@ -76,7 +75,7 @@ from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import OptionalType, SequenceType, Type, tensor_type
+from tilewright.ir.types import Type, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.span import Span
 
@@ -170,7 +169,7 @@ class _Importer:
         for info in inputs:
             if info.name in scope.values:
                 raise UserError(f"two inputs are named '{info.name}'", where=self.model.source)
-            annotation: Type = self._held(info) if info.dtype is None else tensor_type(known[info], info.dtype)
+            annotation: Type = held_type(info) if info.dtype is None else tensor_type(known[info], info.dtype)
             check_size(annotation)
             self.builder.declare(annotation)
             var = Var(info.name, annotation)
@@ -189,17 +188,6 @@ class _Importer:
         function = Function("main", tuple(params), body)
         functions = [function, *self.functions]
         return IRModule(functions, attributes={"model_name": graph.name or "main", "output_names": names})
-
-    def _held(self, info: ValueInfo) -> Type:
-        """The type of an input that is no tensor; dimensions that are not fixed may differ from item to item."""
-        if info.item is not None:
-            return (SequenceType if info.kind == "sequence" else OptionalType)(self._held(info.item))
-        if info.dtype is None:
-            raise UnsupportedError(
-                f"the input '{info.name}' holds a {info.kind}, which is not supported", where=self.model.source
-            )
-        dims = None if info.dims is None else tuple(dim if isinstance(dim, int) else None for dim in info.dims)
-        return tensor_type(dims, info.dtype)
 
     def _check_opsets(self, opsets: Mapping[str, int]) -> None:
         version = opsets.get("")

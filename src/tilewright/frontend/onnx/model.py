@@ -107,6 +107,7 @@ AttributeValue = (
     | bytes
     | Lazy
     | OnnxGraph
+    | ValueInfo
     | Reference
     | tuple[int, ...]
     | tuple[float, ...]

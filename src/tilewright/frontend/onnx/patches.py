@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.core.builder import MOST_RANK, dtype_of, evaluate, of_known_length, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, evaluate, of_known_length, rank_of, shape_of, sizes_of
 from tilewright.frontend.core.checks import checked_index
+from tilewright.frontend.core.ranks import MOST_RANK
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.tensor import known_or_named

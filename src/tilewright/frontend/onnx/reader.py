@@ -269,6 +269,8 @@ class _Reader:
                 return tuple(bytes(item) for item in proto.strings)
             case kinds.TENSOR:
                 return self._lazy(proto.t, f"the tensor of attribute '{_text(proto.name)}'")
+            case kinds.TYPE_PROTO:
+                return self._typed(_text(proto.name), proto.tp)
             case kinds.SPARSE_TENSOR:
                 what = f"the tensor of attribute '{_text(proto.name)}'"
                 return lru_cache(maxsize=1)(partial(self._sparse, proto.sparse_tensor, what))

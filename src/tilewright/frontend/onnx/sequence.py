@@ -276,18 +276,28 @@ def sequence_map(node: NodeContext) -> list[GraphExpr | None]:
 
 @converter("Optional")
 def optional(node: NodeContext) -> GraphExpr:
-    """A value that is there is itself; without an input, nothing of a type."""
-    if node.has_input(0):
-        node.ignore("type")
-        return node.input(0)
-    raise UnsupportedError("an Optional without a value")
+    """A value that may be missing: the input, or nothing of a type."""
+    if not node.has_input(0):
+        return node.call("optional.make", result=OptionalType(node.type("type")))
+    node.ignore("type")
+    value = as_sequence(node.builder, node.input(0))
+    assert value.type is not None
+    return node.call("optional.make", value, result=OptionalType(value.type))
+
+
+def _made(value: GraphExpr) -> Call | None:
+    """The call that made an optional, if it is known here."""
+    return value if isinstance(value, Call) and is_call_to(value, "optional.make") else None
 
 
 @converter("OptionalHasElement")
 def optional_has_element(node: NodeContext) -> GraphExpr:
     """Whether there is a value: known while importing unless it is an optional of the program."""
     if node.has_input(0) and isinstance(node.input(0).type, OptionalType):
-        return node.call("optional.has", node.input(0))
+        made = _made(node.input(0))
+        if made is None:
+            return node.call("optional.has", node.input(0))
+        return node.builder.constant(bool(made.args), BOOL)
     return node.builder.constant(node.has_input(0), BOOL)
 
 
@@ -297,4 +307,7 @@ def optional_get_element(node: NodeContext) -> GraphExpr:
     value = node.input(0)
     if not isinstance(value.type, OptionalType):
         return value
+    made = _made(value)
+    if made is not None and made.args:
+        return made.args[0]
     return node.call("optional.get", value, result=opened(node, value.type.item))

@@ -10,7 +10,6 @@ import numpy as np
 
 from tilewright.frontend.core.builder import (
     LARGEST_MADE,
-    MOST_RANK,
     dtype_of,
     evaluate,
     is_plain,
@@ -19,6 +18,7 @@ from tilewright.frontend.core.builder import (
     size_at,
     sizes_of,
 )
+from tilewright.frontend.core.ranks import MOST_RANK
 from tilewright.frontend.core.symbolic_values import partial_value, symbolic_value
 from tilewright.frontend.onnx.axes import by_data, insert_axes, remove_axes
 from tilewright.frontend.onnx.context import NodeContext
