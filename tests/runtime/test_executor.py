@@ -7,6 +7,7 @@ import threading
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -172,10 +173,21 @@ def test_failure_codes_and_memory() -> None:
         deploy.executable(mini.functions_artifact())
 
 
-def test_bfloat16_model_values_are_bits() -> None:
+def test_bfloat16_results_are_of_ml_dtypes() -> None:
+    exe = _model("void", (TensorInfo("x", (2,), "bfloat16"),), (TensorInfo("y", (2,), "bfloat16"),))
+    assert exe(np.zeros(2, np.uint16)).dtype == ml_dtypes.bfloat16
+    assert exe.run({"x": [1.0, 2.0]})[0].dtype == ml_dtypes.bfloat16
+    assert exe(np.zeros(2, ml_dtypes.bfloat16)).shape == (2,)
+
+
+def test_bfloat16_results_are_bits_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     exe = _model("void", (TensorInfo("x", (2,), "bfloat16"),), (TensorInfo("y", (2,), "bfloat16"),))
     assert exe(np.zeros(2, np.uint16)).dtype == np.uint16
-    assert exe([1.0, 2.0]).dtype == np.uint16
+
+
+def test_floats_are_not_taken_for_bfloat16() -> None:
+    exe = _model("void", (TensorInfo("x", (2,), "bfloat16"),), (TensorInfo("y", (2,), "bfloat16"),))
     with pytest.raises(UserError, match="has the data type float32, expected bfloat16"):
         exe(np.zeros(2, np.float32))
 

@@ -21,6 +21,7 @@ import numpy as np
 from tilewright.rpc import isolation
 from tilewright.rpc.wire import Channel, Disconnected, Frame, WireError, bytes_of, error_header
 from tilewright.runtime.core.artifact import FunctionInfo
+from tilewright.runtime.core.convert import to_storage
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.core.load import load
 from tilewright.runtime.core.module import Module
@@ -190,7 +191,8 @@ class Session:
         executable, inputs = self._executable(frame)
         infos = executable.output_info
         outputs = executable.run(inputs)
-        made = [NDArray(array, info.dtype, cpu()) for array, info in zip(outputs, infos, strict=True)]
+        stored = [to_storage(array, info.dtype, info.name)[0] for array, info in zip(outputs, infos, strict=True)]
+        made = [NDArray(array, info.dtype, cpu()) for array, info in zip(stored, infos, strict=True)]
         return {
             "outputs": [
                 {"array": self._keep(array), "shape": list(array.shape), "dtype": array.dtype} for array in made

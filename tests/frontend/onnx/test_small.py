@@ -133,3 +133,20 @@ def test_arrays_of_small_types_are_taken_as_they_are(element):
     model = _model([helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)], element, (4,))
     (result,) = tw.compile(model, threads=1).run({"x": values})
     np.testing.assert_array_equal(result, values.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "name", ["INT4", "UINT4", "INT2", "UINT2", "FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT4E2M1", "BFLOAT16"]
+)
+def test_arrays_of_ml_dtypes_in_and_out(name):
+    """A model takes and gives arrays of types that numpy lacks."""
+    kind = getattr(TensorProto, name)
+    infos = [helper.make_tensor_value_info(label, kind, [2, 2]) for label in ("x", "y")]
+    node = helper.make_node("Transpose", ["x"], ["y"])
+    graph = helper.make_graph([node], "moved", infos[:1], infos[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12)
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    x = np.array([[0, 1], [1, 0]], np.float32).astype(dtype)
+    y = tw.compile(model, threads=1)(x)
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y.astype(np.float32), x.T.astype(np.float32))

@@ -182,12 +182,17 @@ class _Importer:
         if not outputs:
             raise UserError("the model has no outputs", where=self.model.source)
         names = tuple(info.name for info in graph.outputs)
+        small = [self.small_types.find(value) for value in outputs]
+        elements = tuple("" if item is None else item.package_name for item in small)
         self.builder.span = None
         outputs = [sequence.as_sequence(self.builder, value) for value in outputs]
         body = self.builder.body(self.builder.tuple(outputs))
         function = Function("main", tuple(params), body)
         functions = [function, *self.functions]
-        return IRModule(functions, attributes={"model_name": graph.name or "main", "output_names": names})
+        attributes: dict[str, object] = {"model_name": graph.name or "main", "output_names": names}
+        if any(elements):
+            attributes["output_elements"] = elements
+        return IRModule(functions, attributes=attributes)
 
     def _check_opsets(self, opsets: Mapping[str, int]) -> None:
         version = opsets.get("")

@@ -29,6 +29,21 @@ class SmallType:
     bits: int
     signed: bool = True
 
+    @property
+    def package_name(self) -> str:
+        """What the package ml_dtypes calls it."""
+        return _PACKAGE_NAMES.get(self.name, self.name)
+
+
+_PACKAGE_NAMES = {
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class SmallInteger(SmallType):

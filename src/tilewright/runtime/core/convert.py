@@ -148,6 +148,18 @@ _SMALL = {
 """Types of the package ml_dtypes that models hold in bytes, and in which."""
 
 
+def to_user(array: Any, name: str) -> Any:
+    """A result as users take it: types that numpy lacks as those of the package ml_dtypes (without it, as stored)."""
+    if name != "bfloat16" and name not in _SMALL:
+        return array
+    try:
+        import ml_dtypes
+    except ImportError:
+        return array
+    wanted = np.dtype(getattr(ml_dtypes, name))
+    return array.astype(wanted) if name.lstrip("u").startswith("int") else array.view(wanted)
+
+
 def _storage_of(array: Array, where: str) -> tuple[Array, str]:
     """An array of numbers and its type's name; bfloat16 arrays of other packages become their bits.
 

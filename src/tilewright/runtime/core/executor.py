@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.core.artifact import Artifact, TensorInfo
-from tilewright.runtime.core.convert import HOST_DEVICES, direct, is_torch, to_storage
+from tilewright.runtime.core.convert import HOST_DEVICES, direct, is_torch, to_storage, to_user
 from tilewright.runtime.core.entry import AbsentRunner, EntryRunner
 from tilewright.runtime.core.function_table import check_repeats
 from tilewright.runtime.core.library import Library, check_threads, thread_setter
@@ -104,17 +104,26 @@ class Executable(Exportable):
         if values and is_torch(values[0]):
             results = [_to_torch(array, info) for array, info in zip(outputs, self.model.outputs, strict=True)]
             return results[0] if len(results) == 1 else tuple(results)
+        outputs = self._to_user(outputs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, inputs: Mapping[str, object], out: object = None) -> list[Any]:
-        """Run the model on inputs by name; numpy arrays in the model's output order (bfloat16 as uint16 bits).
+        """Run the model on inputs by name; numpy arrays in the model's output order.
+
+        Types that numpy lacks (bfloat16, floats of 8 bits, integers of 4) are those of the package `ml_dtypes`, or, if
+        it is not installed, as models hold them: bits in uint16, one to a byte.
 
         Outputs that are no tensors are tuples, lists, None and `runtime.DataValue`. `out` is an array, or a list of
         arrays, that the results are written into, and that then comes back.
         """
         if out is not None:
             return self._run_into(self._by_name(inputs), out)
-        return self._run(self._by_name(inputs))
+        return self._to_user(self._run(self._by_name(inputs)))
+
+    def _to_user(self, outputs: list[Any]) -> list[Any]:
+        return [
+            to_user(array, info.element or info.dtype) for array, info in zip(outputs, self.model.outputs, strict=True)
+        ]
 
     def _run_into(self, values: list[object], out: object) -> list[Any]:
         """One run whose results go into arrays of the user's."""
