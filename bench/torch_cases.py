@@ -153,7 +153,8 @@ def _compare(operator: Any, expected: Sequence[Any], found: Sequence[np.ndarray]
         if not isinstance(wanted, torch.Tensor):
             # A number of Python's is a double, a whole number of 64 bits or a truth value.
             wanted = torch.as_tensor(np.asarray(wanted))
-        value = torch.from_numpy(np.array(given, copy=True))
+        bits = given.view(np.uint16) if given.dtype.name == "bfloat16" else given
+        value = torch.from_numpy(np.array(bits, copy=True))
         if wanted.dtype is torch.bfloat16:
             value = value.view(torch.bfloat16) if value.dtype is torch.uint16 else value.to(torch.bfloat16)
         if operator.name in UNSIGNED:
