@@ -16,8 +16,8 @@ from tilewright.frontend.onnx.resize_symbolic import Region, Scale, resample_axi
 from tilewright.graph.ir.dimensions import Size, Sizes, same
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
+from tilewright.graph.ops.resampling import LARGEST_AXIS, Rule, taps
 from tilewright.ir.dtype import BOOL, FLOAT32, FLOAT64, DataType
-from tilewright.runtime.host.resampling import LARGEST_AXIS, Rule, taps
 from tilewright.support.errors import UserError
 
 

@@ -8,7 +8,7 @@ from tilewright.frontend.onnx.context import NodeContext
 from tilewright.graph.ir.dimensions import Size, as_dims, product, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text
-from tilewright.runtime.host.resampling import Rule
+from tilewright.graph.ops.resampling import Rule
 from tilewright.support.errors import UnsupportedError, UserError
 
 Scale = float | GraphExpr | None

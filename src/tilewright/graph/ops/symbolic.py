@@ -20,7 +20,7 @@ from tilewright.graph.ir.op import Array, FusionKind, Types, is_call_to, operato
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.common import dims, require_axis, require_integer, require_not_negative, shape_text, tensor
 from tilewright.graph.ops.host import host_operator
-from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
+from tilewright.ir.dtype import INT64, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.node import node
 from tilewright.ir.types import SequenceType, TensorType, TupleType, Type
@@ -287,25 +287,3 @@ def columns_to_image(types: Types, attributes: ColumnsAttributes) -> Type:
     require_integer(tensor(types, 1, "the size of the image").dtype, "the size of the image")
     require_integer(tensor(types, 2, "the size of blocks").dtype, "the size of blocks")
     return TensorType(as_dims(attributes.dims), tensor(types, 0, "the data").dtype)
-
-
-@node()
-class ResizeWeightsAttributes(Attributes):
-    """The new and the old size, and how places are found and read (`tilewright.runtime.host.resampling.Rule`)."""
-
-    dims: Dims
-    mode: str
-    transformation: str
-    nearest: str = "round_prefer_floor"
-    cubic: float = -0.75
-    exclude_outside: bool = False
-    antialias: bool = False
-
-
-@host_operator("host.resize_weights", "old", "new", "scale", "start", "end", attributes=ResizeWeightsAttributes)
-def resize_weights(types: Types, attributes: ResizeWeightsAttributes) -> Type:
-    """The matrix (new, old) that resamples an axis, and which elements of the new one lie outside the old one."""
-    wanted = as_dims(attributes.dims)
-    if len(wanted) != 2:
-        raise UserError(f"a matrix of weights has two dimensions, not {len(wanted)}")
-    return TupleType((TensorType(wanted, FLOAT32), TensorType(wanted[:1], BOOL)))
