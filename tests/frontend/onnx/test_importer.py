@@ -247,11 +247,10 @@ def test_shapes_fill_open_dimensions():
     assert [param.annotation.static_shape for param in main_of(module).params] == [(4, 3), (4, 5)]
 
 
-def test_unknown_rank_needs_a_shape():
+def test_unknown_rank_may_be_said():
     model = _open_model([1])
     model.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(UserError, match="how many dimensions its input 'x' has"):
-        from_onnx(model)
+    assert main_of(from_onnx(model)).params[0].type is tensor_type(None, "float32")
     module = from_onnx(model, shapes={"x": (2, 2)})
     assert body_of(module).type is tensor_type((2, 2), "float32")
 
@@ -339,8 +338,8 @@ def test_unknown_operators_name_everything(tmp_path):
 
 
 def test_known_but_unsupported_operators():
-    with pytest.raises(UnsupportedError, match="the operator RandomNormal is not supported: compiled models draw no"):
-        import_one("RandomNormal", shape=[3])
+    with pytest.raises(UnsupportedError, match="the operator ImageDecoder is not supported: decode images before"):
+        import_one("ImageDecoder", data(3, dtype="uint8"))
 
 
 def test_unknown_domains():
@@ -430,7 +429,7 @@ def test_inputs_that_are_no_tensors():
     pairs = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     for kind, message in (
         (pairs, "the input 's' is a map, which is not supported"),
-        (helper.make_sequence_type_proto(pairs), "the input 's' holds a map, which is not supported"),
+        (helper.make_sequence_type_proto(pairs), "'s' holds a map, which is not supported"),
     ):
         graph = helper.make_graph(
             [helper.make_node("Identity", ["s"], ["n"])],

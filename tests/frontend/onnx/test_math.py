@@ -171,8 +171,10 @@ def test_bit_cast_of_constants_and_integers():
     module = import_one("BitCast", data(3), opset=26, to=onnx.TensorProto.INT32)
     assert operators_of(module) == ["reinterpret"]
     assert evaluate(module, np.ones(3, np.float32)).tolist() == [0x3F800000] * 3
-    with pytest.raises(UnsupportedError, match="BitCast from bool"):
-        import_one("BitCast", data(3, dtype="bool"), opset=26, to=onnx.TensorProto.INT8)
+    module = import_one("BitCast", data(3, dtype="bool"), opset=26, to=onnx.TensorProto.INT8)
+    assert evaluate(module, np.array([True, False, True])).tolist() == [1, 0, 1]
+    with pytest.raises(UnsupportedError, match="BitCast from float16"):
+        import_one("BitCast", data(3, dtype="float16"), opset=26, to=onnx.TensorProto.BFLOAT16)
 
 
 def test_where():

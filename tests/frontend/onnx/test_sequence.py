@@ -99,7 +99,7 @@ def test_optionals():
         ([("SequenceLength", ["x"], "y")], "must be a sequence"),
         ([("SplitToSequence", ["x", "three2"], "s"), ("SequenceLength", ["s"], "y")], "do not fit a dimension of 4"),
         ([("SplitToSequence", ["x", "zero"], "s"), ("SequenceLength", ["s"], "y")], "parts of 0 elements"),
-        ([("Optional", [], "o"), ("OptionalGetElement", ["o"], "y")], "an Optional without a value"),
+        ([("Optional", [], "o"), ("OptionalGetElement", ["o"], "y")], "attribute 'type' of Optional must be a type"),
     ],
 )
 def test_refusals(nodes, message):

@@ -62,6 +62,7 @@ def by_run(builder: Builder, undecided: Undecided) -> Fork:
     value, choices = undecided.value, list(range(undecided.most + 1))
     kind = value.type
     assert isinstance(kind, TensorType)
+    shapes: list[list[PrimExpr]]
     if kind.shape is None:
         choices = sorted(builder.ranks.possible(value))
         number = builder.call("host.rank", value)
