@@ -2,26 +2,33 @@
 
 Without gradients the model's weights become constants of the compiled code, laid out and folded as the compiler likes.
 A weight that is changed in place afterwards is noticed (by torch's version counter) and the graph is compiled once
-more, with its weights as inputs. A graph whose sizes vary is compiled for each set of sizes that it meets. Tensors go
-in and out without copies; a graph of tensors on a GPU is compiled for that. An operator that is not supported is an
-error that names it, never a silent fall back.
+more, with its weights as inputs. Sizes that vary are symbols of one compiled graph. Tensors go in and out without
+copies; a graph of tensors on a GPU is compiled for that. Operators that are not supported are run by torch itself,
+between compiled parts, with a warning that names them (`FallbackWarning`); never silently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.front import compile
-from tilewright.frontend.torch.capture import import_graph
+from tilewright.frontend.torch.capture import Captured, import_graph, is_size, refused_nodes
 from tilewright.frontend.torch.decompositions import graph_decompositions
 from tilewright.frontend.torch.importer import load_torch
+from tilewright.frontend.torch.partition import PART, partitioned
 from tilewright.options import CompileOptions, make_options
 from tilewright.request import TargetLike
 from tilewright.runtime.core.executor import Executable
+from tilewright.support.errors import TilewrightError, UserError
 
 Run = Callable[..., Sequence[Any]]
+
+
+class FallbackWarning(UserWarning):
+    """Part of a captured graph is run by torch itself; the text names the operators and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +37,19 @@ class _How:
 
     target: TargetLike | None
     options: CompileOptions
+    fallback: bool
+    """Whether torch runs what is not supported; else that is an error."""
 
 
 def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **options: Any) -> Run:
     """The backend function that torch calls with a captured graph.
 
-    `torch.compile(model, backend="tilewright", options={"target": "cuda", "precision": "float16"})` takes a target and
-    the fields of `CompileOptions`.
+    `torch.compile(model, backend="tilewright", options={"target": "cuda", "precision": "float16"})` takes a target,
+    the fields of `CompileOptions`, and `fallback`: False makes what is not supported an error.
     """
     from torch._dynamo.backends.common import aot_autograd
 
-    given = dict(options.get("options") or {})
-    target = given.pop("target", None)
-    how = _How(target, make_options(None, None, given))
+    how = _how(dict(options.get("options") or {}))
     weights = [_is_weight(value) for value in example_inputs]
     held = sum(1 for _ in graph_module.parameters()) + sum(1 for _ in graph_module.buffers())
 
@@ -52,10 +59,10 @@ def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **optio
         places = [place for place, flag in enumerate([True] * held + weights) if flag]
         if len(actual) != len(inputs):
             places = []
-        return _compiled(graph, inputs, {place: actual[place] for place in places}, how)
+        return CapturedGraph(graph, inputs, {place: actual[place] for place in places}, how)
 
     def for_training(graph: Any, inputs: Sequence[Any]) -> Run:
-        return _compiled(graph, inputs, {}, how)
+        return CapturedGraph(graph, inputs, {}, how)
 
     compiler = aot_autograd(
         fw_compiler=_boxed(for_training),
@@ -64,6 +71,13 @@ def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **optio
     )
     run: Run = compiler(graph_module, example_inputs)
     return run
+
+
+def _how(given: dict[str, Any]) -> _How:
+    target, fallback = given.pop("target", None), given.pop("fallback", True)
+    if not isinstance(fallback, bool):
+        raise UserError(f"the option 'fallback' is True or False, not {fallback!r}", where="torch.compile(options=...)")
+    return _How(target, make_options(None, None, given), fallback)
 
 
 def _boxed(make: Callable[[Any, Sequence[Any]], Run]) -> Callable[[Any, Sequence[Any]], Run]:
@@ -81,67 +95,140 @@ def _is_weight(value: Any) -> bool:
     return getattr(value, "_dynamo_static_input_type", None) is not None
 
 
-def _compiled(graph: Any, inputs: Sequence[Any], weights: dict[int, Any], how: _How) -> Run:
-    torch = load_torch()
-    sizes = [size for item in inputs for size in (item.shape if isinstance(item, torch.Tensor) else (item,))]
-    if any(isinstance(size, (torch.SymInt, torch.SymFloat)) for size in sizes):
-        return GraphByShape(graph, weights, how)
-    return CompiledGraph(graph, inputs, weights, how)
+class CapturedGraph:
+    """A captured graph. Numbers among its inputs that are no sizes are held: it is compiled for each set of them."""
 
+    def __init__(self, graph: Any, inputs: Sequence[Any], weights: Mapping[int, Any], how: _How) -> None:
+        self.graph, self.inputs, self.weights, self.how = graph, inputs, weights, how
+        self.numbers = [place for place, item in enumerate(inputs) if _is_number(item)]
+        self.known: dict[tuple[Any, ...], Run] = {}
+        if not self.numbers:
+            self.known[()] = _compiled(graph, inputs, weights, {}, how)
 
-class GraphByShape:
-    """A graph of sizes that vary: one compiled graph for each set of sizes that it meets."""
-
-    def __init__(self, graph: Any, weights: dict[int, Any], how: _How) -> None:
-        self.graph, self.weights, self.how = graph, weights, how
-        self.known: dict[tuple[Any, ...], CompiledGraph] = {}
-
-    def __call__(self, *inputs: Any) -> list[Any]:
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
         """Run the graph on torch tensors and numbers."""
-        key = tuple(tuple(item.shape) if hasattr(item, "shape") else item for item in inputs)
-        found = self.known.get(key)
-        if found is None:
-            from torch.fx.experimental.proxy_tensor import make_fx
+        key = tuple(inputs[place] for place in self.numbers)
+        run = self.known.get(key)
+        if run is None:
+            numbers = dict(zip(self.numbers, key, strict=True))
+            run = self.known[key] = _compiled(self.graph, self.inputs, self.weights, numbers, self.how)
+        return run(*inputs)
 
-            fixed = make_fx(self.graph, tracing_mode="fake")(*inputs)
-            found = self.known[key] = CompiledGraph(fixed, inputs, self.weights, self.how)
-        return found(*inputs)
+
+def _is_number(item: Any) -> bool:
+    """Whether an input is a symbolic number that is not the size of anything."""
+    torch = load_torch()
+    return isinstance(item, (torch.SymFloat, torch.SymBool)) or (isinstance(item, torch.SymInt) and not is_size(item))
+
+
+def _compiled(
+    graph: Any, inputs: Sequence[Any], weights: Mapping[int, Any], numbers: Mapping[int, Any], how: _How
+) -> Run:
+    """A graph as compiled code: the whole, or parts of it."""
+    try:
+        return CompiledGraph(graph, inputs, weights, numbers, how)
+    except TilewrightError as error:
+        if not how.fallback:
+            raise
+        whole = error
+    refused = refused_nodes(graph, inputs, {**_values(weights), **numbers})
+    if not refused:
+        _warn("a graph is run by torch itself", [str(whole)])
+        return lambda *inputs: graph(*inputs)  # type: ignore[no-any-return]
+    _warn("some operators are run by torch itself", [str(error) for error in refused.values()])
+    return _in_parts(partitioned(graph, refused), weights, numbers, how)
+
+
+def _in_parts(parted: Any, weights: Mapping[int, Any], numbers: Mapping[int, Any], how: _How) -> Run:
+    """A graph of parts, each of which is compiled if it can be."""
+    placeholders = [node for node in parted.graph.nodes if node.op == "placeholder"]
+    known = {placeholders[place]: value for place, value in weights.items()}
+    held = {placeholders[place]: value for place, value in numbers.items()}
+    for node in parted.graph.nodes:
+        if node.op != "call_module" or not node.target.startswith(PART):
+            continue
+        part = getattr(parted, node.target)
+        examples = [argument.meta["val"] for argument in node.args]
+        places = list(enumerate(node.args))
+        try:
+            run = CompiledGraph(
+                part,
+                examples,
+                {place: known[item] for place, item in places if item in known},
+                {place: held[item] for place, item in places if item in held},
+                how,
+            )
+        except TilewrightError as error:
+            _warn("a part of a graph is run by torch itself", [str(error)])
+            continue
+        part.forward = run
+    return lambda *inputs: parted(*inputs)  # type: ignore[no-any-return]
+
+
+def _warn(what: str, reasons: Sequence[str]) -> None:
+    listed = "\n".join(dict.fromkeys(reasons))
+    warnings.warn(f"tilewright: {what}:\n{listed}", FallbackWarning, stacklevel=2)
+
+
+def _values(weights: Mapping[int, Any]) -> dict[int, Any]:
+    """The elements of weights where the compiler reads them."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily():  # torch captures with tensors that have no elements; weights have theirs
+        return {place: value.cpu() for place, value in weights.items()}
 
 
 class CompiledGraph:
     """A graph with some inputs held as constants as long as nobody changes them."""
 
-    def __init__(self, graph: Any, inputs: Sequence[Any], weights: dict[int, Any], how: _How) -> None:
-        self.graph, self.inputs, self.how = graph, inputs, how
+    def __init__(
+        self, graph: Any, inputs: Sequence[Any], weights: Mapping[int, Any], numbers: Mapping[int, Any], how: _How
+    ) -> None:
+        self.graph, self.inputs, self.numbers, self.how = graph, inputs, numbers, how
         self.on_gpu = any(getattr(item, "is_cuda", False) for item in inputs)
         self.held = {place: (value.data_ptr(), value._version) for place, value in weights.items()}
-        self.executable = self._compile(weights)
+        self.successor: Run | None = None
+        """The graph with its weights as inputs, once somebody has changed one."""
+        self.captured, self.executable = self._compile(weights)
 
-    def _compile(self, constants: dict[int, Any]) -> Executable | None:
+    def _compile(self, weights: Mapping[int, Any]) -> tuple[Captured, Executable | None]:
         from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-        with unset_fake_temporarily():  # torch captures with tensors that have no elements; weights have theirs
-            values = {place: value.cpu() for place, value in constants.items()}
-            module, self.given, self.computed = import_graph(self.graph, self.inputs, values)
+        values = _values(weights)
+        with unset_fake_temporarily():
+            captured = import_graph(self.graph, self.inputs, {**values, **self.numbers})
         target = self.how.target or ("cuda" if self.on_gpu else "native")
-        return None if module is None else compile(module, target, options=self.how.options)
+        if captured.module is None:
+            return captured, None
+        return captured, compile(captured.module, target, options=self.how.options)
 
-    def __call__(self, *inputs: Any) -> list[Any]:
-        """Run the graph on torch tensors."""
-        for place, known in self.held.items():
-            if (inputs[place].data_ptr(), inputs[place]._version) != known:
-                self.held = {}
-                self.executable = self._compile({})
-                break
-        found: list[Any] = []
+    def __call__(self, *inputs: Any) -> Sequence[Any]:
+        """Run the graph on torch tensors and numbers."""
+        if self.successor is None and any(self._is_changed(place, inputs[place]) for place in self.held):
+            self.successor = _compiled(self.graph, self.inputs, {}, self.numbers, self.how)
+        if self.successor is not None:
+            return self.successor(*inputs)
+        results: list[Any] = []
         if self.executable is not None:
-            result = self.executable(*(inputs[place] for place in self.given))
-            found = list(result) if isinstance(result, tuple) else [result]
-        values = iter(found)
-        return [self._tensor(next(values)) if computed else None for computed in self.computed]
+            result = self.executable(*(_tensor_for(inputs[place]) for place in self.captured.given))
+            results = list(result) if isinstance(result, tuple) else [result]
+        values = iter(results)
+        return [
+            None if not computed else next(values).item() if is_number else self._tensor(next(values))
+            for computed, is_number in zip(self.captured.computed, self.captured.numbers, strict=True)
+        ]
+
+    def _is_changed(self, place: int, weight: Any) -> bool:
+        return (weight.data_ptr(), weight._version) != self.held[place]
 
     def _tensor(self, value: Any) -> Any:
         """A result as a torch tensor where torch expects it (a graph without inputs gives arrays)."""
         torch = load_torch()
-        found = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
-        return found.cuda() if self.on_gpu and not found.is_cuda else found
+        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+        return tensor.cuda() if self.on_gpu and not tensor.is_cuda else tensor
+
+
+def _tensor_for(value: Any) -> Any:
+    """What an executable takes for an input of a graph: a size is taken as a tensor that long, which nobody reads."""
+    torch = load_torch()
+    return value if isinstance(value, torch.Tensor) else torch.empty(value, dtype=torch.bool)

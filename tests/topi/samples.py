@@ -93,6 +93,8 @@ SAMPLES: list[Sample] = [
         [_(1, 3, 5, 2, dtype="float16", low=-1, high=1), _(2, 3, 2, 4, dtype="float16", low=-1, high=1)],
         {"dilation": (1, 2), "block": 6},
     ),
+    ("grouped_matmul", [_(7, 12), _(3, 12, 9), np.array([0, 0, 2, 2, 5, -1, 1])], {}),
+    ("grouped_matmul", [_(5, 8, dtype="float16"), _(2, 8, 3, dtype="float16"), np.array([0, 1, 1, 0, 1], "int32")], {}),
     ("qnn.matmul", [_(7, 12, dtype="uint8", low=0, high=255), _(12, 9, dtype="int8", low=-128, high=127)], {}),
     (
         "qnn.conv2d",

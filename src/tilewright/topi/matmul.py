@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.ir import build
 from tilewright.ir.build import cast
+from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te import reduction
@@ -57,6 +59,24 @@ def _batched_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tens
         KEPT.entry(True),
     )
     return _matmul([a, transposed], attributes.replace(transpose_b=False), result)
+
+
+@compute_of("grouped_matmul")
+def _grouped_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """A row at a time: the matrices of the groups that nobody names are not read."""
+    a, b, groups = inputs
+    shape = result_shape(result)
+    total = accumulator_type(a.dtype)
+    k = reduce_axis((0, a.shape[1]), "k")
+
+    def element(row: ExprLike, column: ExprLike) -> PrimExpr:
+        group = build.maximum(build.minimum(cast(groups[row], INDEX), b.shape[0] - 1), 0)
+        return reduction.sum(cast(a[row, k], total) * cast(b[group, k, column], total), [k])
+
+    product = compute(shape, element, "grouped_matmul")
+    if total is a.dtype:
+        return product
+    return compute(shape, lambda *i: cast(product[i], a.dtype), "grouped_matmul_out")
 
 
 def _batch_index(tensor: Tensor, shape: tuple[PrimExpr, ...], batch: tuple[ExprLike, ...]) -> tuple[ExprLike, ...]:

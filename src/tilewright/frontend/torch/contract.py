@@ -11,6 +11,7 @@ from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.ir.dtype import INT64, DataType
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError
 
@@ -36,6 +37,41 @@ def matmul(b: TorchBuilder, x: GraphExpr, other: GraphExpr) -> GraphExpr:
     first = b.expand_dims(x, (0,)) if rank_of(x) == 1 else x
     second = b.expand_dims(other, (1,)) if rank_of(other) == 1 else other
     return b.reshape(product(b, first, second), b.shape)
+
+
+@converter("_grouped_mm")
+def grouped_product(
+    b: TorchBuilder,
+    x: GraphExpr,
+    mat2: GraphExpr,
+    offs: GraphExpr | None = None,
+    bias: GraphExpr | None = None,
+    out_dtype: DataType | None = None,
+) -> GraphExpr:
+    """Rows times the matrix of their group: group g has the rows from `offs[g - 1]` to `offs[g]`, the rest are 0."""
+    if bias is not None or (rank_of(x), rank_of(mat2)) not in ((2, 3), (3, 3)):
+        raise UnsupportedError(
+            f"a grouped product of {rank_of(x)} and {rank_of(mat2)} dimensions{' with a bias' if bias else ''}",
+            hint="rows of two dimensions, matrices of three, no bias",
+        )
+    if offs is None:
+        return b.cast(product(b, x, mat2), b.dtype)
+    if rank_of(x) != 2:
+        raise UnsupportedError("a grouped product of matrices with offsets", hint="rows of two dimensions")
+    rows, count = sizes_of(x)[0], sizes_of(mat2)[0]
+    before = b.compare("greater_equal", b.reshape(b.arange(rows), (rows, 1)), b.reshape(offs, (1, count)))
+    groups = b.reduce("sum", b.cast(before, INT64), (1,))
+    result = b.call("grouped_matmul", x, mat2, groups)
+    in_a_group = b.reshape(b.call("less", groups, b.scalar(count, INT64)), (rows, 1))
+    return b.cast(b.where(in_a_group, result, 0), b.dtype)
+
+
+@converter("transformers::grouped_mm_fallback")
+def grouped_product_of_transformers(
+    b: TorchBuilder, input: GraphExpr, weight: GraphExpr, offs: GraphExpr
+) -> GraphExpr:
+    """The grouped product of mixtures of experts in `transformers`, which spells it so where torch has none."""
+    return grouped_product(b, input, weight, offs)
 
 
 @converter("dot", "vdot")

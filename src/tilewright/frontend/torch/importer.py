@@ -186,10 +186,11 @@ class GraphImporter:
             self.asserted = outside
 
     def _run(self, nodes: Sequence[Any]) -> list[Any]:
+        needed = _needed(nodes)
         for node in nodes:
             if node.op == "call_function":
-                with self._located(node):
-                    self.values[node] = self._call(node)
+                if node in needed:
+                    self.values[node] = self.convert(node)
             elif node.op == "output":
                 return [self._argument(item) for item in _flat(node.args[0])]
             elif node.op == "get_attr":
@@ -213,6 +214,11 @@ class GraphImporter:
         if isinstance(found, self.torch.fx.GraphModule):
             return found
         return self.constant(node.target, found)
+
+    def convert(self, node: Any) -> Any:
+        """What a call gives."""
+        with self._located(node):
+            return self._call(node)
 
     def _call(self, node: Any) -> Any:
         target = node.target
@@ -457,6 +463,21 @@ def _is_computed(value: Any) -> bool:
 
 def _operator_name(target: Any) -> str:
     return str(target.name()).removeprefix("aten::").split(".")[0]
+
+
+def _needed(nodes: Sequence[Any]) -> set[Any]:
+    """The nodes that outputs and assertions need; what nothing needs may be what is not supported."""
+    needed: set[Any] = set()
+    for node in reversed(nodes):
+        binds_sizes = bool(node.meta.get("unbacked_bindings"))
+        if node in needed or binds_sizes or node.op == "output" or _asserts(node.target):
+            needed.add(node)
+            needed.update(node.all_input_nodes)
+    return needed
+
+
+def _asserts(target: Any) -> bool:
+    return hasattr(target, "_schema") and _operator_name(target) in ASSERTIONS
 
 
 def _flat(value: Any) -> list[Any]:

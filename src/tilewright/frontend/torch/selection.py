@@ -102,7 +102,7 @@ def histogram(b: TorchBuilder, x: GraphExpr, bins: int = 100, min: Number = 0, m
     values = b.flatten(x)
     dtype = dtype_of(x)
     zeros = b.filled(0, (bins,), dtype)
-    if 0 in shape_of(values):
+    if 0 in sizes_of(values):
         return zeros
     low: GraphExpr = b.scalar(min, dtype)
     high: GraphExpr = b.scalar(max, dtype)
@@ -114,4 +114,4 @@ def histogram(b: TorchBuilder, x: GraphExpr, bins: int = 100, min: Number = 0, m
     place = b.where(b.call("equal", values, high), float(bins - 1), place)
     inside = b.call("logical_and", b.call("greater_equal", values, low), b.call("less_equal", values, high))
     index = b.where(inside, b.cast(place, INT64), -1)
-    return write_rows(b, zeros, index, b.filled(1, shape_of(values), dtype), "add")
+    return write_rows(b, zeros, index, b.filled(1, sizes_of(values), dtype), "add")

@@ -17,9 +17,12 @@ class TorchSizes:
     """The symbols of one program: torch's by their names, ours by what the user called them."""
 
     def __init__(self) -> None:
-        self.symbols: dict[str, Var] = {}
+        self.symbols: dict[str, Size] = {}
+        """What torch's symbols are: ours, or numbers that they are held at."""
         self.multiples: dict[str, tuple[int, Var]] = {}
         """Symbols of which an input has only a multiple (`2 * Dim("half")`): the factor, and our symbol for that."""
+        self.wholes: dict[str, Var] = {}
+        """Sizes of inputs whose own symbols are no size of an input (`s0 + s1`): our symbol for them."""
 
     def declare(self, size: Any, name: str) -> None:
         """Give a dimension of an input a name, if it is a symbol that has none yet."""
@@ -32,6 +35,18 @@ class TorchSizes:
             factor, symbol = expression.args
             if factor.is_Integer and symbol.is_Symbol and str(symbol) not in self.symbols:
                 self.multiples.setdefault(str(symbol), (int(factor), Var(name)))
+
+    def declare_whole(self, size: Any, name: str) -> None:
+        """Give a dimension of an input a name if it is computed from symbols that no input has."""
+        expression = getattr(getattr(size, "node", None), "expr", None)
+        if expression is not None and not self.knows(expression):
+            self.wholes.setdefault(str(expression), Var(name))
+
+    def hold(self, size: Any, number: int) -> None:
+        """Say that a symbol is a number in this program."""
+        expression = size.node.expr
+        if expression.is_Symbol:
+            self.symbols[str(expression)] = number
 
     def fresh(self, size: Any, name: str) -> Var:
         """A new symbol for a size that only a run decides, which torch knows by a symbol of its own."""
@@ -60,6 +75,8 @@ class TorchSizes:
         """A symbolic expression of torch's as one of ours."""
         if value.is_Integer:
             return int(value)
+        if str(value) in self.wholes:
+            return self.wholes[str(value)]
         if value.is_Symbol:
             found = self.symbols.get(str(value))
             if found is None and str(value) in self.multiples:

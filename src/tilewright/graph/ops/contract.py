@@ -6,7 +6,16 @@ import numpy as np
 
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, Types, operator
-from tilewright.graph.ops.common import agree, broadcast_shapes, require_number, same_dtype, shape_text, tensors
+from tilewright.graph.ops.common import (
+    agree,
+    broadcast_shapes,
+    constant_dim,
+    require_integer,
+    require_number,
+    same_dtype,
+    shape_text,
+    tensors,
+)
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
@@ -51,3 +60,34 @@ def matmul(types: Types, attributes: MatmulAttributes) -> Type:
     batch = broadcast_shapes([a.shape[:-2], b.shape[:-2]])
     assert batch is not None
     return TensorType((*batch, rows, columns), dtype)
+
+
+def _grouped_matmul(args: list[Array], attributes: Attributes) -> Array:
+    a, b, groups = args
+    wide = accumulation_type(a.dtype)
+    chosen = np.clip(groups.astype(np.int64), 0, b.shape[0] - 1)
+    result = np.zeros((a.shape[0], b.shape[2]), wide)
+    with np.errstate(all="ignore"):
+        for group in np.unique(chosen):
+            rows = chosen == group
+            result[rows] = a[rows].astype(wide, copy=False) @ b[group].astype(wide, copy=False)
+    return np.asarray(result, a.dtype)
+
+
+@operator("grouped_matmul", inputs=("a", "b", "groups"), kind=FusionKind.OUT_FUSABLE, reference=_grouped_matmul)
+def grouped_matmul(types: Types, attributes: Attributes) -> Type:
+    """Each row of a times the matrix of b that its group names; groups that b does not have are the nearest."""
+    a, b, groups = tensors(types, ("a", "b", "groups"))
+    dtype = same_dtype([a, b], ("a", "b"))
+    require_number(dtype, "the inputs")
+    require_integer(groups.dtype, "the groups")
+    if a.shape is None or b.shape is None or groups.shape is None:
+        return TensorType(None, dtype)
+    for item, name, rank in ((a.shape, "a", 2), (b.shape, "b", 3), (groups.shape, "groups", 1)):
+        if len(item) != rank:
+            raise UserError(f"{name} must have {rank} dimensions, it is {shape_text(item)}")
+    agree(a.shape[1], b.shape[1], f"the inner dimensions of {shape_text(a.shape)} and {shape_text(b.shape)}")
+    agree(a.shape[0], groups.shape[0], f"the rows of {shape_text(a.shape)} and {shape_text(groups.shape)}")
+    if constant_dim(b.shape[0]) == 0:
+        raise UserError("b has no matrices")
+    return TensorType((a.shape[0], b.shape[2]), dtype)
