@@ -183,7 +183,7 @@ def judge(subject: Subject, name: str, way: str) -> Row:
     except (NotExported, UserError) as error:
         return row("refused", str(error))
     except Exception as error:  # whatever else goes wrong is a crash of this way only
-        cause = error.__cause__ or error
+        cause = getattr(error, "inner_exception", None) or error  # torch wraps what a back end raises
         return row("crashed", f"{type(cause).__name__}: {_line(cause)}")
 
 

@@ -67,8 +67,6 @@ TIMM: tuple[Architecture, ...] = (
     _timm("EdgeNeXt", "edgenext_xx_small", depths=(1, 1, 2, 1)),
     _timm("MobileViT", "mobilevit_xxs"),
     _timm("GhostNet", "ghostnet_050"),
-    _timm("LeViT", "levit_128s", 224),
-    _timm("NFNet", "nfnet_l0"),
     _timm("ResNeSt", "resnest14d"),
 )
 """Models of timm."""

@@ -131,7 +131,8 @@ def _compiled(
         if not how.fallback:
             raise
         whole = error
-    refused = refused_nodes(graph, inputs, {**_values(weights), **numbers})
+    with _real_tensors():
+        refused = refused_nodes(graph, inputs, {**_values(weights), **numbers})
     if not refused:
         _warn("a graph is run by torch itself", [str(whole)])
         return lambda *inputs: graph(*inputs)  # type: ignore[no-any-return]
@@ -170,12 +171,16 @@ def _warn(what: str, reasons: Sequence[str]) -> None:
     warnings.warn(f"tilewright: {what}:\n{listed}", FallbackWarning, stacklevel=2)
 
 
-def _values(weights: Mapping[int, Any]) -> dict[int, Any]:
-    """The elements of weights where the compiler reads them."""
+def _real_tensors() -> Any:
+    """Torch captures with tensors that have no elements; weights have theirs."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-    with unset_fake_temporarily():  # torch captures with tensors that have no elements; weights have theirs
-        return {place: value.cpu() for place, value in weights.items()}
+    return unset_fake_temporarily()
+
+
+def _values(weights: Mapping[int, Any]) -> dict[int, Any]:
+    """Weights where the compiler reads them."""
+    return {place: value.cpu() for place, value in weights.items()}
 
 
 class CompiledGraph:
@@ -192,11 +197,8 @@ class CompiledGraph:
         self.captured, self.executable = self._compile(weights)
 
     def _compile(self, weights: Mapping[int, Any]) -> tuple[Captured, Executable | None]:
-        from torch._subclasses.fake_tensor import unset_fake_temporarily
-
-        values = _values(weights)
-        with unset_fake_temporarily():
-            captured = import_graph(self.graph, self.inputs, {**values, **self.numbers})
+        with _real_tensors():
+            captured = import_graph(self.graph, self.inputs, {**_values(weights), **self.numbers})
         target = self.how.target or ("cuda" if self.on_gpu else "native")
         if captured.module is None:
             return captured, None

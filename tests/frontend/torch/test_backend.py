@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.requirements import need_module
-from tilewright.torch_backend import tilewright_backend
+from tilewright import front, torch_backend
+from tilewright.support.errors import UnsupportedError
+from tilewright.torch_backend import FallbackWarning, tilewright_backend
 
 torch = need_module("torch")
 nn = torch.nn
@@ -52,7 +54,126 @@ def test_gradients():
         torch.testing.assert_close(parameter.grad, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_not_supported_is_an_error():
+def compiled_with(function, **keywords):
     torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="draw no random numbers"):
-        torch.compile(lambda x: x + torch.rand_like(x), backend=tilewright_backend)(torch.randn(3))
+    return torch.compile(function, backend=tilewright_backend, **keywords)
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """The modules that are compiled."""
+    modules = []
+
+    def note(module, *arguments, **keywords):
+        modules.append(module)
+        return front.compile(module, *arguments, **keywords)
+
+    monkeypatch.setattr(torch_backend, "compile", note)
+    return modules
+
+
+def test_varying_sizes_are_compiled_once(compilations):
+    model = small().eval()
+    compiled = compiled_with(model, dynamic=True)
+    marked = torch.randn(7, 3, 4, 4)
+    torch._dynamo.mark_dynamic(marked, 0)
+    with torch.no_grad():
+        for x in (torch.randn(2, 3, 4, 4), torch.randn(5, 3, 4, 4)):
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        assert len(compilations) == 1
+        compiled = compiled_with(model)
+        for x in (marked, torch.randn(4, 3, 4, 4)):
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    assert len(compilations) == 2
+
+
+def test_numbers_that_are_no_sizes(compilations):
+    compiled = compiled_with(lambda x, n, f: (x * n + f, n + 1, x[: abs(n)]), dynamic=True)
+    x = torch.randn(6)
+    for n, f in ((3, 0.5), (-2, 1.5), (3, 0.5)):
+        result, number, part = compiled(x, n, f)
+        torch.testing.assert_close(result, x * n + f)
+        assert number == n + 1
+        torch.testing.assert_close(part, x[: abs(n)])
+    assert len(compilations) <= 4, "a graph is compiled for each set of numbers, not for each call"
+
+
+def test_gradients_of_varying_sizes():
+    def loss(x, y):
+        return (torch.cat([x, y]).sin() * x.shape[0]).sum()
+
+    compiled = compiled_with(loss, dynamic=True)
+    for count in (3, 6):
+        x, y = (torch.randn(size, 4, requires_grad=True) for size in (count, 2 * count))
+        expected = torch.autograd.grad(loss(x, y), (x, y))
+        for gradient, wanted in zip(torch.autograd.grad(compiled(x, y), (x, y)), expected, strict=True):
+            torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-5)
+
+
+class Mixed(nn.Module):
+    """Supported layers around operators that are not."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        """Eigenvalues in the middle."""
+        square = self.first(x).tanh()
+        values = torch.linalg.eig(square)[0]
+        return self.last(values.real.abs().sort(-1)[0] + values.imag.abs().sort(-1)[0] + square.sum(-1)).relu()
+
+
+def test_torch_runs_what_is_not_supported_and_says_so(compilations):
+    model = Mixed().eval()
+    compiled = compiled_with(model)
+    with torch.no_grad():
+        x = torch.randn(3, 4, 4)
+        with pytest.warns(FallbackWarning, match=r"aten\.linalg_eig\.default is not supported"):
+            found = compiled(x)
+        torch.testing.assert_close(found, model(x), rtol=1e-4, atol=1e-5)
+        assert len(compilations) == 2, "what comes before and after is compiled"
+        model.last.weight.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        assert len(compilations) == 3, "only the part whose weights have changed is compiled again"
+
+
+def test_parts_of_varying_sizes(compilations):
+    model = Mixed().eval()
+    compiled = compiled_with(lambda x: model(torch.cat([x, x, x[:1]])), dynamic=True)
+    with torch.no_grad(), pytest.warns(FallbackWarning, match="linalg_eig"):
+        for count in (3, 5):
+            x = torch.randn(count, 4, 4)
+            torch.testing.assert_close(compiled(x), model(torch.cat([x, x, x[:1]])), rtol=1e-4, atol=1e-5)
+    assert len(compilations) == 2
+
+
+def test_torch_draws_random_numbers():
+    def noisy(x):
+        return torch.rand_like(x) * 2 + torch.randn(3)
+
+    compiled = compiled_with(noisy)
+    x = torch.randn(3)
+    torch.manual_seed(5)
+    expected = noisy(x)
+    torch.manual_seed(5)
+    with pytest.warns(FallbackWarning, match=r"aten\.rand_like(.|\n)*aten\.randn"):
+        torch.testing.assert_close(compiled(x), expected)
+
+
+def test_a_graph_that_cannot_be_compiled_is_run_by_torch(monkeypatch):
+    def refuse(*_, **__):
+        raise UnsupportedError("no such target", where="here")
+
+    monkeypatch.setattr(torch_backend, "compile", refuse)
+    x = torch.randn(3)
+    with pytest.warns(FallbackWarning, match=r"a graph is run by torch itself:(.|\n)*no such target(.|\n)*here"):
+        torch.testing.assert_close(compiled_with(torch.sin)(x), x.sin())
+
+
+def test_without_a_fallback_it_is_an_error():
+    compiled = compiled_with(lambda x: torch.linalg.eig(x)[0].abs(), options={"fallback": False})
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="linalg_eig"):
+        compiled(torch.randn(3, 3))
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="'fallback' is True or False"):
+        compiled_with(torch.sin, options={"fallback": "eager"})(torch.randn(3))

@@ -19,6 +19,17 @@ _ROWS = torch.tensor([2, 0, -1])
 _VOLUME = torch.arange(54, dtype=torch.float32).reshape(1, 2, 3, 3, 3)[:, :1] / 54
 _PLACES = torch.tensor([[0, 2, 1], [1, 1, 0]])
 
+
+def _with_writes(x: Any) -> Any:
+    changed = x.clone()
+    changed[1:] = 2 * x[1:]
+    changed[-1] = x[0]
+    changed[::2] = x[::2] - 1
+    changed[:, 1::2] = 7
+    changed[:] = changed + 1
+    return changed
+
+
 OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
     "roll": lambda x: torch.roll(x, (1, -2), (1, 2)),
     "flip": lambda x: torch.flip(x, (1,)),
@@ -65,6 +76,9 @@ OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
     "scatter_reduce": lambda x: x.scatter_reduce(1, (x > 0).long(), x, "amax", include_self=False),
     "slice_scatter": lambda x: torch.slice_scatter(x, x[:, :2] * 2, 1, 1, 3),
     "select_scatter": lambda x: torch.select_scatter(x, x[:, 0] * 2, 1, -1),
+    "writes along the open axis": lambda x: _with_writes(x),
+    "eye": lambda x: (torch.eye(x.shape[0]), torch.eye(x.shape[0], 3, dtype=torch.int64)),
+    "histogram": lambda x: torch.histc(x, bins=4, min=-1, max=1),
     "searchsorted": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x),
     "instance_norm": lambda x: torch.nn.functional.instance_norm(x),
     "moments": lambda x: (*torch.var_mean(x, (1, 2)), torch.std(x, 2, correction=0)),

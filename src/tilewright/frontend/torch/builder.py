@@ -91,6 +91,10 @@ class TorchBuilder(Builder):
         super().__init__()
         self.meta: Any = None
         self.sizes = TorchSizes()
+        self.seed: GraphExpr | None = None
+        """What random numbers are drawn from, if the program may draw any."""
+        self.draws = 0
+        """How often the program has drawn."""
         self.counted: dict[int, tuple[GraphExpr, Var, GraphExpr]] = {}
         """Places where a value is not zero, and the symbol of their number, by the identity of the value."""
 

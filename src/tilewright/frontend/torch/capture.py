@@ -124,6 +124,10 @@ class _Trial(GraphImporter):
             self.refused[node] = error
             return self._stand_in(node.name, node.meta.get("val"))
 
+    def outputs(self, node: Any) -> list[Any]:
+        """Nothing: what comes out of a graph does not matter here."""
+        return []
+
     def parameter(self, name: str, example: Any) -> Any:
         """A parameter, or what every use of is refused: then nodes of torch's own use it."""
         try:

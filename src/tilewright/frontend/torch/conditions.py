@@ -33,14 +33,17 @@ Pair = tuple[Size, Size]
 """Two sizes that must be equal."""
 
 
-def conditions(program: Any, sizes: TorchSizes, shapes: Mapping[str, Sizes]) -> list[Pair]:
-    """What must hold for the sizes of a call; `shapes` are those of the inputs by name."""
+def conditions(program: Any, called: Any, sizes: TorchSizes, shapes: Mapping[str, Sizes]) -> list[Pair]:
+    """What must hold for the sizes of a call; `shapes` are those of the inputs by name.
+
+    `called` is the program as it was exported, whose inputs have the structures that conditions speak of.
+    """
     found: list[Pair] = [(dimensions.modulo(whole, factor), 0) for factor, whole in sizes.multiples.values()]
     for size, bounds in program.range_constraints.items():
         found += _within(sizes, size, bounds)
-    texts = getattr(program, "_guards_code", None) or []
+    texts = getattr(called, "_guards_code", None) or []
     if texts:
-        inputs = _arguments(program)
+        inputs = _arguments(called)
         found += [_Reader(inputs, shapes, text).pair() for text in texts]
     return [pair for pair in dict.fromkeys(found) if not dimensions.same(*pair)]
 

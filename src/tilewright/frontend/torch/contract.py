@@ -67,9 +67,7 @@ def grouped_product(
 
 
 @converter("transformers::grouped_mm_fallback")
-def grouped_product_of_transformers(
-    b: TorchBuilder, input: GraphExpr, weight: GraphExpr, offs: GraphExpr
-) -> GraphExpr:
+def grouped_product_of_transformers(b: TorchBuilder, input: GraphExpr, weight: GraphExpr, offs: GraphExpr) -> GraphExpr:
     """The grouped product of mixtures of experts in `transformers`, which spells it so where torch has none."""
     return grouped_product(b, input, weight, offs)
 

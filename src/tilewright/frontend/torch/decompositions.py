@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from typing import Any
 
 from tilewright.frontend.torch.assertions import UNSAID
@@ -25,6 +27,44 @@ def decomposition_table() -> Any:
             table.pop(operator)
     table[_assert_without_message()] = _assert_with_message
     return table
+
+
+def decomposed(program: Any) -> Any:
+    """An exported program, functional and taken apart as far as needed.
+
+    Torch runs the program to do it, and puts its inputs and outputs together as the user's classes. Some of those
+    compute (a cache of `transformers` appends to empty tensors), which leaves constants in the graph that nobody has.
+    Such a program is taken apart with plain lists in their place.
+    """
+    signature = program.module_call_graph[0].signature
+    if _is_plain_structure(signature.in_spec) and _is_plain_structure(signature.out_spec):
+        return program.run_decompositions(decomposition_table())
+    flat = copy.copy(program)
+    # Torch would check conditions that name parts of the structures; the importer reads those of the program itself.
+    flat._guards_code, flat._example_inputs = [], None
+    plain = dataclasses.replace(
+        signature,
+        in_spec=_list_of(signature.in_spec.num_leaves, called=True),
+        out_spec=_list_of(signature.out_spec.num_leaves, called=False),
+        forward_arg_names=None,
+    )
+    first, *others = program.module_call_graph
+    flat._module_call_graph = [dataclasses.replace(first, signature=plain), *others]
+    return flat.run_decompositions(decomposition_table())
+
+
+def _is_plain_structure(spec: Any) -> bool:
+    """Whether a structure is made of tuples, lists and dictionaries."""
+    plain = spec.type in (tuple, list, dict, None)
+    return plain and all(_is_plain_structure(part) for part in spec.children())
+
+
+def _list_of(count: int, called: bool) -> Any:
+    """The structure of so many results, or of a call with so many arguments."""
+    from torch.utils import _pytree as pytree
+
+    items = tuple(range(count))
+    return pytree.tree_structure((items, {}) if called else items)
 
 
 def graph_decompositions() -> dict[Any, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,13 +18,13 @@ from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
 from tilewright.frontend.torch.complex_numbers import Complex, ComplexType, convert_complex, has_complex
 from tilewright.frontend.torch.conditions import Pair, conditions
 from tilewright.frontend.torch.control import Control
-from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decomposition_table
+from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decomposed
 from tilewright.frontend.torch.numbers import ITEMS, as_operand, compute, item, known_number
 from tilewright.frontend.torch.registry import find_converter, refusal
 from tilewright.frontend.torch.sizes import dimension_names
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
-from tilewright.ir.dtype import DataType
+from tilewright.ir.dtype import INT64, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, tensor_type
@@ -34,6 +36,10 @@ _PLACEMENT = frozenset(
     {"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "implicit", "out"}
 )
 """Arguments that say where and how a result is stored, not what it is."""
+
+
+signature = cache(inspect.signature)
+"""The parameters of a converter."""
 
 
 def load_torch() -> ModuleType:
@@ -55,6 +61,8 @@ def from_torch(
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    seed: int | Literal["input"] | None = None,
+    return_changes: bool = False,
 ) -> IRModule:
     """Import a PyTorch program: a `torch.export.ExportedProgram`, or a module with example inputs to export it with.
 
@@ -62,6 +70,10 @@ def from_torch(
     has a function "main" whose parameters are named as the program's inputs; weights are constants. Its attributes hold
     `model_name` and `output_names`. Dimensions that `dynamic_shapes` (as in `torch.export.export`) leaves open are
     symbols, named as their `torch.export.Dim` or after the input (`x_0`).
+
+    A program that draws random numbers needs a `seed`: a number, from which it draws the same numbers in every run, or
+    "input", for an input `seed` more. With `return_changes`, what a program writes to its inputs and buffers becomes
+    further outputs of their names; a buffer that it writes to is an input as well.
     """
     torch = load_torch()
     asked = dynamic_shapes
@@ -81,9 +93,9 @@ def from_torch(
             f"a torch.nn.Module or torch.export.ExportedProgram is needed, not {kind_of(program)}",
             hint="wrap functions in a module",
         )
-    if not _is_plain(torch, program.graph):
-        program = program.run_decompositions(decomposition_table())
-    importer = _ProgramImporter(torch, program)
+    functional = program if _is_plain(torch, program.graph) else decomposed(program)
+    importer = _ProgramImporter(torch, functional, program, return_changes)
+    importer.seed(seed)
     importer.names = dimension_names(asked, program.graph_signature.user_inputs)
     return importer.module(name)
 
@@ -192,7 +204,7 @@ class GraphImporter:
                 if node in needed:
                     self.values[node] = self.convert(node)
             elif node.op == "output":
-                return [self._argument(item) for item in _flat(node.args[0])]
+                return self.outputs(node)
             elif node.op == "get_attr":
                 self.values[node] = self._attribute(node)
         return []
@@ -214,6 +226,10 @@ class GraphImporter:
         if isinstance(found, self.torch.fx.GraphModule):
             return found
         return self.constant(node.target, found)
+
+    def outputs(self, node: Any) -> list[Any]:
+        """What a graph gives."""
+        return [self._argument(item) for item in _flat(node.args[0])]
 
     def convert(self, node: Any) -> Any:
         """What a call gives."""
@@ -254,6 +270,10 @@ class GraphImporter:
         arguments = self._arguments(node)
         if has_complex(list(arguments.values())):
             return self._checked(node, convert_complex(self.builder, name, arguments))
+        try:
+            signature(convert).bind(self.builder, **arguments)
+        except TypeError as error:
+            raise UnsupportedError(f"the operator {target} is not supported with these arguments: {error}") from None
         return self._checked(node, convert(self.builder, **arguments))
 
     def _item(self, node: Any) -> Any:
@@ -299,7 +319,8 @@ class GraphImporter:
         for argument in node.target._schema.arguments:
             if any(self._is_held(value) for value in _flat(given.get(argument.name))):
                 found[argument.name] = self._operand(argument, found)
-        return {"x" if name == "self" else name: value for name, value in found.items()}
+        first = "a" if node.target.namespace == "prims" else "self"
+        return {"x" if name == first else name: value for name, value in found.items()}
 
     def _operand(self, argument: Any, arguments: Mapping[str, Any]) -> GraphExpr:
         """A number that a tensor holds as an argument of an operator on tensors."""
@@ -362,26 +383,39 @@ class GraphImporter:
 
 
 class _ProgramImporter(GraphImporter):
-    """The import of an exported program."""
+    """The import of an exported program; `called` is the program as the user has it, with structured inputs."""
 
-    def __init__(self, torch: Any, program: Any) -> None:
+    def __init__(self, torch: Any, program: Any, called: Any, return_changes: bool) -> None:
         super().__init__(torch)
-        self.program = program
+        self.program, self.called, self.return_changes = program, called, return_changes
+        self.last: list[Var] = []
+        """Parameters after those of the program's own inputs."""
+
+    def seed(self, seed: int | str | None) -> None:
+        """Say what random numbers are drawn from."""
+        if seed == "input":
+            self.last.append(Var("seed", tensor_type((), INT64)))
+            self.builder.seed = self.last[-1]
+        elif isinstance(seed, int) and not isinstance(seed, bool):
+            self.builder.seed = self.builder.scalar(seed, INT64)
+        elif seed is not None:
+            raise UserError(f"the seed is {seed!r}", hint="a whole number, or 'input'")
 
     def module(self, name: str) -> IRModule:
         """The whole program as a module."""
         program, kinds = self.program, self.torch.export.graph_signature.InputKind
         nodes = list(program.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
+        changed = self._changes()
         params: list[Var] = []
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
-            if spec.kind is kinds.USER_INPUT:
+            if spec.kind is kinds.USER_INPUT or spec.target in changed:
                 example = node.meta.get("val")
                 if not isinstance(example, self.torch.Tensor):
                     self.values[node] = example
                     continue
-                var = self.parameter(spec.arg.name, example)
-                params.append(var)
+                var = self.parameter(spec.arg.name if spec.target is None else _plain_name(spec.target), example)
+                (params if spec.kind is kinds.USER_INPUT else self.last).append(var)
                 self.values[node] = self.value_of(var)
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
                 stored = program.state_dict.get(spec.target)
@@ -390,28 +424,40 @@ class _ProgramImporter(GraphImporter):
                 self.values[node] = self.constant(spec.target, stored)
             else:
                 raise UnsupportedError(f"the input '{node.name}' ({spec.kind.name}) is not supported")
-        self._check_mutations()
         outputs = self.run(nodes)
-        wanted = conditions(program, self.builder.sizes, {param.name: sizes_of(param) for param in params})
+        shapes = {param.name: sizes_of(param) for param in params}
+        wanted = conditions(program, self.called, self.builder.sizes, shapes)
         if wanted:
             outputs = self.under(wanted, outputs)
-        return finish_module(self.builder, name, params, outputs, self._output_names(), self.control.functions)
+        # Torch gives what was changed first.
+        count = len(changed)
+        names = [*self._output_names()[count:], *(_plain_name(item) for item in changed)]
+        outputs = [*outputs[count:], *outputs[:count]]
+        return finish_module(self.builder, name, [*params, *self.last], outputs, names, self.control.functions)
 
-    def _check_mutations(self) -> None:
-        for spec in self.program.graph_signature.output_specs:
+    def _changes(self) -> list[str]:
+        """The inputs and buffers that the program writes to, in the order of their values among the outputs."""
+        specs = [spec for spec in self.program.graph_signature.output_specs if spec.kind.name != "USER_OUTPUT"]
+        for spec in specs if not self.return_changes else ():
             if spec.kind.name == "BUFFER_MUTATION":
                 raise UnsupportedError(
                     f"the program changes its buffer '{spec.target}'",
-                    hint="export it for inference: model.eval() before torch.export.export",
+                    hint="export it for inference: model.eval() before torch.export.export; or, where the buffer is "
+                    "meant to change, from_torch(..., return_changes=True)",
                 )
-            if spec.kind.name != "USER_OUTPUT":
-                raise UnsupportedError(
-                    f"the program changes its input '{spec.target}' in place",
-                    hint="clone the input in the model, or return the changed value",
-                )
+            raise UnsupportedError(
+                f"the program changes its input '{spec.target}' in place",
+                hint="clone the input in the model, or from_torch(..., return_changes=True)",
+            )
+        return [spec.target for spec in specs]
 
     def _output_names(self) -> list[str]:
         return [getattr(spec.arg, "name", "constant") for spec in self.program.graph_signature.output_specs]
+
+
+def _plain_name(target: str) -> str:
+    """The name of a buffer as one of an input."""
+    return target.replace(".", "_")
 
 
 def finish_module(

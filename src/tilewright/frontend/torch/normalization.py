@@ -12,7 +12,7 @@ from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, DataType
-from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.support.errors import CompilerBug
 
 
 def _softmax(name: str) -> Converter:
@@ -143,14 +143,6 @@ def batch_norm_alone(
     if training or running_mean is None or running_var is None:
         raise CompilerBug("batch normalisation with the statistics of the batch was not taken apart")
     return batch_norm(b, input, weight, bias, running_mean, running_var, momentum, eps)[0]
-
-
-@converter("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-def dropout(b: TorchBuilder, input: GraphExpr, p: float, train: bool) -> GraphExpr:
-    """Nothing, unless it is training."""
-    if train and p:
-        raise UnsupportedError("dropout draws random numbers, compiled models do not", hint="call model.eval() first")
-    return input
 
 
 @converter("native_group_norm")

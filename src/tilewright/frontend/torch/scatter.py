@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
 from tilewright.frontend.torch.indexing import Index, wrapped
 from tilewright.frontend.torch.registry import converter
+from tilewright.frontend.torch.sizes import from_front
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
@@ -344,35 +345,48 @@ def slice_scatter(
     x: GraphExpr,
     src: GraphExpr,
     dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
+    start: Size | None = None,
+    end: Size | None = None,
     step: int = 1,
 ) -> GraphExpr:
-    """A range along an axis replaced."""
+    """A range along an axis replaced; the source says how long it is."""
     axis = b.axis(dim, rank_of(x))
-    size = size_at(x, axis)
-    begin, stop, _ = slice(start, end).indices(size)
-    if step == 1 and 0 not in sizes_of(x):
-        stop = max(begin, stop)
-        middle = b.broadcast_to(
-            b.cast(src, dtype_of(x)),
-            [stop - begin if at == axis else dim_size for at, dim_size in enumerate(sizes_of(x))],
-        )
-        return b.concatenate([b.slice_axis(x, axis, 0, begin), middle, b.slice_axis(x, axis, stop, size)], axis)
-    chosen = (slice(None),) * axis + (slice(begin, stop, step),)
-    return write_known(b, x, _flat_places(x)[chosen], src)
+    size, count = sizes_of(x)[axis], sizes_of(src)[axis]
+    if 0 in sizes_of(x) or count == 0:
+        return x
+    fresh = b.cast(src, dtype_of(x))
+    if dimensions.same(size, count):
+        return fresh
+    begin = from_front(0 if start is None else start, size)
+    if step == 1:
+        return _spliced(b, x, axis, begin, fresh)
+    # Where each element comes from: every step-th one from the source, as many as it has.
+    ahead = b.subtract(b.arange(size), b.size(begin))
+    place = b.call("floor_divide", ahead, b.scalar(step, INT64))
+    is_fresh = b.compare("equal", b.multiply(place, step), ahead)
+    for relation, bound in (("greater_equal", 0), ("less", b.size(count))):
+        is_fresh = b.call("logical_and", is_fresh, b.compare(relation, place, bound))
+    chosen = b.call("take", fresh, b.where(is_fresh, place, 0), axis=axis)
+    line = [size if at == axis else 1 for at in range(rank_of(x))]
+    return b.call("where", b.reshape(is_fresh, line), chosen, x)
 
 
 @converter("select_scatter")
-def select_scatter(b: TorchBuilder, x: GraphExpr, src: GraphExpr, dim: int, index: int) -> GraphExpr:
+def select_scatter(b: TorchBuilder, x: GraphExpr, src: GraphExpr, dim: int, index: Size) -> GraphExpr:
     """One slice along an axis replaced."""
     axis = b.axis(dim, rank_of(x))
     if 0 in sizes_of(x):
         return x
-    size = size_at(x, axis)
-    at = index % size
     middle = b.expand_dims(b.cast(src, dtype_of(x)), (axis,))
-    return b.concatenate([b.slice_axis(x, axis, 0, at), middle, b.slice_axis(x, axis, at + 1, size)], axis)
+    return _spliced(b, x, axis, from_front(index, sizes_of(x)[axis]), middle)
+
+
+def _spliced(b: TorchBuilder, x: GraphExpr, axis: int, begin: Size, middle: GraphExpr) -> GraphExpr:
+    """What lies before a place along an axis, a middle that is put there, and what lies behind it."""
+    size, stop = sizes_of(x)[axis], dimensions.add(begin, sizes_of(middle)[axis])
+    before = [] if begin == 0 else [b.slice_axis(x, axis, 0, begin)]
+    behind = [] if dimensions.same(stop, size) else [b.slice_axis(x, axis, stop, size)]
+    return b.concatenate([*before, middle, *behind], axis)
 
 
 @converter("diagonal_scatter")

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import converter
+from tilewright.frontend.torch.sizes import from_front
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
@@ -79,7 +80,7 @@ def slice_axis(
     """A range along an axis; negative bounds count from the end, and torch says how long the result is."""
     axis = b.axis(dim, rank_of(x))
     size, count = sizes_of(x)[axis], b.shape[axis]
-    begin = _from_front(0 if start is None else start, size)
+    begin = from_front(0 if start is None else start, size)
     if count == 0:
         return b.slice(x, axis, 0, 0)
     return b.slice(
@@ -91,27 +92,18 @@ def slice_axis(
     )
 
 
-def _from_front(index: Size, size: Size) -> Size:
-    """An index counted from the front."""
-    if not isinstance(index, int):
-        return index
-    if isinstance(size, int):
-        return max(0, index + size) if index < 0 else min(index, size)
-    return dimensions.add(size, index) if index < 0 else index
-
-
 @converter("select", "select_copy")
 def select(b: TorchBuilder, x: GraphExpr, dim: int, index: Size) -> GraphExpr:
     """One slice along an axis."""
     axis = b.axis(dim, rank_of(x))
-    return b.select(x, axis, _from_front(index, sizes_of(x)[axis]))
+    return b.select(x, axis, from_front(index, sizes_of(x)[axis]))
 
 
 @converter("narrow", "narrow_copy")
 def narrow(b: TorchBuilder, x: GraphExpr, dim: int, start: Size, length: Size) -> GraphExpr:
     """A number of elements along an axis from a place on."""
     axis = b.axis(dim, rank_of(x))
-    begin = _from_front(start, sizes_of(x)[axis])
+    begin = from_front(start, sizes_of(x)[axis])
     return b.slice_axis(x, axis, begin, dimensions.add(begin, length))
 
 

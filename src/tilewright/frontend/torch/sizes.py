@@ -102,6 +102,8 @@ class TorchSizes:
                 return dimensions.floor_divide(parts[0], parts[1])
             case "Mod" | "PythonMod":
                 return dimensions.modulo(parts[0], parts[1])
+            case "Abs":
+                return dimensions.maximum(parts[0], dimensions.subtract(0, parts[0]))
             case "Max":
                 return reduce(dimensions.maximum, parts)
             case "Min":
@@ -138,6 +140,15 @@ class TorchSizes:
         if found is None:
             raise UnsupportedError(f"a size that is {value}", hint="use a scale that is a fraction of a power of two")
         return found
+
+
+def from_front(index: Size, size: Size) -> Size:
+    """An index along an axis of some size, counted from the front."""
+    if not isinstance(index, int):
+        return index
+    if isinstance(size, int):
+        return max(0, index + size) if index < 0 else min(index, size)
+    return dimensions.add(size, index) if index < 0 else index
 
 
 def dimension_names(dynamic_shapes: Any, inputs: Sequence[str]) -> dict[tuple[str, int], str]:
