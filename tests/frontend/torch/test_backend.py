@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from tests.requirements import need_module
@@ -141,10 +143,12 @@ def test_torch_runs_what_is_not_supported_and_says_so(compilations):
 def test_parts_of_varying_sizes(compilations):
     model = Mixed().eval()
     compiled = compiled_with(lambda x: model(torch.cat([x, x, x[:1]])), dynamic=True)
-    with torch.no_grad(), pytest.warns(FallbackWarning, match="linalg_eig"):
+    with torch.no_grad():
         for count in (3, 5):
             x = torch.randn(count, 4, 4)
-            torch.testing.assert_close(compiled(x), model(torch.cat([x, x, x[:1]])), rtol=1e-4, atol=1e-5)
+            with pytest.warns(FallbackWarning, match="linalg_eig") if count == 3 else nullcontext():
+                found = compiled(x)
+            torch.testing.assert_close(found, model(torch.cat([x, x, x[:1]])), rtol=1e-4, atol=1e-5)
     assert len(compilations) == 2
 
 
