@@ -32,9 +32,7 @@ class Experts(torch.nn.Module):
 
 def expected(model, x, expert):
     order = torch.argsort(expert, stable=True)
-    rows = [
-        x[n] @ model.weight[expert[n]] if expert[n] < 4 else torch.zeros(24, dtype=x.dtype) for n in order.tolist()
-    ]
+    rows = [x[n] @ model.weight[expert[n]] if expert[n] < 4 else torch.zeros(24, dtype=x.dtype) for n in order.tolist()]
     return torch.stack(rows)
 
 

@@ -43,6 +43,16 @@ OPEN_BATCH: dict[str, Callable[[Any], Any]] = {
     "mode": lambda x: x.round().mode(2),
     "cummax": lambda x: x.cummax(1),
     "pad": lambda x: torch.nn.functional.pad(x, (1, 2, -1, 1)),
+    "padding by a size": lambda x: (
+        torch.nn.functional.pad(x, (x.shape[0], 1), value=3.0),
+        torch.nn.functional.pad(x > 0, (0, 0, 0, x.shape[0] - 2)),
+        torch.nn.functional.pad(x, (x.shape[0], 1), mode="replicate"),
+    ),
+    "ranges of fractions": lambda x: (
+        torch.arange(x.shape[0], -x.shape[0], -1.0),
+        torch.arange(-3, x.shape[0], 2.0),
+        torch.arange(0, x.shape[0], 0.25),
+    ),
     "reflection": lambda x: torch.nn.functional.pad(x, (1, 2), mode="reflect"),
     "replication": lambda x: torch.nn.functional.pad(x, (3, 1), mode="replicate"),
     "shift along the open axis": lambda x: torch.nn.functional.pad(x, (0, 0, 0, 0, 1, -1)),

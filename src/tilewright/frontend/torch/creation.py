@@ -77,9 +77,11 @@ def arange(
     """start, start + step ... before end."""
     (count,) = b.shape
     if not isinstance(count, int):
-        if not isinstance(start, (int, PrimExpr)) or not isinstance(step, int):
-            raise UnsupportedError("a range of fractions whose length varies")
-        return b.cast(b.arange(count, start, step), b.dtype)
+        if isinstance(start, (int, PrimExpr)) and isinstance(step, int):
+            return b.cast(b.arange(count, start, step), b.dtype)
+        wide = DataType.of("float64")
+        steps = b.multiply(b.cast(b.arange(count), wide), b.operand(step, wide))
+        return b.cast(b.add(b.operand(start, wide), steps), b.dtype)
     _check_size(count)
     if isinstance(start, int) and isinstance(step, int) and b.dtype.is_integer:
         return b.constant((start + np.arange(count, dtype=np.int64) * step).astype(b.dtype.numpy()), b.dtype)
@@ -135,6 +137,7 @@ def eye(b: TorchBuilder, n: Size, m: Size | None = None, dtype: DataType | None 
 
 def _phases(length: int, periodic: bool) -> Array:
     """Where the samples of a window lie in it: angles from 0 to a full turn."""
+    _check_size(length)
     return 2 * np.pi * np.arange(length) / max(length if periodic else length - 1, 1)
 
 
@@ -173,12 +176,16 @@ def blackman_window(
 @converter("tril_indices")
 def lower_indices(b: TorchBuilder, row: int, col: int, offset: int = 0, dtype: DataType | None = None) -> GraphExpr:
     """The places of a lower triangle."""
+    _check_size(row)
+    _check_size(col)
     return b.constant(np.stack(np.tril_indices(row, offset, col)).astype(b.dtype.numpy()), b.dtype)
 
 
 @converter("triu_indices")
 def upper_indices(b: TorchBuilder, row: int, col: int, offset: int = 0, dtype: DataType | None = None) -> GraphExpr:
     """The places of an upper triangle."""
+    _check_size(row)
+    _check_size(col)
     return b.constant(np.stack(np.triu_indices(row, offset, col)).astype(b.dtype.numpy()), b.dtype)
 
 
@@ -186,7 +193,9 @@ def _numbers(b: TorchBuilder, values: Array) -> GraphExpr:
     return b.cast(b.constant(values, "float64"), b.dtype)
 
 
-def _check_size(count: int) -> None:
+def _check_size(count: Size) -> None:
+    if not isinstance(count, int):
+        raise UnsupportedError("a table whose size varies is needed here", hint="give the size as a number")
     if count > LARGEST_MADE:
         raise UnsupportedError(f"a table of {count} entries is needed here, which is too large")
 

@@ -198,13 +198,16 @@ def _roll(b: TorchBuilder, x: GraphExpr, axis: int, shift: int) -> GraphExpr:
 
 
 @converter("constant_pad_nd")
-def constant_pad(b: TorchBuilder, x: GraphExpr, pad: Sequence[int], value: Number = 0) -> GraphExpr:
+def constant_pad(b: TorchBuilder, x: GraphExpr, pad: Sequence[Size], value: Number = 0) -> GraphExpr:
     """A constant around the last axes; negative padding cuts off."""
     rank = rank_of(x)
     before, after = [0] * rank, [0] * rank
     for index in range(len(pad) // 2):
         axis = rank - 1 - index
         low, high = pad[2 * index], pad[2 * index + 1]
+        if not isinstance(low, int) or not isinstance(high, int):
+            x = _padded_by_sizes(b, x, axis, low, high, value)
+            continue
         if low < 0 or high < 0:
             start, end = max(0, -low), dimensions.subtract(sizes_of(x)[axis], max(0, -high))
             x = b.slice_axis(x, axis, start, dimensions.maximum(start, end))
@@ -220,27 +223,39 @@ def constant_pad(b: TorchBuilder, x: GraphExpr, pad: Sequence[int], value: Numbe
     return b.call("pad", x, before=tuple(before), after=tuple(after), value=float(value))
 
 
+def _padded_by_sizes(b: TorchBuilder, x: GraphExpr, axis: int, low: Size, high: Size, value: Number) -> GraphExpr:
+    """A constant before and after an axis, or less of the axis, as a run decides."""
+    size = sizes_of(x)[axis]
+    count = dimensions.add(dimensions.add(size, low), high)
+    place = b.arange(count, dimensions.subtract(0, low))
+    last = b.subtract(b.size(size), 1)
+    inside = b.call("clip", b.call("minimum", place, b.operand(last, INT64)), minimum=0.0)
+    line = [count if at == axis else 1 for at in range(rank_of(x))]
+    kept = b.reshape(b.compare("equal", place, inside), line)
+    return b.where(kept, b.call("take", x, inside, axis=axis), b.scalar(value, dtype_of(x)))
+
+
 @converter("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(b: TorchBuilder, x: GraphExpr, padding: Sequence[int]) -> GraphExpr:
+def reflection_pad(b: TorchBuilder, x: GraphExpr, padding: Sequence[Size]) -> GraphExpr:
     """The data mirrored at its edges."""
     return _pad_by_table(b, x, padding, "reflect")
 
 
 @converter("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(b: TorchBuilder, x: GraphExpr, padding: Sequence[int]) -> GraphExpr:
+def replication_pad(b: TorchBuilder, x: GraphExpr, padding: Sequence[Size]) -> GraphExpr:
     """The edge repeated."""
     return _pad_by_table(b, x, padding, "edge")
 
 
-def _pad_by_table(b: TorchBuilder, x: GraphExpr, padding: Sequence[int], mode: str) -> GraphExpr:
+def _pad_by_table(b: TorchBuilder, x: GraphExpr, padding: Sequence[Size], mode: str) -> GraphExpr:
     for index in range(len(padding) // 2):
         axis = rank_of(x) - 1 - index
         low, high = padding[2 * index], padding[2 * index + 1]
-        if not low and not high:
+        if low == 0 and high == 0:
             continue
         size = sizes_of(x)[axis]
         last = b.reshape(b.shape_tensor((dimensions.subtract(size, 1),)), ())
-        place = b.arange(dimensions.add(size, low + high), -low)
+        place = b.arange(dimensions.add(dimensions.add(size, low), high), dimensions.subtract(0, low))
         if mode == "edge":
             place = b.call("minimum", b.call("maximum", place, b.scalar(0, INT64)), last)
         else:

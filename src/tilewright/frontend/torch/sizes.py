@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -88,8 +89,15 @@ class TorchSizes:
                 )
             return found
         name = type(value).__name__
-        if name in ("TruncToInt", "FloorToInt"):
-            return self._scaled(value)
+        if name in ("TruncToInt", "FloorToInt", "CeilToInt"):
+            quotient = self._quotient(value.args[0])
+            if quotient is None:
+                return self._scaled(value)
+            above, below = quotient
+            # The least number that is not less than a quotient is the negative of the greatest below its negative.
+            upward = name == "CeilToInt"
+            rounded = dimensions.floor_divide(dimensions.subtract(0, above) if upward else above, below)
+            return dimensions.subtract(0, rounded) if upward else rounded
         if name == "Mul" and value.args[0].is_Integer:
             return self._multiple(int(value.args[0]), value.args[1:])
         parts = [self.expression(item) for item in value.args]
@@ -124,8 +132,25 @@ class TorchSizes:
                 parts.append(self.expression(factor))
         return reduce(dimensions.multiply, [count, *parts])
 
+    def _quotient(self, value: Any) -> tuple[Size, int] | None:
+        """A size over a positive number, if a value is that; a fraction like 0.25 below is a factor above."""
+        if type(value).__name__ not in ("FloatTrueDiv", "IntTrueDiv") or not value.args[1].is_number:
+            return None
+        above, below = value.args[0], float(value.args[1])
+        size = self.expression(above.args[0] if type(above).__name__ == "ToFloat" else above)
+        if below < 0:
+            size, below = dimensions.subtract(0, size), -below
+        if below.is_integer() and below:
+            return size, int(below)
+        factor = 1 / below if below else math.inf
+        if factor.is_integer() and math.frexp(factor)[0] == 0.5:  # a power of two, which a float divides by exactly
+            return dimensions.multiply(size, int(factor)), 1
+        return None
+
     def _scaled(self, value: Any) -> Size:
         """A size times a float, rounded down: torch computes it in doubles, which a fraction has to agree with."""
+        if type(value).__name__ == "CeilToInt":
+            raise UnsupportedError(f"a size that is {value}")
         product = value.args[0]
         factors = product.args if type(product).__name__ == "Mul" else (product,)
         scale, size = 1.0, None
