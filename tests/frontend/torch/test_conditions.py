@@ -163,7 +163,7 @@ def test_conditions_are_read_as_python_reads_them() -> None:
     held = 0
     for _ in range(300):
         text = condition(2)
-        left, right = _Reader({"x": "a", "y": ["b", "c"]}, {"a": (n,), "c": (1, 2, m)}, text).pair()
+        left, right = _Reader({"L['x']": "a", "L['y'][1]": "c"}, {"a": (n,), "c": (1, 2, m)}, text).pair()
         for _ in range(6):
             values = {n: draw.randrange(20), m: draw.randrange(20)}
             holds = eval(text, {"L": {"x": Sized(values[n]), "y": [None, Sized(1, 2, values[m])]}})
@@ -177,4 +177,4 @@ def test_conditions_are_read_as_python_reads_them() -> None:
 )
 def test_conditions_that_are_not_understood_are_refused(text: str) -> None:
     with pytest.raises(UnsupportedError, match="is not understood"):
-        _Reader({"x": "a"}, {"a": (Var("n"),)}, text).pair()
+        _Reader({"L['x']": "a"}, {"a": (Var("n"),)}, text).pair()

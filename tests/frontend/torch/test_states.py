@@ -9,7 +9,7 @@ import tilewright as tw
 from tests.requirements import need_module
 from tilewright.frontend import from_torch
 from tilewright.graph.interpreter import evaluate
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import UnsupportedError, UserError
 
 torch = need_module("torch")
 nn = torch.nn
@@ -50,6 +50,8 @@ class Attention(nn.Module):
     def forward(self, x, cache):
         """The values that are attended to, and the longer cache."""
         keys = cache.append(self.project(x))
+        if keys.shape[1] > 100:
+            keys = keys * 2
         x.clone().mul_(2)
         return (x @ keys.transpose(-1, -2)).softmax(-1) @ keys, cache
 
@@ -60,8 +62,10 @@ def test_a_cache_that_grows_goes_in_and_out():
     length = torch.export.Dim.DYNAMIC
     shapes = {"x": None, "cache": [{1: length}]}
     module = from_torch(model, {"x": torch.randn(2, 1, 8), "cache": GrowingCache([old])}, dynamic_shapes=shapes)
-    assert len(module["main"].params) == 2
+    assert [param.name for param in module["main"].params] == ["x", "cache_keys"]
     exe = tw.compile(module, threads=1)
+    with pytest.raises(UserError, match="to be equal, which they are not"):
+        exe(torch.randn(2, 1, 8), torch.randn(2, 200, 8))
     for count in (5, 9):
         x, old = torch.randn(2, 1, 8), torch.randn(2, count, 8)
         with torch.no_grad():

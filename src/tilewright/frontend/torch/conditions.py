@@ -7,7 +7,7 @@ as Python text in terms of the inputs (`L['x'].size()[1] > 10`), and the range o
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -61,26 +61,51 @@ def _within(sizes: TorchSizes, expression: Any, bounds: Any) -> list[Pair]:
     return pairs
 
 
-def _arguments(program: Any) -> dict[str, Any]:
-    """The arguments of the module as it was written, by name: names of inputs, in the structures they come in."""
+def _arguments(program: Any) -> dict[str, str]:
+    """The inputs as conditions speak of them (`L['pair'][0]`) and their names."""
+    from torch.utils import _pytree as pytree
+
+    signature = program.module_call_graph[0].signature
+    names = (signature.forward_arg_names if signature is not None else None) or ()
+    args, kwargs = program.example_inputs or _unflattened(program)
+    leaves = pytree.tree_flatten_with_path((tuple(args), kwargs))[0]
+    found: dict[str, str] = {}
+    for (path, _), name in zip(leaves, program.graph_signature.user_inputs, strict=True):
+        first, *rest = path
+        if first.idx == 1:
+            found[_spelled(rest)] = name
+            continue
+        place, *inner = rest
+        if place.idx >= len(names):
+            continue
+        argument = names[place.idx]
+        found[_spelled([pytree.MappingKey(argument), *inner])] = name
+        # What `forward(self, *inputs)` takes has the names inputs_0, inputs_1, ...
+        whole, _, number = argument.rpartition("_")
+        if number.isdecimal() and whole not in names:
+            found[_spelled([pytree.MappingKey(whole), pytree.SequenceKey(int(number)), *inner])] = name
+    return found
+
+
+def _unflattened(program: Any) -> tuple[Any, Any]:
+    """Structures like those of the inputs, of a program without examples."""
     from torch.utils import _pytree as pytree
 
     args, kwargs = pytree.tree_unflatten(list(program.graph_signature.user_inputs), program.call_spec.in_spec)
-    signature = program.module_call_graph[0].signature
-    names = (signature.forward_arg_names if signature is not None else None) or ()
-    found: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
-    # What `forward(self, *inputs)` takes has the names inputs_0, inputs_1, ...
-    for name, value in zip(names, args, strict=False):
-        whole, _, number = name.rpartition("_")
-        if number.isdecimal() and whole not in names:
-            found.setdefault(whole, {})[int(number)] = value
-    return found
+    return args, kwargs
+
+
+def _spelled(path: Sequence[Any]) -> str:
+    """A part of the inputs as Python text."""
+    from torch.utils import _pytree as pytree
+
+    return ast.unparse(ast.parse(f"L{pytree.keystr(tuple(path))}", mode="eval"))
 
 
 class _Reader:
     """Reads one condition: `L['x'].size()[1] > 10`."""
 
-    def __init__(self, arguments: Mapping[str, Any], shapes: Mapping[str, Sizes], text: str) -> None:
+    def __init__(self, arguments: Mapping[str, str], shapes: Mapping[str, Sizes], text: str) -> None:
         self.arguments = arguments
         self.shapes = shapes
         self.text = text
@@ -130,7 +155,8 @@ class _Reader:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="trunc" | "floor"), args=[scaled]):
                 return self._scaled(scaled)
             case ast.Subscript(value=ast.Call(func=ast.Attribute(attr="size", value=tensor), args=[]), slice=axis):
-                shape, number = self.shapes.get(self._input(tensor)), int(ast.literal_eval(axis))
+                name, number = self.arguments.get(ast.unparse(tensor)), int(ast.literal_eval(axis))
+                shape = None if name is None else self.shapes.get(name)
                 if shape is not None:
                     return shape[number]
         raise self._unread(node)
@@ -146,17 +172,6 @@ class _Reader:
                 found = scaled_size(self.size(size), float(factor), "float64")
                 if found is not None:
                     return found
-        raise self._unread(node)
-
-    def _input(self, node: ast.expr) -> Any:
-        """What `L['x']` or a part of it (`L['pair'][0]`) is called among the inputs."""
-        match node:
-            case ast.Name(id="L"):
-                return self.arguments
-            case ast.Subscript():
-                whole, key = self._input(node.value), ast.literal_eval(node.slice)
-                if (isinstance(whole, Mapping) and key in whole) or isinstance(whole, (list, tuple)):
-                    return whole[key]
         raise self._unread(node)
 
     def _unread(self, node: ast.expr) -> UnsupportedError:

@@ -407,14 +407,19 @@ class _ProgramImporter(GraphImporter):
         nodes = list(program.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         changed = self._changes()
+        # Taken apart, a program may have other names for its inputs.
+        names = iter(
+            [item.arg.name for item in self.called.graph_signature.input_specs if item.kind is kinds.USER_INPUT]
+        )
         params: list[Var] = []
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
             if spec.kind is kinds.USER_INPUT or spec.target in changed:
+                input_name = next(names) if spec.kind is kinds.USER_INPUT else _plain_name(spec.target)
                 example = node.meta.get("val")
                 if not isinstance(example, self.torch.Tensor):
                     self.values[node] = example
                     continue
-                var = self.parameter(spec.arg.name if spec.target is None else _plain_name(spec.target), example)
+                var = self.parameter(input_name, example)
                 (params if spec.kind is kinds.USER_INPUT else self.last).append(var)
                 self.values[node] = self.value_of(var)
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
@@ -431,9 +436,9 @@ class _ProgramImporter(GraphImporter):
             outputs = self.under(wanted, outputs)
         # Torch gives what was changed first.
         count = len(changed)
-        names = [*self._output_names()[count:], *(_plain_name(item) for item in changed)]
+        results = [*self._output_names()[count:], *(_plain_name(item) for item in changed)]
         outputs = [*outputs[count:], *outputs[:count]]
-        return finish_module(self.builder, name, [*params, *self.last], outputs, names, self.control.functions)
+        return finish_module(self.builder, name, [*params, *self.last], outputs, results, self.control.functions)
 
     def _changes(self) -> list[str]:
         """The inputs and buffers that the program writes to, in the order of their values among the outputs."""
