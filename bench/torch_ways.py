@@ -42,7 +42,7 @@ class Row:
     architecture: str
     way: str
     verdict: str
-    """right, refused (with the reason), wrong, crashed."""
+    """right, refused, wrong, crashed; no export where torch itself cannot export the model."""
     reason: str = ""
     seconds: float = 0.0
     """From the model to its first results."""
@@ -78,7 +78,7 @@ class Subject:
                         self.model, (), _copied(self.inputs[0]), dynamic_shapes=self._open(), strict=False
                     )
             except Exception as error:  # whatever torch raises is its own refusal
-                raise NotExported(f"torch cannot export it: {type(error).__name__}: {_line(error)}") from error
+                raise NotExported(f"{type(error).__name__}: {_line(error)}") from error
         return self._program
 
     def _open(self) -> Any:
@@ -159,7 +159,7 @@ def by_onnx(subject: Subject) -> str:
         try:
             torch.onnx.export(program, (), str(path), dynamo=True, verbose=False)
         except Exception as error:
-            raise NotExported(f"torch cannot export it: {type(error).__name__}: {_line(error)}") from error
+            raise NotExported(f"{type(error).__name__}: {_line(error.__cause__ or error)}") from error
         exe = tw.compile(str(path), threads=1)
     subject.compare(lambda inputs: exe(*tensors_of(inputs)))
     return ""
@@ -180,7 +180,9 @@ def judge(subject: Subject, name: str, way: str) -> Row:
         return row("right", WAYS[way](subject))
     except Wrong as error:
         return row("wrong", str(error))
-    except (NotExported, UserError) as error:
+    except NotExported as error:
+        return row("no export", str(error))
+    except UserError as error:
         return row("refused", str(error))
     except Exception as error:  # whatever else goes wrong is a crash of this way only
         cause = getattr(error, "inner_exception", None) or error  # torch wraps what a back end raises

@@ -158,15 +158,21 @@ def _is_right(figure: Figure | None) -> bool:
     return figure is not None and figure.verdict == "right"
 
 
+def _right(ways: Iterable[Figure]) -> bool:
+    possible = [figure for figure in ways if figure.verdict != "no export"]
+    return bool(possible) and all(map(_is_right, possible))
+
+
 def summarize(figures: Figures) -> dict[str, int]:
-    """The counts: an architecture is right if it is right in every way."""
+    """The counts: an architecture is right if it is right in every way that torch itself can export it for."""
     verdicts = collections.Counter(figure.verdict for ways in figures.values() for figure in ways.values())
     return {
         "architectures": len(figures),
-        "right": sum(all(map(_is_right, ways.values())) for ways in figures.values()),
-        "right_in_some_way": sum(any(map(_is_right, ways.values())) for ways in figures.values()),
+        "right": sum(_right(ways.values()) for ways in figures.values()),
+        "right_in_every_way": sum(all(map(_is_right, ways.values())) for ways in figures.values()),
         "ways": sum(map(len, figures.values())),
         "right_ways": verdicts["right"],
+        "not_exported": verdicts["no export"],
         "refused": verdicts["refused"],
         "wrong": verdicts["wrong"],
         "crashed": verdicts["crashed"],
