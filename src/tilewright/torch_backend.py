@@ -135,7 +135,7 @@ def _compiled(
         refused = refused_nodes(graph, inputs, {**_values(weights), **numbers})
     if not refused:
         _warn("a graph is run by torch itself", [str(whole)])
-        return lambda *inputs: graph(*inputs)  # type: ignore[no-any-return]
+        return lambda *inputs: graph(*inputs)
     _warn("some operators are run by torch itself", [str(error) for error in refused.values()])
     return _in_parts(partitioned(graph, refused), weights, numbers, how)
 
@@ -163,7 +163,7 @@ def _in_parts(parted: Any, weights: Mapping[int, Any], numbers: Mapping[int, Any
             _warn("a part of a graph is run by torch itself", [str(error)])
             continue
         part.forward = run
-    return lambda *inputs: parted(*inputs)  # type: ignore[no-any-return]
+    return lambda *inputs: parted(*inputs)
 
 
 def _warn(what: str, reasons: Sequence[str]) -> None:

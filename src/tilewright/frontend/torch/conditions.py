@@ -68,7 +68,7 @@ def _arguments(program: Any) -> dict[str, str]:
     signature = program.module_call_graph[0].signature
     names = (signature.forward_arg_names if signature is not None else None) or ()
     args, kwargs = program.example_inputs or _unflattened(program)
-    leaves = pytree.tree_flatten_with_path((tuple(args), kwargs))[0]
+    leaves: list[tuple[Any, Any]] = pytree.tree_flatten_with_path((tuple(args), kwargs))[0]  # type: ignore[assignment]
     found: dict[str, str] = {}
     for (path, _), name in zip(leaves, program.graph_signature.user_inputs, strict=True):
         first, *rest = path
@@ -155,8 +155,8 @@ class _Reader:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="trunc" | "floor"), args=[scaled]):
                 return self._scaled(scaled)
             case ast.Subscript(value=ast.Call(func=ast.Attribute(attr="size", value=tensor), args=[]), slice=axis):
-                name, number = self.arguments.get(ast.unparse(tensor)), int(ast.literal_eval(axis))
-                shape = None if name is None else self.shapes.get(name)
+                called, number = self.arguments.get(ast.unparse(tensor)), int(ast.literal_eval(axis))
+                shape = None if called is None else self.shapes.get(called)
                 if shape is not None:
                     return shape[number]
         raise self._unread(node)

@@ -37,6 +37,7 @@ def _computes(node: Any) -> bool:
     """Whether a node does more than look at a tensor, or at a size, in another way."""
     import torch
 
-    return isinstance(node.target, torch._ops.OperatorBase) and not (
-        isinstance(node.target, torch._ops.OpOverload) and (node.target.is_view or "sym_" in node.target.name())
-    )
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return not target.is_view and "sym_" not in str(target)
+    return isinstance(target, torch._ops.OperatorBase)
