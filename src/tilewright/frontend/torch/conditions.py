@@ -68,7 +68,7 @@ def _arguments(program: Any) -> dict[str, str]:
     signature = program.module_call_graph[0].signature
     names = (signature.forward_arg_names if signature is not None else None) or ()
     args, kwargs = program.example_inputs or _unflattened(program)
-    leaves: list[tuple[Any, Any]] = pytree.tree_flatten_with_path((tuple(args), kwargs))[0]  # type: ignore[assignment]
+    leaves: list[tuple[Any, Any]] = pytree.tree_flatten_with_path((tuple(args), kwargs))[0]
     found: dict[str, str] = {}
     for (path, _), name in zip(leaves, program.graph_signature.user_inputs, strict=True):
         first, *rest = path
