@@ -36,9 +36,17 @@ def test_compiled_cases(cases, name):
 
 
 def test_refusals_carry_their_reason(cases):
-    outcome = run_case(cases["test_bernoulli"], run_compiled)
+    outcome = run_case(cases["test_image_decoder_decode_png_rgb"], run_compiled)
     assert outcome.verdict == "unsupported"
-    assert "draw no random numbers" in outcome.reason
+    assert "decode images before they go to the model" in outcome.reason
+
+
+def test_random_results_must_be_zeros_and_ones(cases):
+    case = cases["test_bernoulli"]
+    (wanted,) = next(iter(case.data_sets()))[1]
+    outcome = run_case(case, lambda module, inputs: [np.full_like(wanted, 0.5)])
+    assert (outcome.verdict, outcome.reason) == ("failed", "numbers other than 0 and 1")
+    assert run_case(case, lambda module, inputs: [np.ones_like(wanted)]).verdict == "passed"
 
 
 def test_wrong_values_are_failures(cases):
