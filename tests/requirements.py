@@ -160,6 +160,7 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "xgboost": _package("xgboost"),
     "onnxruntime": _package("onnxruntime"),
     "matplotlib": _package("matplotlib"),
+    "PIL": _package("PIL"),
     "jax": _package("jax"),
     "nvrtc": Requirement(_missing_nvrtc, lambda: has_packages("cuda", "nvidia")),
     # Devices.

@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tests.quantization.networks import IMAGE, images, perceptron, residual_network
+from tests.requirements import need_module
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Function
 from tilewright.onnx_writer import to_onnx
@@ -201,7 +202,7 @@ def test_calibration_data(tmp_path: Path) -> None:
 
 
 def test_images_are_read(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
+    image = need_module("PIL.Image")
     image.new("RGB", (40, 30), (255, 0, 0)).save(tmp_path / "red.png")
     (run,) = feeds(tmp_path, ["image"], [IMAGE])
     np.testing.assert_array_equal(run[0][0, :, 0, 0], [1.0, 0.0, 0.0])
