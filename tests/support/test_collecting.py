@@ -43,7 +43,12 @@ def test_cycles_are_still_found() -> None:
         def __del__(self) -> None:
             Node.alive -= 1
 
-    with seldom_collecting(2000):
-        for _ in range(20_000):
-            Node()
-        assert Node.alive < 10_000
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(700, 10, 10)
+        with seldom_collecting(2000):
+            for _ in range(20_000):
+                Node()
+            assert Node.alive < 10_000
+    finally:
+        gc.set_threshold(*before)

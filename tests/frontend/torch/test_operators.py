@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.requirements import need_module
 
 torch = need_module("torch")
@@ -202,6 +204,20 @@ def test_several_tensors_selected_by_one_mask(check):
         return boxes[kept] * 2, scores[kept], boxes[kept] * scores[kept][:, None]
 
     check(selected, torch.randn(9, 4), torch.rand(9), compiled=True)
+
+
+def test_what_is_outside_a_histogram_writes_nowhere():
+    """Results lie in the middle of an array: nothing around them may change."""
+
+    class Histogram(torch.nn.Module):
+        def forward(self, x):
+            return torch.histc(x, bins=4, min=-1, max=1)
+
+    exe = tw.compile(tw.frontend.from_torch(Histogram(), (torch.randn(5, 3),)), threads=1)
+    around = np.full(12, 7, np.float32)
+    exe(np.linspace(-9, 9, 15, dtype=np.float32).reshape(5, 3), out=around[4:8])
+    np.testing.assert_array_equal(around[[0, 1, 2, 3, 8, 9, 10, 11]], 7)
+    assert around[4:8].sum() == 1
 
 
 SPECIAL = {

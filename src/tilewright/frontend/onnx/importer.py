@@ -70,7 +70,7 @@ from tilewright.frontend.onnx.model import (
 from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
-from tilewright.frontend.onnx.scopes import Rest, Scope
+from tilewright.frontend.onnx.scopes import Rest, Scope, last_uses
 from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
@@ -226,6 +226,7 @@ class _Importer:
     def _nodes(self, nodes: Sequence[OnnxNode], scope: Scope, opsets: Mapping[str, int], wanted: Sequence[str]) -> None:
         """Import nodes in order; `wanted` are the names that are used after the last one."""
         at = 0
+        uses: dict[str, int] | None = None
         while at < len(nodes):
             bound = len(self.builder.current_bindings())
             try:
@@ -239,7 +240,8 @@ class _Importer:
             except Fork as found:
                 undecided, fork = None, found
             self.builder.forget(bound)
-            rest = Rest(nodes[at:], scope, opsets, wanted)
+            uses = last_uses(nodes) if uses is None else uses
+            rest = Rest(nodes[at:], scope, opsets, wanted, at, uses)
             with self._located(nodes[at], opsets.get(nodes[at].domain)):
                 if fork is None:
                     assert undecided is not None

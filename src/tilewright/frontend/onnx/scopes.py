@@ -88,6 +88,10 @@ class Rest:
     scope: Scope
     opsets: Mapping[str, int]
     wanted: Sequence[str]
+    start: int
+    """The place of the first of these nodes in its graph."""
+    last_uses: Mapping[str, int]
+    """The place of the last node of the graph that uses a name."""
 
     def live(self, count: int, value: GraphExpr | None) -> list[str]:
         """The names that the first nodes give values, and those of a value that they know more of, that are used later.
@@ -97,5 +101,10 @@ class Rest:
         given = dict.fromkeys(name for node in self.nodes[:count] for name in node.outputs if name)
         if value is not None:
             given.update(dict.fromkeys(self.scope.names_of(value)))
-        used = set(self.wanted).union(*map(used_names, self.nodes[count:]))
-        return [name for name in given if name in used]
+        after = self.start + count
+        return [name for name in given if name in self.wanted or self.last_uses.get(name, -1) >= after]
+
+
+def last_uses(nodes: Sequence[OnnxNode]) -> dict[str, int]:
+    """The place of the last node that uses a name, by the name."""
+    return {name: place for place, node in enumerate(nodes) for name in used_names(node)}

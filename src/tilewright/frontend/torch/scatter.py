@@ -25,9 +25,12 @@ _NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": mat
 
 
 def write_rows(
-    b: TorchBuilder, rows: GraphExpr, places: GraphExpr, updates: GraphExpr, reduction: str, *, inside: bool = True
+    b: TorchBuilder, rows: GraphExpr, places: GraphExpr, updates: GraphExpr, reduction: str, *, inside: bool = False
 ) -> GraphExpr:
-    """Rows of updates written at (or combined with) rows of the data; `inside` if the places were checked."""
+    """Rows of updates written at (or combined with) rows of the data; `inside` if the places were checked.
+
+    Updates whose places are outside the data (-1, for those that are not wanted) are left out.
+    """
     if any(0 in sizes_of(value) for value in (places, rows, updates)):
         return rows
     _limit_work(sizes_of(rows), sizes_of(places)[0])
@@ -174,7 +177,7 @@ def _write_slices(
         updates = b.broadcast_to(b.scalar(source, dtype_of(data)), wanted)
     updates = b.cast(updates, dtype_of(data))
     inside = wrapped(b, places, sizes_of(rows)[0], axis, negative=negative)
-    done = write_rows(b, rows, inside, updates, reduction)
+    done = write_rows(b, rows, inside, updates, reduction, inside=True)
     return b.reshape(b.transpose(done, [order.index(at) for at in range(len(order))]), sizes_of(x))
 
 
@@ -300,7 +303,7 @@ def masked_index_put(
 def put(b: TorchBuilder, x: GraphExpr, index: GraphExpr, source: GraphExpr, accumulate: bool = False) -> GraphExpr:
     """Elements written by their flat positions."""
     places = wrapped(b, b.flatten(index), dimensions.product(sizes_of(x)), 0)
-    done = write_rows(b, b.flatten(x), places, b.flatten(source), "add" if accumulate else "none")
+    done = write_rows(b, b.flatten(x), places, b.flatten(source), "add" if accumulate else "none", inside=True)
     return b.reshape(done, sizes_of(x))
 
 

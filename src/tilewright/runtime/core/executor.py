@@ -98,6 +98,7 @@ class Executable(Exportable):
             self._set_threads(self.threads or 0)
             plain = self._entry.run_plain(arrays)
             if plain is not None:
+                plain = self._to_user(plain)
                 return plain[0] if len(plain) == 1 else tuple(plain)
         if out is not None:
             if "out" not in self._input_places:
