@@ -59,6 +59,8 @@ class CorpusFile:
     """The key of a model that the package splits into pieces; `path` is the table that lists them."""
     tolerance: float = 1e-3
     """The largest difference allowed, relative to the largest expected value of the output."""
+    absolute: float = 0.0
+    """A difference that is always allowed: for probabilities that are all nearly nothing on these inputs."""
 
     @property
     def is_model(self) -> bool:
@@ -134,6 +136,7 @@ def _package_files(listed: Mapping[str, Any]) -> list[CorpusFile]:
             inputs={name: recipe(given) for name, given in item.get("inputs", {}).items()},
             chunks=item.get("chunks", ""),
             tolerance=item.get("tolerance", 1e-3),
+            absolute=item.get("absolute", 0.0),
         )
         for item in listed["file"]
     ]
