@@ -51,7 +51,8 @@ def main() -> None:
             _tune(path.strip())
             os._exit(0)
         os.waitid(os.P_PID, job, os.WEXITED | os.WNOWAIT)
-        print("ended", flush=True)
+        # On a line of its own, also after half a line of a job that was killed as it wrote.
+        print("\nended", flush=True)
         sys.stdin.readline()
         os.waitpid(job, 0)
 

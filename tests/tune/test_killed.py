@@ -46,7 +46,10 @@ def _killed_run(
     for line in server.stdout:
         if line == "ended\n":
             break
-        lines.append(line.split())
+        words = line.split()
+        if len(words) != 2 and words != ["done"]:
+            continue  # the rest of a line that was cut off
+        lines.append(words)
         if after == "safe" and len(lines) == 1:
             timer.start()
     timer.cancel()
