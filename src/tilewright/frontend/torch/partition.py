@@ -16,17 +16,17 @@ def partitioned(graph: Any, refused: Collection[Any]) -> Any:
     Views alone are no work for a kernel: a part of nothing else stays where it is.
     """
     from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-    from torch.fx.passes.operator_support import OperatorSupportBase
+    from torch.fx.passes.operator_support import create_op_support
     from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
     names = {node.name for node in refused}
 
-    class Support(OperatorSupportBase):
-        def is_node_supported(self, submodules: Any, node: Any) -> bool:
-            return node.op == "call_function" and node.name not in names
+    def is_compiled(submodules: Any, node: Any) -> bool:
+        return node.op == "call_function" and node.name not in names
 
     parted = copy.deepcopy(graph)
-    proposed = CapabilityBasedPartitioner(parted, Support(), allows_single_node_partition=True).propose_partitions()
+    support = create_op_support(is_compiled)
+    proposed = CapabilityBasedPartitioner(parted, support, allows_single_node_partition=True).propose_partitions()
     worthwhile = [part.nodes for part in proposed if any(_computes(node) for node in part.nodes)]
     fuse_by_partitions(parted, worthwhile, prefix=PART, always_return_tuple=True)
     parted.recompile()
