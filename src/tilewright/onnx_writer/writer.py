@@ -165,14 +165,12 @@ class Writer:
             return self.constant(np.int64(value.value))
         if isinstance(value, scalar.Var):
             return self._symbol(value)
-        name = type(value).__name__
-        operation = {"Add": "Add", "Sub": "Sub", "Mul": "Mul", "Min": "Min", "Max": "Max"}.get(name)
-        if operation is not None:
-            return str(self.node(operation, self.size(value.a), self.size(value.b)))  # type: ignore[attr-defined]
-        if name in ("FloorDiv", "FloorMod"):
-            a, b = self.size(value.a), self.size(value.b)  # type: ignore[attr-defined]
+        if isinstance(value, (scalar.Add, scalar.Sub, scalar.Mul, scalar.Min, scalar.Max)):
+            return str(self.node(type(value).__name__, self.size(value.a), self.size(value.b)))
+        if isinstance(value, (scalar.FloorDiv, scalar.FloorMod)):
+            a, b = self.size(value.a), self.size(value.b)
             rest = self.node("Mod", a, b)
-            return str(rest if name == "FloorMod" else self.node("Div", self.node("Sub", a, rest), b))
+            return str(rest if isinstance(value, scalar.FloorMod) else self.node("Div", self.node("Sub", a, rest), b))
         raise UnsupportedError(f"the size {value} cannot be computed in an ONNX model")
 
     def _symbol(self, symbol: scalar.Var) -> str:
