@@ -18,6 +18,7 @@ from tilewright.front import compile
 from tilewright.frontend.torch.capture import Captured, import_graph, is_size, refused_nodes
 from tilewright.frontend.torch.decompositions import graph_decompositions
 from tilewright.frontend.torch.importer import load_torch
+from tilewright.frontend.torch.output_views import split_views
 from tilewright.frontend.torch.partition import PART, partitioned
 from tilewright.options import CompileOptions, make_options
 from tilewright.request import TargetLike
@@ -190,6 +191,7 @@ class CompiledGraph:
         self, graph: Any, inputs: Sequence[Any], weights: Mapping[int, Any], numbers: Mapping[int, Any], how: _How
     ) -> None:
         self.graph, self.inputs, self.numbers, self.how = graph, inputs, numbers, how
+        self.split = split_views(graph)
         self.on_gpu = any(getattr(item, "is_cuda", False) for item in inputs)
         self.held = {place: (value.data_ptr(), value._version) for place, value in weights.items()}
         self.successor: Run | None = None
@@ -198,7 +200,7 @@ class CompiledGraph:
 
     def _compile(self, weights: Mapping[int, Any]) -> tuple[Captured, Executable | None]:
         with _real_tensors():
-            captured = import_graph(self.graph, self.inputs, {**_values(weights), **self.numbers})
+            captured = import_graph(self.split.graph, self.inputs, {**_values(weights), **self.numbers})
         target = self.how.target or ("cuda" if self.on_gpu else "native")
         if captured.module is None:
             return captured, None
@@ -215,10 +217,11 @@ class CompiledGraph:
             result = self.executable(*(_tensor_for(inputs[place]) for place in self.captured.given))
             results = list(result) if isinstance(result, tuple) else [result]
         values = iter(results)
-        return [
+        given = [
             None if not computed else next(values).item() if is_number else self._tensor(next(values))
             for computed, is_number in zip(self.captured.computed, self.captured.numbers, strict=True)
         ]
+        return given if self.split.views is None else list(self.split.views(*inputs, *given))
 
     def _is_changed(self, place: int, weight: Any) -> bool:
         return (weight.data_ptr(), weight._version) != self.held[place]

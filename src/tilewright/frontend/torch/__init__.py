@@ -27,6 +27,7 @@ from tilewright.frontend.torch import (
     sorting,
     special,
     spectra,
+    strided,
 )
 from tilewright.frontend.torch.importer import from_torch
 from tilewright.frontend.torch.registry import converted_operators
@@ -58,5 +59,6 @@ FAMILIES = (
     sorting,
     special,
     spectra,
+    strided,
 )
 """Every family of operators; importing them fills the table of converters."""

@@ -90,6 +90,8 @@ class TorchBuilder(Builder):
     def __init__(self) -> None:
         super().__init__()
         self.meta: Any = None
+        self.operand_meta: Any = None
+        """What torch says about the first operand of that node."""
         self.sizes = TorchSizes()
         self.seed: GraphExpr | None = None
         """What random numbers are drawn from, if the program may draw any."""

@@ -270,6 +270,8 @@ class GraphImporter:
         if convert is None:
             raise UnsupportedError(f"the operator {target} is not supported")
         self.builder.meta = node.meta.get("val")
+        first = node.args[0] if node.args else None
+        self.builder.operand_meta = first.meta.get("val") if isinstance(first, self.torch.fx.Node) else None
         arguments = self._arguments(node)
         if has_complex(list(arguments.values())):
             return self._checked(node, convert_complex(self.builder, name, arguments))

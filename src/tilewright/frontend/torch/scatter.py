@@ -399,19 +399,3 @@ def diagonal_scatter(
     """A diagonal replaced."""
     places = np.diagonal(_flat_places(x), offset, b.axis(dim1, rank_of(x)), b.axis(dim2, rank_of(x)))
     return write_known(b, x, places, src)
-
-
-@converter("as_strided_scatter")
-def as_strided_scatter(
-    b: TorchBuilder,
-    x: GraphExpr,
-    src: GraphExpr,
-    size: Sequence[int],
-    stride: Sequence[int],
-    storage_offset: int | None = None,
-) -> GraphExpr:
-    """A strided view of a dense tensor replaced."""
-    places = np.full(tuple(size), storage_offset or 0, np.int64)
-    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
-        places += (np.arange(count) * step).reshape([-1 if at == axis else 1 for at in range(len(size))])
-    return write_known(b, x, places, src)

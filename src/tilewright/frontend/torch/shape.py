@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import Number, TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.frontend.torch.sizes import from_front
@@ -15,7 +12,6 @@ from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64
-from tilewright.support.errors import UnsupportedError
 
 
 @converter(
@@ -303,26 +299,6 @@ def _triangle(b: TorchBuilder, x: GraphExpr, diagonal: int, lower: bool) -> Grap
     gap = b.subtract(b.arange(columns), b.expand_dims(b.arange(rows), (1,)))
     kept = b.compare("less_equal" if lower else "greater_equal", gap, diagonal)
     return b.call("where", kept, x, b.scalar(0, dtype_of(x)))
-
-
-# Views by strides
-
-
-@converter("as_strided", "as_strided_copy")
-def as_strided(
-    b: TorchBuilder, x: GraphExpr, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> GraphExpr:
-    """Elements of a dense tensor by positions: a table."""
-    if math.prod(size) > LARGEST_MADE:
-        raise UnsupportedError(f"a strided view of shape {tuple(size)}")
-    places = np.full(tuple(size), storage_offset or 0, np.int64)
-    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
-        places += (np.arange(count) * step).reshape([-1 if at == axis else 1 for at in range(len(size))])
-    if places.size and int(places.max()) >= math.prod(shape_of(x)):
-        raise UnsupportedError("a strided view beyond its tensor")
-    if 0 in tuple(size):
-        return b.empty(size, dtype_of(x))
-    return b.call("take", b.flatten(x), b.constant(places, INT64), axis=0)
 
 
 @converter("unfold", "unfold_copy")
