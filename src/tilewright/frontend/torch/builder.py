@@ -92,6 +92,8 @@ class TorchBuilder(Builder):
         self.meta: Any = None
         self.operand_meta: Any = None
         """What torch says about the first operand of that node."""
+        self.used: frozenset[int] | None = None
+        """Which of several results of that node are used; None if all may be."""
         self.sizes = TorchSizes()
         self.seed: GraphExpr | None = None
         """What random numbers are drawn from, if the program may draw any."""
@@ -113,6 +115,10 @@ class TorchBuilder(Builder):
         """The shape of the (first) result."""
         first = self.meta[0] if isinstance(self.meta, (tuple, list)) else self.meta
         return self.sizes.shape(first.shape)
+
+    def is_used(self, place: int) -> bool:
+        """Whether one of several results is used."""
+        return self.used is None or place in self.used
 
     # Empty tensors are constants: whatever is computed from them is known now, and code never sees them.
 

@@ -154,11 +154,14 @@ def _volume(
         x = b.call("pad", x, before=(0, 0, pads[0], 0, 0), after=(0, 0, pads[0], 0, 0))
     batch, channels, _, height, width = sizes_of(x)
     taps = size_at(weight, 2)
-    count = (size_at(x, 2) - (taps - 1) * spread[0] - 1) // steps[0] + 1
+    count = dimensions.add(
+        dimensions.floor_divide(dimensions.subtract(sizes_of(x)[2], (taps - 1) * spread[0] + 1), steps[0]), 1
+    )
+    span = dimensions.add(dimensions.multiply(dimensions.subtract(count, 1), steps[0]), 1)
     total: GraphExpr | None = None
     for tap in range(taps):
         first = tap * spread[0]
-        chosen = b.slice(x, 2, first, first + (count - 1) * steps[0] + 1, steps[0])
+        chosen = b.slice(x, 2, first, dimensions.add(span, first), steps[0])
         images = b.reshape(
             b.transpose(chosen, (0, 2, 1, 3, 4)), (dimensions.multiply(batch, count), channels, height, width)
         )

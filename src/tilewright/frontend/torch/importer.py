@@ -240,7 +240,7 @@ class GraphImporter:
             return self._call(node)
 
     def _call(self, node: Any) -> Any:
-        target = node.target
+        target, meta = node.target, node.meta.get("val")
         if target is operator.getitem:
             return self._argument(node.args[0])[node.args[1]]
         if isinstance(target, self.torch._ops.OpOverload):
@@ -248,9 +248,8 @@ class GraphImporter:
                 return self._assert(node)
             if _operator_name(target) in ITEMS:
                 return self._item(node)
-        elif any(self._is_held(value) for value in node.args):
+        elif any(self._is_held(value) for value in node.args) or isinstance(meta, self.torch.SymFloat):
             return compute(self.builder, target, [self._argument(value) for value in node.args])
-        meta = node.meta.get("val")
         if isinstance(meta, (int, self.torch.SymInt)) and not isinstance(meta, bool):
             # Arithmetic of sizes: torch has done it already.
             return self.builder.sizes.size(meta)
@@ -272,6 +271,7 @@ class GraphImporter:
         self.builder.meta = node.meta.get("val")
         first = node.args[0] if node.args else None
         self.builder.operand_meta = first.meta.get("val") if isinstance(first, self.torch.fx.Node) else None
+        self.builder.used = _used_results(node)
         arguments = self._arguments(node)
         if has_complex(list(arguments.values())):
             return self._checked(node, convert_complex(self.builder, name, arguments))
@@ -530,6 +530,13 @@ def _needed(nodes: Sequence[Any]) -> set[Any]:
             needed.add(node)
             needed.update(node.all_input_nodes)
     return needed
+
+
+def _used_results(node: Any) -> frozenset[int] | None:
+    """Which of several results of a node are used; None where it has one, or somebody takes all of them."""
+    if any(user.target is not operator.getitem for user in node.users):
+        return None
+    return frozenset(user.args[1] for user in node.users)
 
 
 def _asserts(target: Any) -> bool:

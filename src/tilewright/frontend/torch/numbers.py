@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.frontend.core.builder import dtype_of
 from tilewright.frontend.torch.builder import Operand, TorchBuilder, common_type
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT32, FLOAT64, INT64, DataType
 from tilewright.support.errors import UnsupportedError
@@ -50,8 +51,8 @@ def _python_type(dtype: DataType) -> DataType:
     return BOOL if dtype.is_bool else INT64 if dtype.is_integer else FLOAT64
 
 
-def compute(b: TorchBuilder, target: Callable[..., Any], arguments: Sequence[Operand]) -> GraphExpr:
-    """A function of Python's or torch's, of numbers of which some are held by tensors."""
+def compute(b: TorchBuilder, target: Callable[..., Any], arguments: Sequence[Operand | Size]) -> GraphExpr:
+    """A function of Python's or torch's, of numbers that tensors hold and sizes."""
     name = target.__name__
     values = [_held(b, value) for value in arguments]
     whole = all(dtype_of(value).is_integer for value in values)
@@ -77,7 +78,7 @@ def compute(b: TorchBuilder, target: Callable[..., Any], arguments: Sequence[Ope
     raise UnsupportedError(f"{name} of a number that a tensor holds", hint="compute it as a tensor, without item()")
 
 
-def _held(b: TorchBuilder, value: Operand) -> GraphExpr:
+def _held(b: TorchBuilder, value: Operand | Size) -> GraphExpr:
     if isinstance(value, GraphExpr):
         return value
     return b.scalar(value, BOOL if isinstance(value, bool) else FLOAT64 if isinstance(value, float) else INT64)

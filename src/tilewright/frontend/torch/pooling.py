@@ -16,8 +16,6 @@ from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, INT64
 from tilewright.support.errors import UnsupportedError
 
-Table = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-
 
 def _each(values: int | Sequence[int], rank: int) -> list[int]:
     listed = [values] if isinstance(values, int) else list(values)
@@ -58,17 +56,10 @@ class Windows:
         reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1
         return (count - 1) * self.strides[axis] + reach - size - self.before[axis]
 
-    def numbers(self, axis: int) -> tuple[int, int]:
-        """The size of the data and the number of windows along an axis, where tables are made of them."""
-        size, count = self.size[axis], self.count[axis]
-        if not isinstance(size, int) or not isinstance(count, int):
-            raise UnsupportedError("places of maxima in data whose sizes vary")
-        return size, count
-
-    def taps(self, axis: int) -> Table:
+    def taps(self, b: TorchBuilder, axis: int) -> GraphExpr:
         """The positions that each window reads along an axis, those outside the data too: (windows, taps)."""
-        starts = np.arange(self.numbers(axis)[1], dtype=np.int64) * self.strides[axis] - self.before[axis]
-        return starts[:, None] + np.arange(self.kernel[axis], dtype=np.int64)[None, :] * self.dilation[axis]
+        starts = b.arange(self.count[axis], -self.before[axis], self.strides[axis])
+        return b.add(b.expand_dims(starts, (1,)), b.arange(self.kernel[axis], 0, self.dilation[axis]))
 
 
 def _batched(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
@@ -126,7 +117,7 @@ def _max_pool(rank: int, with_places: bool) -> Converter:
         padding: int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         ceil_mode: bool = False,
-    ) -> GraphExpr | tuple[GraphExpr, GraphExpr]:
+    ) -> GraphExpr | tuple[GraphExpr, GraphExpr | None]:
         if 0 in b.shape:
             nothing = b.empty(b.shape, b.dtype)
             return (nothing, b.empty(b.shape, INT64)) if with_places else nothing
@@ -135,7 +126,9 @@ def _max_pool(rank: int, with_places: bool) -> Converter:
         found = b.reshape(_pooled(b, "nn.max_pool2d", data, how), b.shape)
         if not with_places:
             return found
-        _, places = _maxima(b, data, [how.taps(axis) for axis in range(rank)])
+        if not b.is_used(1):
+            return found, None
+        _, places = _maxima(b, data, [how.taps(b, axis) for axis in range(rank)])
         return found, b.reshape(places, b.shape)
 
     convert.__doc__ = f"The greatest of each window in {rank} dimensions{', and where it is' if with_places else ''}."
@@ -147,31 +140,19 @@ for _rank in (1, 2, 3):
     converter(f"max_pool{_rank}d")(_max_pool(_rank, with_places=False))
 
 
-def _maxima(b: TorchBuilder, x: GraphExpr, tables: Sequence[Table]) -> tuple[GraphExpr, GraphExpr]:
+def _maxima(b: TorchBuilder, x: GraphExpr, tables: Sequence[GraphExpr]) -> tuple[GraphExpr, GraphExpr]:
     """The greatest element of each window of (N, C, ...) data, and its flat position within the last axes.
 
     A table has the positions that each window reads along an axis, (windows, taps); those outside do not count. The
     first NaN wins.
     """
-    rank = len(tables)
-    batch, channels = sizes_of(x)[:2]
-    size = [size_at(x, 2 + axis) for axis in range(rank)]
-    counts, kernel = [len(table) for table in tables], [table.shape[1] for table in tables]
-    if math.prod(counts) * math.prod(kernel) > LARGEST_MADE:
-        raise UnsupportedError(f"positions of maxima in windows of {kernel}")
-    grid = np.zeros((*counts, *kernel), np.int64)
-    inside = np.ones((*counts, *kernel), bool)
-    for axis, table in enumerate(tables):
-        shape = [1] * (2 * rank)
-        shape[axis], shape[rank + axis] = table.shape
-        grid += (np.clip(table, 0, size[axis] - 1) * math.prod(size[axis + 1 :])).reshape(shape)
-        inside &= ((table >= 0) & (table < size[axis])).reshape(shape)
-    taps = math.prod(kernel)
-    flat, valid = grid.reshape(-1, taps), inside.reshape(-1, taps)
-    values = b.call("take", b.reshape(x, (batch, channels, math.prod(size))), b.constant(flat, INT64), axis=2)
+    batch, channels, *size = sizes_of(x)
+    flat, valid = _window_elements(b, size, tables)
+    windows, taps = sizes_of(flat)
+    values = b.call("take", b.reshape(x, (batch, channels, dimensions.product(size))), flat, axis=2)
     dtype = dtype_of(x)
     lowest = -math.inf if dtype.is_float else dtype.min_value()
-    values = b.call("where", b.constant(valid, BOOL), values, b.scalar(lowest, dtype))
+    values = b.call("where", valid, values, b.scalar(lowest, dtype))
     tap = b.call("argmax", values, axis=3)
     greatest = b.reduce("max", values, (3,))
     if dtype.is_float:
@@ -179,10 +160,32 @@ def _maxima(b: TorchBuilder, x: GraphExpr, tables: Sequence[Table]) -> tuple[Gra
         first = b.call("argmax", b.cast(odd, "int8"), axis=3)
         tap = b.where(b.call("any", odd, axes=(3,)), first, tap)
         # A window of nothing but minus infinity has its first element inside as its place.
-        start = b.broadcast_to(b.constant(np.argmax(valid, axis=1), INT64), sizes_of(tap))
+        start = b.broadcast_to(b.call("argmax", b.cast(valid, "int8"), axis=1), sizes_of(tap))
         tap = b.where(b.compare("equal", greatest, lowest), start, tap)
-    offset = b.constant(np.arange(flat.shape[0], dtype=np.int64) * taps, INT64)
-    return greatest, b.call("take", b.constant(flat.ravel(), INT64), b.add(tap, offset), axis=0)
+    assert isinstance(taps, int)
+    place = b.add(tap, b.arange(windows, 0, taps))
+    return greatest, b.call("take", b.flatten(flat), place, axis=0)
+
+
+def _window_elements(b: TorchBuilder, size: Sequence[Size], tables: Sequence[GraphExpr]) -> tuple[GraphExpr, GraphExpr]:
+    """The flat positions that each window reads, (windows, taps), and which of them are inside the data."""
+    rank = len(tables)
+    windows, taps = zip(*map(sizes_of, tables), strict=True)
+    counts = dimensions.constants(windows)
+    if counts is not None and math.prod(counts) * math.prod(taps) > LARGEST_MADE:
+        raise UnsupportedError(f"positions of maxima in windows of {list(taps)}")
+    grid = b.scalar(0, INT64)
+    inside = b.scalar(True, BOOL)
+    for axis, table in enumerate(tables):
+        shape: list[Size] = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = sizes_of(table)
+        last = b.size(dimensions.subtract(size[axis], 1))
+        held = b.binary("minimum", b.binary("maximum", table, 0), last)
+        grid = b.add(grid, b.reshape(b.multiply(held, b.size(dimensions.product(size[axis + 1 :]))), shape))
+        within = b.call("logical_and", b.compare("greater_equal", table, 0), b.compare("less_equal", table, last))
+        inside = b.call("logical_and", inside, b.reshape(within, shape))
+    flat = (dimensions.product(windows), dimensions.product(taps))
+    return b.reshape(grid, flat), b.reshape(inside, flat)
 
 
 def _average_pool(rank: int) -> Converter:
@@ -222,9 +225,10 @@ def _average(b: TorchBuilder, x: GraphExpr, how: Windows, include_pad: bool) -> 
             mean = b.divide(mean, b.cast(_counted_share(b, how, axis, include_pad), dtype_of(x)))
         return mean
     number: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.ones((), np.float64)
-    for axis in range(how.rank):
-        table = how.taps(axis)
-        limit = how.numbers(axis)[0] + (how.before[axis] if include_pad else 0)
+    for axis, (size, count) in enumerate(zip(*map(dimensions.numbers, (how.size, how.count)), strict=True)):
+        starts = np.arange(count) * how.strides[axis] - how.before[axis]
+        table = starts[:, None] + np.arange(how.kernel[axis]) * how.dilation[axis]
+        limit = size + (how.before[axis] if include_pad else 0)
         least = -how.before[axis] if include_pad else 0
         counted = ((table >= least) & (table < limit)).sum(axis=1) / how.kernel[axis]
         number = number[..., None] * counted
@@ -315,7 +319,7 @@ def _adaptive_max(rank: int) -> Converter:
             (count,) = dimensions.numbers(b.shape[axis : axis + 1])
             ranges = np.array(_ranges(size_at(x, axis), count), np.int64)
             taps = ranges[:, :1] + np.arange(int((ranges[:, 1] - ranges[:, 0]).max()), dtype=np.int64)
-            tables.append(np.where(taps < ranges[:, 1:], taps, -1))
+            tables.append(b.constant(np.where(taps < ranges[:, 1:], taps, -1), INT64))
         values, places = _maxima(b, _batched(b, x, rank), tables)
         return b.reshape(values, b.shape), b.reshape(places, b.shape)
 
