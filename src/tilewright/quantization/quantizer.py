@@ -131,9 +131,9 @@ class _Quantization:
         if unknown:
             raise UserError(f"there is no layer {unknown[0]!r} to skip", hint=f"layers: {', '.join(sorted(names))}")
         chosen = [layer for layer in layers if layer.name not in self.options.skip]
-        if self.options.scheme == "weights":
+        if self.options.scheme == "weights" or not self.options.products:
             chosen = [layer for layer in chosen if layer.weight is not None]
-        elif self.options.scheme == "dynamic":
+        if self.options.scheme == "dynamic":
             chosen = [layer for layer in chosen if layer.is_plain_product]
         if not chosen:
             raise UserError("the model has no layer to quantise", hint="convolutions and matrix products of float32")
