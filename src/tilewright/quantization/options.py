@@ -35,8 +35,8 @@ class QuantizeOptions:
     """How weights are rounded: each to the nearest, or "learned": one after another, so that later ones make up for
     the errors of earlier ones on the calibration data."""
     products: bool = False
-    """Whether products of two activations (attention) are quantised too. In float32 they are one kernel with the softmax
-    between them, which is exact and as quick."""
+    """Whether products of two activations (attention) are quantised too. In float32 they are one kernel with the
+    softmax between them."""
     equalize: bool = False
     """Whether channels between two layers are scaled to like ranges first."""
     correct_bias: bool = False

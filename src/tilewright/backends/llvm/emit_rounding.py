@@ -1,4 +1,4 @@
-"""Floats rounded to bytes: the end of every kernel whose result is quantised, by instructions that round as they convert.
+"""Floats rounded to bytes, the end of kernels whose results are quantised, by instructions that round and convert.
 
 `uint8(round(x) + zero)` saturates, and NaN gives 0, as of any cast (`emit_convert.py`). x86 converts what does not fit
 32 bits to 2^31, which is beyond every byte as an unsigned number; Arm's conversion and its narrowing saturate.
