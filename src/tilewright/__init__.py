@@ -20,10 +20,9 @@ from tilewright.support.version import VERSION as __version__
 if TYPE_CHECKING:
     from tilewright import frontend, graph, rpc, runtime, te, tir, tune
     from tilewright.compiler import Compilation, build
-    from tilewright.front import compile
+    from tilewright.front import compile, quantize
     from tilewright.ir.function import IRModule
     from tilewright.options import CompileOptions
-    from tilewright.quantization.quantizer import quantize
     from tilewright.runtime.core.executor import Executable
     from tilewright.runtime.core.load import load
     from tilewright.runtime.core.module import Module
@@ -49,7 +48,7 @@ _NAMES = {
     "compile": "tilewright.front",
     "hybrid": "tilewright.te.hybrid",
     "load": "tilewright.runtime.core.load",
-    "quantize": "tilewright.quantization.quantizer",
+    "quantize": "tilewright.front",
     "script": "tilewright.tir.script",
 }
 

@@ -34,7 +34,9 @@ from tilewright.lower.loop_calls import resolve_loop_calls
 from tilewright.lower.model import ENTRY, LoweredModel, failed_templates, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
 from tilewright.lower.schedules import use_schedule
-from tilewright.options import CompileOptions, OptionFields, make_options
+from tilewright.options import LOW_PRECISIONS, CompileOptions, OptionFields, make_options
+from tilewright.quantization.precision import in_precision
+from tilewright.quantization.running import CompileModule
 from tilewright.request import CompileRequest, ModelLike, TargetLike, any_target, cpu_target, make_request
 from tilewright.runtime.core.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.core.executor import Executable
@@ -104,11 +106,27 @@ def compile_model(request: CompileRequest) -> Iterator[Imported | Optimized | Lo
 
 
 def import_model(request: CompileRequest) -> Imported:
-    """The graph of a model file; a module is one already."""
-    if not isinstance(request.model, IRModule):
+    """The graph of a model file (a module is one already), quantised where a precision asks for it."""
+    if isinstance(request.model, IRModule):
+        module = resolve_loop_calls(request.model)
+    else:
         with trace.span("import"):
-            return Imported(from_onnx(request.model, shapes=request.options.shapes))
-    return Imported(resolve_loop_calls(request.model))
+            module = from_onnx(request.model, shapes=request.options.shapes)
+    if request.options.precision not in LOW_PRECISIONS:
+        return Imported(module)
+    with trace.span("quantize"):
+        return Imported(
+            in_precision(module, request.options.precision, request.options.calibration, _runnable(request))
+        )
+
+
+def _runnable(request: CompileRequest) -> CompileModule:
+    """What compiles the float32 models that calibration runs: for this machine, whatever the model is for."""
+
+    def compiled(module: IRModule) -> Executable:
+        return Compilation(module, threads=request.options.threads, database=request.options.database).executable()
+
+    return compiled
 
 
 def optimize_model(imported: Imported, request: CompileRequest) -> Optimized:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from tilewright.backends.llvm import deploy
 from tilewright.lower.model_cache import load_model
@@ -12,6 +12,12 @@ from tilewright.request import ModelLike, TargetLike, make_request
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.device.devices import choosing
 from tilewright.support import trace
+
+if TYPE_CHECKING:
+    from tilewright.ir.function import IRModule
+    from tilewright.quantization.data import CalibrationData
+    from tilewright.quantization.options import QuantizeFields, QuantizeOptions
+    from tilewright.quantization.quantizer import Metric, Quantized
 
 
 def compile(
@@ -30,8 +36,8 @@ def compile(
     the result can then be exported, and calls of it say what is missing.
 
     The rest are options: keywords by the names of the fields of `CompileOptions`, where each is explained (`threads`,
-    `shapes`, `winograd`, `infinities`, `specialize`, `database`, `precision`, `unchecked`), or such an object; keywords
-    go before its fields.
+    `shapes`, `winograd`, `infinities`, `specialize`, `database`, `precision`, `calibration`, `unchecked`), or such an
+    object; keywords go before its fields.
     """
     wanted = make_request(model, target, make_options(options, threads, changes))
     if wanted.runs_here and wanted.key is not None:
@@ -46,3 +52,27 @@ def compile(
     result = Compilation.of(wanted).executable()
     trace.LOGGER.info("compiled %r for %s in %.2f s", result.model.name, wanted.target, time.perf_counter() - start)
     return result
+
+
+def quantize(
+    model: ModelLike,
+    calibration: CalibrationData,
+    *,
+    metric: Metric | None = None,
+    options: QuantizeOptions | None = None,
+    threads: int | None = None,
+    **changes: Unpack[QuantizeFields],
+) -> Quantized:
+    """Quantise a model with the ranges that its values have on calibration data.
+
+    `calibration` is an array (examples along its first axis), a mapping of arrays by input, an iterator of the inputs
+    of single runs, a .npz or .npy file, or a folder of these or of images. With `max_drop`, the layers that lose most
+    stay in float32 until `metric` (default: minus the squared error relative to the float32 results) falls by no more
+    than that. The rest are the fields of `QuantizeOptions`.
+    """
+    from tilewright.quantization.quantizer import quantize_model
+
+    def compiled(module: IRModule) -> Executable:
+        return compile(module, threads=threads)
+
+    return quantize_model(model, calibration, compiled, metric=metric, options=options, **changes)

@@ -7,7 +7,7 @@ It goes as it is through `compile`, `Compilation`, the request, the name of the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
@@ -15,13 +15,19 @@ from tilewright.support.errors import UserError
 from tilewright.support.text import kind_of
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from tilewright.lower.database import Database
 
+CalibrationLike: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, Any] | Iterable[object] | None"
 DatabaseLike: TypeAlias = "Database | str | os.PathLike[str] | None"
 SHIPPED = "shipped"
 """As a database: the records that come with Tilewright, and no others."""
-PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
-"""What float32 models may be computed in: as they are, with products of rounded operands, or in half precision."""
+LOW_PRECISIONS = ("int8", "mixed", "int4_weights")
+"""Precisions that models are quantised for (`quantization/precision.py` says how)."""
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16", *LOW_PRECISIONS)
+"""What float32 models may be computed in: as they are, with products of rounded operands, in half precision, or in
+few bits."""
 _NOT_IN_KEY = "not in the key"
 
 
@@ -67,7 +73,15 @@ class CompileOptions:
 
     "tf32" lets tensor cores of NVIDIA GPUs round the operands of products. In "float16" and "bfloat16" products and
     what lies between them are computed, with sums in float32.
+
+    In "int8" convolutions and matrix products are computed in 8-bit integers, with ranges of activations from
+    `calibration`; without it, matrix products alone, with ranges taken when the model runs. "mixed" leaves the layers
+    that lose most in float32, and needs `calibration`. "int4_weights" stores weights in 4 bits.
     """
+    calibration: CalibrationLike = field(
+        default=None, compare=False, metadata=not_in_key("a model that is calibrated has no key: it is compiled anew")
+    )
+    """Examples of inputs for a precision of few bits, as `tw.quantize` takes them."""
     unchecked: bool = False
     """Whether data is not checked when the model runs.
 
@@ -81,6 +95,11 @@ class CompileOptions:
             raise UserError(f"the number of threads must be a whole number of at least 1, not {threads!r}")
         if self.precision not in PRECISIONS:
             raise UserError(f"there is no precision {self.precision!r}", hint=f"one of {', '.join(PRECISIONS)}")
+        if self.calibration is not None and self.precision not in LOW_PRECISIONS:
+            raise UserError(
+                f"calibration data changes nothing in precision {self.precision!r}",
+                hint=f"precision= one of {', '.join(LOW_PRECISIONS)}",
+            )
         for name in ("winograd", "infinities", "unchecked"):
             if not isinstance(getattr(self, name), bool):
                 raise UserError(f"the option {name} is True or False, not {getattr(self, name)!r}")
@@ -98,6 +117,7 @@ class OptionFields(TypedDict, total=False):
     specialize: Sequence[Mapping[str, int]]
     database: DatabaseLike
     precision: str
+    calibration: CalibrationLike
     unchecked: bool
 
 

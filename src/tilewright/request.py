@@ -47,8 +47,11 @@ class CompileRequest:
 
     @cached_property
     def key(self) -> str | None:
-        """The name of the result in the cache, for a model file; others are compiled anew (kernels are cached)."""
-        if not isinstance(self.model, _FILES):
+        """The name of the result in the cache, for a model file that is not calibrated.
+
+        Others are compiled anew (kernels are cached).
+        """
+        if not isinstance(self.model, _FILES) or self.options.calibration is not None:
             return None
         answers = {symbol: sorted(found.items()) for symbol, found in sorted(self.answers.items())}
         parts = {**key_parts(self), "options": key_parts(self.options), "answers": answers}

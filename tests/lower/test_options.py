@@ -35,9 +35,13 @@ OTHERS: dict[str, object] = {
     "specialize": ({"n": 3},),
     "database": Path("none.db"),
     "precision": "float16",
+    "calibration": Path("examples.npz"),
     "unchecked": True,
 }
 """A value of each field that is not the default."""
+
+ALSO: dict[str, dict[str, str]] = {"calibration": {"precision": "int8"}}
+"""Other fields without which a value is refused."""
 
 WORDS: dict[str, list[str]] = {
     "threads": ["--threads", "2"],
@@ -47,6 +51,7 @@ WORDS: dict[str, list[str]] = {
     "specialize": ["--specialize", "n=3"],
     "database": ["--database", "none.db"],
     "precision": ["--precision", "float16"],
+    "calibration": ["--precision", "int8", "--calibration", "examples.npz"],
     "unchecked": ["--unchecked"],
 }
 """The same on the command line."""
@@ -82,7 +87,9 @@ def test_every_command_has_every_field(command: str, name: str) -> None:
     more = ["-o", "small.onnx"] if command == "reduce" else []
     given = parser([command]).parse_args([command, "model.onnx", *more, *WORDS[name]])
     plain = parser([command]).parse_args([command, "model.onnx", *more])
-    assert compile_options(given) == replace(compile_options(plain), **{name: OTHERS[name]})
+    chosen = compile_options(given)
+    assert chosen == replace(compile_options(plain), **ALSO.get(name, {}), **{name: OTHERS[name]})
+    assert getattr(chosen, name) == OTHERS[name]
     threads = {"check": 1, "reduce": 1}.get(command)
     assert compile_options(plain) == CompileOptions(threads=threads)
 
@@ -98,7 +105,8 @@ def test_values_are_checked_when_the_object_is_made() -> None:
     for changes, message in (
         ({"threads": 0}, "the number of threads must be a whole number of at least 1, not 0"),
         ({"threads": True}, "not True"),
-        ({"precision": "float8"}, "there is no precision 'float8'"),
+        ({"precision": "float9"}, "there is no precision 'float9'"),
+        ({"calibration": "examples.npz"}, "calibration data changes nothing in precision 'float32'"),
         ({"winograd": "no"}, "the option winograd is True or False, not 'no'"),
         ({"winogard": True}, "there is no option 'winogard'"),
     ):
@@ -129,7 +137,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[CompileOptions]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_door_hands_every_field_on(name: str, asked: list[CompileOptions]) -> None:
-    changes: dict[str, Any] = {name: OTHERS[name]}
+    changes: dict[str, Any] = {**ALSO.get(name, {}), name: OTHERS[name]}
     doors = [
         lambda: tw.compile(small(), **changes),
         lambda: tw.compile(small(), options=CompileOptions(**changes)),
@@ -188,7 +196,7 @@ def test_each_field_of_the_options_is_in_the_key_or_says_why_not() -> None:
         if name in key_parts(plain):
             assert key(replace(plain, **{name: OTHERS[name]})) != key(plain), name
     left_out = {item.name: item.metadata.get("not in the key") for item in fields(CompileOptions)}
-    assert [name for name, reason in left_out.items() if reason] == ["database"]
+    assert [name for name, reason in left_out.items() if reason] == ["database", "calibration"]
 
 
 @pytest.mark.usefixtures("_keyed")

@@ -32,6 +32,7 @@ FLAGS = {
     "specialize": "--specialize",
     "database": "--database",
     "precision": "--precision",
+    "calibration": "--calibration",
     "unchecked": "--unchecked",
 }
 """The flag of each field of `CompileOptions`."""
@@ -75,7 +76,15 @@ def add_algorithms(parser: argparse.ArgumentParser) -> None:
         FLAGS["precision"],
         choices=PRECISIONS,
         default="float32",
-        help="what float32 models are computed in (default: float32): tf32 (NVIDIA GPUs), float16 or bfloat16",
+        help="what float32 models are computed in (default: float32): tf32 (NVIDIA GPUs), float16 or bfloat16; int8, "
+        "mixed or int4_weights quantise them",
+    )
+    parser.add_argument(
+        FLAGS["calibration"],
+        type=Path,
+        metavar="DIR|FILE",
+        help="examples of inputs that ranges of activations are taken from, for a precision of few bits: "
+        "a .npz or .npy file, or a folder of these or of images",
     )
     parser.add_argument(
         FLAGS["database"],
@@ -121,6 +130,7 @@ def algorithm_options(given: argparse.Namespace) -> CompileOptions:
         infinities=given.infinities,
         database=given.database,
         precision=given.precision,
+        calibration=given.calibration,
         unchecked=given.unchecked,
     )
 

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from tilewright.cli.options import check_output, positive_int
+from tilewright.front import quantize
 from tilewright.onnx_writer import to_onnx
 from tilewright.quantization.observers import OBSERVERS
 from tilewright.quantization.options import ACTIVATIONS, ROUNDINGS, SCHEMES, QuantizeOptions
-from tilewright.quantization.quantizer import quantize
 from tilewright.support.files import replacing
 from tilewright.support.text import human_bytes, human_seconds
 
@@ -62,6 +62,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activations", choices=ACTIVATIONS, default=default.activations, help="(default: uint8)")
     parser.add_argument("--observer", choices=tuple(OBSERVERS), default=default.observer, help="how ranges are taken")
     parser.add_argument("--rounding", choices=ROUNDINGS, default=default.rounding, help="how weights are rounded")
+    parser.add_argument("--products", action="store_true", help="quantise products of two activations too")
     parser.add_argument("--equalize", action="store_true", help="scale channels between layers to like ranges first")
     parser.add_argument("--correct-bias", action="store_true", help="take the mean error of weights off the results")
     parser.add_argument("--skip", action="append", default=[], metavar="LAYER", help="a layer to leave in float32")
@@ -85,6 +86,7 @@ def execute(options: argparse.Namespace) -> int:
         activations=options.activations,
         observer=options.observer,
         rounding=options.rounding,
+        products=options.products,
         equalize=options.equalize,
         correct_bias=options.correct_bias,
         skip=options.skip,

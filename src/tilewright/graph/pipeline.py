@@ -18,6 +18,7 @@ from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
+from tilewright.graph.passes.integer_epilogues import integer_epilogues
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
@@ -77,6 +78,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [
             with_options("integer_products", integer_products),
             *_SIMPLIFY,
+            with_options("integer_epilogues", integer_epilogues),
             with_options("half_products", half_products),
             with_options("single_steps", single_steps),
             with_options("attention", attention),

@@ -21,6 +21,8 @@ from tilewright.quantization.parameters import Parameters
 from tilewright.quantization.weights import QuantizedWeight
 
 Array = npt.NDArray[Any]
+_MOST_STEPS = 1 << 24
+"""Steps of a bias, all of which float32 represents."""
 
 
 @dataclass
@@ -54,6 +56,9 @@ def apply_plan(function: Function, plan: Plan, kept: frozenset[str] = frozenset(
         elif is_operator(new, *MOVES):
             assert isinstance(new, Call)
             new = _move_integers(new)
+        elif is_operator(new, "add") and not plan.dynamic:
+            assert isinstance(old, Call) and isinstance(new, Call)
+            new = _whole_bias(old, new, layers, plan)
         if id(old) in plan.sources.values and plan.sources.group(old) in active:
             return plan.activations[plan.sources.group(old)].through_integers(new, old.span)
         return new
@@ -128,7 +133,38 @@ def _static_layer(layer: Layer, new: Call, plan: Plan) -> GraphExpr:
     correction = plan.corrections.get(layer.name)
     if correction is None:
         return result
-    return make("add", result, constant(correction.reshape(_spread(layer))), span=new.span)
+    bias = _in_steps(correction.reshape(_spread(layer)), layer, plan)
+    return make("add", result, constant(bias), span=new.span)
+
+
+def _whole_bias(old: Call, new: Call, layers: Mapping[int, Layer], plan: Plan) -> Call:
+    """A layer's bias in whole steps of its product, so that it can be added to the integers."""
+    layer, bias = layers.get(id(old.args[0])), new.args[1]
+    if layer is None or not isinstance(bias, Constant):
+        return new
+    result = make("add", new.args[0], constant(_in_steps(bias.data, layer, plan)), span=new.span)
+    result.type = new.type
+    return result
+
+
+def _in_steps(bias: Array, layer: Layer, plan: Plan) -> Array:
+    """The whole numbers of steps (scale of the activation times scale of the weight) next to a bias.
+
+    As it is where that is no number a layer adds for each output, or 32 bits do not hold the steps.
+    """
+    weight, (activation, *others) = plan.weights.get(layer.name), layer.activations
+    data = plan.activations.get(plan.sources.group(activation))
+    if weight is None or weight.grouped is not None or data is None or others:
+        return bias
+    scales = np.asarray(weight.parameters.scale, np.float32).reshape(-1)
+    step = (data.scale.reshape(()) * scales).reshape(_spread(layer) if scales.size > 1 else ())
+    if np.broadcast_shapes(bias.shape, step.shape) != bias.shape:
+        return bias
+    with np.errstate(all="ignore"):
+        steps = np.rint(bias / step.astype(np.float64))
+    if not np.isfinite(steps).all() or np.abs(steps).max(initial=0) > _MOST_STEPS:
+        return bias
+    return np.asarray(steps.astype(np.float32) * step, np.float32)
 
 
 def _spread(layer: Layer) -> tuple[int, ...]:

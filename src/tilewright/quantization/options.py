@@ -34,6 +34,9 @@ class QuantizeOptions:
     rounding: str = "nearest"
     """How weights are rounded: each to the nearest, or "learned": one after another, so that later ones make up for
     the errors of earlier ones on the calibration data."""
+    products: bool = False
+    """Whether products of two activations (attention) are quantised too. In float32 they are one kernel with the
+    softmax between them."""
     equalize: bool = False
     """Whether channels between two layers are scaled to like ranges first."""
     correct_bias: bool = False
@@ -75,6 +78,7 @@ class QuantizeFields(TypedDict, total=False):
     activations: str
     observer: str
     rounding: str
+    products: bool
     equalize: bool
     correct_bias: bool
     skip: Sequence[str]

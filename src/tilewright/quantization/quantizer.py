@@ -13,7 +13,6 @@ from typing import Any, TypeAlias, Unpack
 
 import numpy.typing as npt
 
-from tilewright.front import compile as compile_module
 from tilewright.frontend.onnx import from_onnx
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.ir.infer import infer_types
@@ -32,11 +31,12 @@ from tilewright.quantization.layers import Layer, Sources, find_layers, visible
 from tilewright.quantization.options import FIELDS, QuantizeFields, QuantizeOptions
 from tilewright.quantization.parameters import of_range
 from tilewright.quantization.report import LayerReport, Report
+from tilewright.quantization.running import CompileModule
 from tilewright.quantization.sensitivity import results_of, sensitivities, signal_to_noise
 from tilewright.quantization.statistics import Statistics, collect
 from tilewright.quantization.weights import mean_error, quantize_weight
 from tilewright.request import ModelLike
-from tilewright.support.errors import UserError
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.progress import Progress
 
 Array = npt.NDArray[Any]
@@ -63,22 +63,16 @@ class Quantized:
     report: Report
 
 
-def quantize(
+def quantize_model(
     model: ModelLike,
     calibration: CalibrationData,
+    compile_module: CompileModule,
     *,
     metric: Metric | None = None,
     options: QuantizeOptions | None = None,
-    threads: int | None = None,
     **changes: Unpack[QuantizeFields],
 ) -> Quantized:
-    """Quantise a model with the ranges that its values have on calibration data.
-
-    `calibration` is an array (examples along its first axis), a mapping of arrays by input, an iterator of the inputs
-    of single runs, a .npz or .npy file, or a folder of these or of images. With `max_drop`, the layers that lose most
-    stay in float32 until `metric` (default: minus the squared error relative to the float32 results) falls by no more
-    than that. The rest are the fields of `QuantizeOptions`.
-    """
+    """`tw.quantize`, with a function that compiles what calibration runs."""
     for name in changes:
         if name not in FIELDS:
             raise UserError(f"there is no option {name!r}", hint=f"options: {', '.join(FIELDS)}")
@@ -86,7 +80,36 @@ def quantize(
     function = _prepared(model, settings)
     names, shapes = _inputs(function)
     data = feeds(calibration, names, shapes)
-    return _Quantization(function, settings, data, metric, threads).run()
+    return _Quantization(function, settings, data, metric, compile_module).run()
+
+
+def quantize_without_data(model: ModelLike, options: QuantizeOptions) -> IRModule:
+    """A model quantised by a scheme that needs no ranges of activations, with weights rounded to the nearest."""
+    if options.scheme == "static" or options.rounding != "nearest" or options.correct_bias:
+        raise CompilerBug(f"the scheme {options.scheme!r} needs calibration data")
+    function = _prepared(model, options)
+    layers = chosen_layers(find_layers(visible(function)), options)
+    weights = {layer.name: quantize_weight(layer, layer.weight.data, options, None) for layer in layers if layer.weight}
+    plan = Plan(layers, Sources(visible(function), layers), {}, weights, {}, options.scheme == "dynamic")
+    result = apply_plan(function, plan)
+    return infer_types(IRModule({result.name: result}))
+
+
+def chosen_layers(layers: list[Layer], options: QuantizeOptions) -> list[Layer]:
+    """The layers of a model that are quantised."""
+    names = {layer.name for layer in layers}
+    unknown = [name for name in options.skip if name not in names]
+    if unknown:
+        raise UserError(f"there is no layer {unknown[0]!r} to skip", hint=f"layers: {', '.join(sorted(names))}")
+    chosen = [layer for layer in layers if layer.name not in options.skip]
+    if options.scheme == "weights" or not options.products:
+        chosen = [layer for layer in chosen if layer.weight is not None]
+    if options.scheme == "dynamic":
+        chosen = [layer for layer in chosen if layer.is_plain_product]
+    if not chosen:
+        what = "matrix products" if options.scheme == "dynamic" else "convolutions and matrix products"
+        raise UserError("the model has no layer to quantise", hint=f"{what} of float32 with constant weights")
+    return chosen
 
 
 def _prepared(model: ModelLike, options: QuantizeOptions) -> Function:
@@ -116,31 +139,22 @@ class _Quantization:
     """One model on its way to integers."""
 
     def __init__(
-        self, function: Function, options: QuantizeOptions, data: list[Feed], metric: Metric | None, threads: int | None
+        self,
+        function: Function,
+        options: QuantizeOptions,
+        data: list[Feed],
+        metric: Metric | None,
+        compile_module: CompileModule,
     ) -> None:
-        self.function, self.options, self.data, self.threads = function, options, data, threads
+        self.function, self.options, self.data, self.compile_module = function, options, data, compile_module
         order = visible(function)
-        self.layers = self._chosen(find_layers(order))
+        self.layers = chosen_layers(find_layers(order), options)
         self.sources = Sources(order, self.layers)
         self.exact = results_of(self._compiled(function), data)
         self.metric = metric or self._closeness
 
-    def _chosen(self, layers: list[Layer]) -> list[Layer]:
-        names = {layer.name for layer in layers}
-        unknown = [name for name in self.options.skip if name not in names]
-        if unknown:
-            raise UserError(f"there is no layer {unknown[0]!r} to skip", hint=f"layers: {', '.join(sorted(names))}")
-        chosen = [layer for layer in layers if layer.name not in self.options.skip]
-        if self.options.scheme == "weights":
-            chosen = [layer for layer in chosen if layer.weight is not None]
-        elif self.options.scheme == "dynamic":
-            chosen = [layer for layer in chosen if layer.is_plain_product]
-        if not chosen:
-            raise UserError("the model has no layer to quantise", hint="convolutions and matrix products of float32")
-        return chosen
-
     def _compiled(self, function: Function) -> Any:
-        return compile_module(infer_types(IRModule({function.name: function})), threads=self.threads)
+        return self.compile_module(infer_types(IRModule({function.name: function})))
 
     def _closeness(self, results: list[list[Array]]) -> float:
         ratio = signal_to_noise(self.exact, results)
@@ -153,7 +167,7 @@ class _Quantization:
         some = self.data[:_MOST_SENSITIVITY_RUNS]
         noise: dict[str, float] = {}
         if self.options.max_drop is not None:
-            noise = sensitivities(self.function, plan, some, self.exact[: len(some)], self.threads)
+            noise = sensitivities(self.function, plan, some, self.exact[: len(some)], self.compile_module)
         kept, function, results, trials = self._search(plan, noise, exact_metric)
         layers = [
             LayerReport(
@@ -191,7 +205,7 @@ class _Quantization:
                 self.data,
                 observer=options.observer,
                 with_moments=with_moments,
-                threads=self.threads,
+                compile_module=self.compile_module,
             )
         dtype = DataType.of(options.activations)
         ranges = statistics.ranges if options.scheme == "static" else {}

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.front import compile as compile_module
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.rewrite import make
@@ -21,6 +20,7 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.quantization.apply import Plan
 from tilewright.quantization.data import Feed
+from tilewright.quantization.running import CompileModule
 from tilewright.support.progress import Progress
 
 Array = npt.NDArray[Any]
@@ -52,10 +52,14 @@ def signal_to_noise(exact: Sequence[Sequence[Array]], rounded: Sequence[Sequence
 
 
 def sensitivities(
-    function: Function, plan: Plan, data: Sequence[Feed], exact: Sequence[Sequence[Array]], threads: int | None
+    function: Function,
+    plan: Plan,
+    data: Sequence[Feed],
+    exact: Sequence[Sequence[Array]],
+    compile_module: CompileModule,
 ) -> dict[str, float]:
     """By layer, the signal-to-noise ratio of the results when it alone is quantised."""
-    executable = compile_module(_switched(function, plan), threads=threads)
+    executable = compile_module(_switched(function, plan))
     result = {}
     with Progress("sensitivity of layers", len(plan.layers)) as progress:
         for place, layer in enumerate(plan.layers):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.front import compile as compile_module
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ops.contract import MatmulAttributes
@@ -18,6 +17,7 @@ from tilewright.ir.function import IRModule
 from tilewright.quantization.data import Feed
 from tilewright.quantization.layers import Layer, Sources, with_more_results
 from tilewright.quantization.observers import OBSERVERS, Observer
+from tilewright.quantization.running import CompileModule
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress
 
@@ -103,7 +103,7 @@ def collect(
     *,
     observer: str,
     with_moments: bool,
-    threads: int | None = None,
+    compile_module: CompileModule,
 ) -> Statistics:
     """Run the model on the data and look at the sources; `with_moments`, at the rows that layers multiply too."""
     watched = list(sources.values.values())
@@ -115,7 +115,7 @@ def collect(
             positions[id(value)] = len(watched)
             watched.append(value)
     module = infer_types(IRModule({function.name: with_more_results(function, watched)}))
-    executable = compile_module(module, threads=threads)
+    executable = compile_module(module)
     observers: dict[int, Observer] = {sources.group(item): OBSERVERS[observer]() for item in sources.values.values()}
     moments = {layer.name: Moments() for layer in inputs}
     generator = np.random.default_rng(0)

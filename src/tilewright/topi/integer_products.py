@@ -1,10 +1,10 @@
-"""Products of 8-bit integers in 32 bits: matrix product and channels-last convolution."""
+"""Products of 8-bit integers in 32 bits: matrix product and channels-last convolutions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.build import all_of, as_expr, cast, le, lt, select
+from tilewright.ir.build import all_of, as_expr, cast, const, le, lt, select
 from tilewright.ir.dtype import INT32
 from tilewright.ir.expr import ExprLike, PrimExpr
 from tilewright.ir.types import Type
@@ -54,3 +54,28 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         return reduction.sum(cast(value, INT32) * cast(weight[kh, kw, ic, c], INT32), [kh, kw, ic])
 
     return compute(result_shape(result), element, "conv2d", ANCHOR.entry(Anchor.CONV2D) | LAYOUT.entry(Layout.NHWC))
+
+
+@compute_of("qnn.depthwise_conv2d")
+def _depthwise_conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """Sums over the taps that lie in the image: there is nothing to add where windows reach past it."""
+    data, weight = inputs
+    kh, kw = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "kw")
+    shape = result_shape(result)
+    each = shape[3] // data.shape[3]
+
+    def element(b: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
+        places, inside = [], []
+        for axis, (start, tap) in enumerate(((y, kh), (x, kw))):
+            before, after = attributes.padding[axis], attributes.padding[axis + 2]
+            place = as_expr(start) * attributes.strides[axis] + tap * attributes.dilation[axis] - before
+            inside += [le(0, place)] if before else []
+            inside += [lt(place, data.shape[axis + 1])] if after else []
+            places.append(place)
+        value = cast(data[b, places[0], places[1], as_expr(c) // each], INT32)
+        if attributes.zero:
+            value = value - const(attributes.zero, INT32)
+        return reduction.sum(value * cast(weight[kh, kw, 0, c], INT32), [kh, kw], all_of(inside))
+
+    notes = ANCHOR.entry(Anchor.DEPTHWISE_CONV2D) | LAYOUT.entry(Layout.NHWC)
+    return compute(shape, element, "depthwise_conv2d", notes)

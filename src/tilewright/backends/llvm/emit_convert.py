@@ -8,6 +8,7 @@ saturates and takes NaN to 0.
 from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
+from tilewright.backends.llvm.emit_rounding import is_rounded, rounded_to_bytes
 from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
 from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
 from tilewright.ir.expr import Cast, PrimExpr
@@ -22,6 +23,8 @@ _X86_LANES = 16
 def emit_cast(c: FunctionContext, expr: PrimExpr) -> str:
     """The value of a conversion."""
     assert isinstance(expr, Cast)
+    if is_rounded(c, expr):
+        return rounded_to_bytes(c, expr)
     return convert(c, c.value(expr.value), expr.value.dtype, expr.dtype)
 
 

@@ -14,6 +14,7 @@ from tilewright.backends.llvm.context import Emit, FunctionContext
 from tilewright.backends.llvm.emit_convert import emit_cast
 from tilewright.backends.llvm.emit_intrinsics import C_LIBRARY, emit_call
 from tilewright.backends.llvm.emit_memory import any_lane, emit_load
+from tilewright.backends.llvm.emit_multiply_add import multiply_add
 from tilewright.backends.llvm.types import constant, lane_suffix, register_type
 from tilewright.codegen.operators import DIVISIONS, by_family
 from tilewright.ir import expr as e
@@ -53,6 +54,9 @@ def _arithmetic(c: FunctionContext, expr: PrimExpr) -> str:
     elif dtype.is_bool:
         raise CompilerBug(f"{type(expr).__name__} of bool values")
     else:
+        together = multiply_add(c, expr) if isinstance(expr, e.Add) else None
+        if together is not None:
+            return together
         # Only what comes from loops and dimensions is an index; data read from memory wraps.
         operation = _INT_OPS[type(expr)] + (" nsw" if dtype is INDEX and c.is_pure(expr) else "")
     a, b = c.value(expr.a), c.value(expr.b)

@@ -20,7 +20,8 @@ from tilewright.graph.ops.common import (
     window_dim,
 )
 from tilewright.graph.ops.convolution import windows
-from tilewright.ir.dtype import INT32, DataType
+from tilewright.ir.dtype import INT32, INT64, DataType
+from tilewright.ir.expr import IntImm, const_value
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
@@ -67,6 +68,34 @@ class IntegerConv2dAttributes(Attributes):
     dilation: tuple[int, int] = (1, 1)
 
 
+@node()
+class IntegerDepthwiseAttributes(IntegerConv2dAttributes):
+    """Also the byte that stands for 0 in the data."""
+
+    zero: int = 0
+
+
+def _sums_of_windows(data: TensorType, weight: TensorType, attributes: IntegerConv2dAttributes) -> TensorType:
+    """The type of the sums over windows of NHWC data with HWIO weights."""
+    require_length(attributes.strides, 2, "strides")
+    require_length(attributes.padding, 4, "padding")
+    require_length(attributes.dilation, 2, "dilation")
+    require_positive(attributes.strides, "strides")
+    require_positive(attributes.dilation, "dilation")
+    require_not_negative(attributes.padding, "padding")
+    if data.shape is None or weight.shape is None:
+        return TensorType((None,) * 4, INT32)
+    require_rank(data.shape, 4, "data")
+    require_rank(weight.shape, 4, "weight")
+    batch, height, width, _ = data.shape
+    kernel_height, kernel_width, _, outputs = weight.shape
+    top, left, bottom, right = attributes.padding
+    (step_h, step_w), (space_h, space_w) = attributes.strides, attributes.dilation
+    rows = window_dim(height, kernel_height, step_h, top, bottom, space_h, "height")
+    columns = window_dim(width, kernel_width, step_w, left, right, space_w, "width")
+    return TensorType((batch, rows, columns, outputs), INT32)
+
+
 def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
     data, weight, zero = args
     top, left, bottom, right = attributes.padding
@@ -94,21 +123,38 @@ def conv2d(types: Types, attributes: IntegerConv2dAttributes) -> Type:
     _require_bytes(weight.dtype, "weight")
     if zero.dtype is not data.dtype or zero.static_shape not in ((), (1,)):
         raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
-    require_length(attributes.strides, 2, "strides")
-    require_length(attributes.padding, 4, "padding")
-    require_length(attributes.dilation, 2, "dilation")
-    require_positive(attributes.strides, "strides")
-    require_positive(attributes.dilation, "dilation")
-    require_not_negative(attributes.padding, "padding")
-    if data.shape is None or weight.shape is None:
-        return TensorType((None,) * 4, INT32)
-    require_rank(data.shape, 4, "data")
-    require_rank(weight.shape, 4, "weight")
-    batch, height, width, channels = data.shape
-    kernel_height, kernel_width, inputs, outputs = weight.shape
-    agree(channels, inputs, "channels of the data, and inputs of the weight")
+    if data.shape is not None and weight.shape is not None and len(data.shape) == len(weight.shape) == 4:
+        agree(data.shape[3], weight.shape[2], "channels of the data, and inputs of the weight")
+    return _sums_of_windows(data, weight, attributes)
+
+
+def _depthwise_conv2d(args: list[Array], attributes: IntegerDepthwiseAttributes) -> Array:
+    data, weight = args
     top, left, bottom, right = attributes.padding
-    (step_h, step_w), (space_h, space_w) = attributes.strides, attributes.dilation
-    rows = window_dim(height, kernel_height, step_h, top, bottom, space_h, "height")
-    columns = window_dim(width, kernel_width, step_w, left, right, space_w, "width")
-    return TensorType((batch, rows, columns, outputs), INT32)
+    shifted = np.pad(data.astype(np.int32) - attributes.zero, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    view = windows(shifted.transpose(0, 3, 1, 2), weight.shape[:2], attributes.strides, attributes.dilation)
+    each = weight.shape[3] // max(1, data.shape[3])
+    # (batch, channels, rows, columns, taps down, taps across)
+    taps = weight[:, :, 0].astype(np.int32).transpose(2, 0, 1)
+    sums = (view.repeat(each, axis=1) * taps[None, :, None, None]).sum(axis=(4, 5), dtype=np.int32)
+    return np.ascontiguousarray(sums.transpose(0, 2, 3, 1))
+
+
+@operator(
+    "qnn.depthwise_conv2d",
+    inputs=("data", "weight"),
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_depthwise_conv2d,
+    attributes=IntegerDepthwiseAttributes,
+)
+def depthwise_conv2d(types: Types, attributes: IntegerDepthwiseAttributes) -> Type:
+    """Convolution of each channel of NHWC bytes, less `zero`, by itself with HWIO bytes, in 32 bits; borders are 0."""
+    data, weight = tensors(types, ("data", "weight"))
+    _require_bytes(data.dtype, "data")
+    _require_bytes(weight.dtype, "weight")
+    if data.shape is not None and weight.shape is not None and len(data.shape) == len(weight.shape) == 4:
+        agree(weight.shape[2], IntImm(1, INT64), "inputs of a depthwise weight, and 1")
+        channels, outputs = const_value(data.shape[3]), const_value(weight.shape[3])
+        if isinstance(channels, int) and isinstance(outputs, int) and (not channels or outputs % channels):
+            raise UserError(f"{outputs} outputs are no multiple of {channels} channels")
+    return _sums_of_windows(data, weight, attributes)

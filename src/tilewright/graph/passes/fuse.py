@@ -11,6 +11,7 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
  3. Reductions end a group (but for the rounding of their results for tensor cores); opaque operators are alone.
  4. A convolution of an image of few channels takes the change of layout before it.
  5. A depthwise convolution joins the 1 x 1 convolution of its results where those are too large for the cache.
+ 6. Bytes that the epilogue of an out-fusable operator reads as numbers (a quantised residual) are converted there.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
 again for each reader (broadcasting, sliding windows, several passes over the input). A reshape at the border of a
@@ -39,7 +40,7 @@ from tilewright.graph.ir.traverse import children, graph_functions, map_function
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.ir.dtype import BFLOAT16
+from tilewright.ir.dtype import BFLOAT16, INT8, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.support.order import children_first
@@ -59,6 +60,8 @@ _LIGHT = frozenset(
     nn.batch_norm dimensions arange assume_shape""".split()
 )
 """Injective operators that are cheap to compute again for each reader."""
+_DEQUANTIZING = frozenset(["cast", "subtract", "add", "multiply"])
+"""Operators that bytes become numbers by."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""
 
@@ -225,6 +228,7 @@ class _Fuser:
             if id(item) in self.group:
                 self._fuse_layout(item)
                 self._fuse_separable(item)
+                self._fuse_dequantized(item)
         return self._rebuild()
 
     def _post_dominators(self) -> dict[int, GraphExpr | None]:
@@ -382,6 +386,22 @@ class _Fuser:
         pays = between >= cache * shares.separable_results_share and weights <= cache * shares.separable_weights_share
         assert isinstance(anchor, Call)
         if self._chosen((anchor, reader), "together" if pays else "apart"):
+            self._merge((reader, last))
+
+    def _fuse_dequantized(self, last: GraphExpr) -> None:
+        """Rule 6: bytes that an epilogue reads as numbers: a quarter of the memory, and no kernel for it."""
+        group, readers = self.group[id(last)], self.users[id(last)]
+        if group.kind is not FusionKind.INJECTIVE or len(readers) != 1 or not self._same_scope(last, readers[0]):
+            return
+        reader, operator = readers[0], _operator(readers[0])
+        if operator is None or not operator.elementwise or self.group[id(reader)].kind is not FusionKind.OUT_FUSABLE:
+            return
+        if any(getattr(member.callee, "name", "") not in _DEQUANTIZING for member in group.members):
+            return
+        inputs = [arg for arg in _inputs(group.members) if not isinstance(arg, Constant)]
+        shapes = {arg.tensor_type.shape for arg in (*inputs, *group.members, reader)}
+        is_bytes = len(inputs) == 1 and inputs[0].tensor_type.dtype in (INT8, UINT8) and len(shapes) == 1
+        if is_bytes and self._size((last, reader)) <= MAX_GROUP:
             self._merge((reader, last))
 
     def _chosen(self, calls: Sequence[Call], estimated: str) -> bool:

@@ -133,8 +133,10 @@ class _Rules:
         call = b.call("root")
         attributes = call.attributes
         assert isinstance(attributes, Conv2dAttributes)
-        if attributes.groups != 1 or attributes.data_layout != "NHWC" or attributes.kernel_layout != "HWIO":
+        if attributes.data_layout != "NHWC" or attributes.kernel_layout != "HWIO":
             return None
+        if attributes.groups != 1:
+            return _depthwise(call, attributes)
         data, byte_weights = _shifted(call.args[0]), _byte_weights(call.args[1])
         if data is None or byte_weights is None or 0 in byte_weights.values.shape:
             return None
@@ -187,6 +189,26 @@ class _Rules:
             vectors += -vectors % _VECTORS
         widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % _GROUP), (0, vectors * self._lanes - columns)]
         return np.pad(weights, widths)
+
+
+def _depthwise(call: Call, attributes: Conv2dAttributes) -> GraphExpr | None:
+    """A convolution of each channel by itself; any sign will do, and the zero point is taken off every element."""
+    data, weights = _shifted(call.args[0]), _byte_weights(call.args[1])
+    if data is None or weights is None or weights.offset or weights.values.shape[2] != 1:
+        return None
+    zero = None if data.zero is None else known_value(data.zero)
+    if data.zero is not None and zero is None:
+        return None
+    return make(
+        "qnn.depthwise_conv2d",
+        data.data,
+        _as_bytes(weights.values),
+        strides=attributes.strides,
+        padding=attributes.padding,
+        dilation=attributes.dilation,
+        zero=0 if zero is None else int(zero.reshape(())),
+        span=call.span,
+    )
 
 
 def _is_int32(call: Call) -> bool:

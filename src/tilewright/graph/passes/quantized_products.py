@@ -126,9 +126,11 @@ def _convolution(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, Conv2dAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or call.attributes.groups != 1 or data.scale.size != 1:
+    if data is None or weights is None or data.scale.size != 1:
         return None
     integers, scale = weights
+    if call.attributes.groups != 1 and not _is_depthwise(call.attributes, integers, data.integers):
+        return None
     output = call.attributes.kernel_layout.index("O")
     if integers.data.size // integers.data.shape[output] > MOST_PRODUCTS:
         return None
@@ -138,6 +140,12 @@ def _convolution(b: Bindings) -> GraphExpr | None:
         return None
     spread = (-1, 1, 1) if call.attributes.data_layout == "NCHW" else (-1,)
     return _scaled(call, data, integers, first[:, 0].reshape(spread))
+
+
+def _is_depthwise(attributes: Conv2dAttributes, weights: Constant, data: GraphExpr) -> bool:
+    """Whether each channel is convolved by itself, and the zero point of the data is known."""
+    alone = weights.data.shape[attributes.kernel_layout.index("I")] == 1
+    return alone and (not is_call_to(data, "subtract") or isinstance(data.args[1], Constant))
 
 
 def _product(b: Bindings) -> GraphExpr | None:

@@ -6,6 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.tir.annotations import WOVEN
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.machine import TILE_SCOPE
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
@@ -14,6 +15,7 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
+from tilewright.topi.schedule.cpu.prefetch import add_prefetch
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_length
 
@@ -80,7 +82,13 @@ def schedule_amx_product(context: ScheduleContext, anchor: BlockHandle, output: 
         sch.compute_at(store, attach)
         _vectorize_rows(context, result)
     sch.compute_at(anchor, attach)
+    panel = reduction_size(context, anchor) * tiles.across * COLUMNS
     reduction, spatial = _reduction_outside(context, anchor, attach, tiles)
+    if context.choose("fetch_weights", (False, True), not stay):
+        # Tiles are loaded as they are used: nothing else asks for weights from beyond the second cache level in time.
+        weights = context.sch.func.params[next(iter(context.packing))]
+        assert isinstance(weights, Buffer)
+        add_prefetch(context, reduction[-1], {weights.name: panel})
     if run is not None:
         sch.parallel(run)
     multiply = sch.tensorize(spatial[0], tiles.multiply)

@@ -1,0 +1,126 @@
+"""Floats rounded to bytes, the end of kernels whose results are quantised, by instructions that round and convert.
+
+`uint8(round(x) + zero)` saturates, and NaN gives 0, as of any cast (`emit_convert.py`). x86 converts what does not fit
+32 bits to 2^31, which is beyond every byte as an unsigned number; Arm's conversion and its narrowing saturate.
+"""
+
+from __future__ import annotations
+
+from tilewright.backends.llvm.context import FunctionContext
+from tilewright.backends.llvm.types import float_constant, register_type
+from tilewright.ir.dtype import FLOAT32, INT32
+from tilewright.ir.expr import Add, Broadcast, Call, Cast, FloatImm, PrimExpr
+
+_MOST_ZERO = 1 << 15
+"""A zero point that may be added to a rounded number in 32 bits."""
+_X86 = {
+    16: ("avx512f", "llvm.x86.avx512.mask.cvtps2dq.512"),
+    8: ("avx", "llvm.x86.avx.cvt.ps2dq.256"),
+    4: ("sse2", "llvm.x86.sse2.cvtps2dq"),
+}
+"""By lanes: the feature it needs, and the conversion that rounds to nearest, ties to even."""
+_ARM_LANES = 4
+"""Lanes of 32 bits in a vector of Arm."""
+
+
+def is_rounded(c: FunctionContext, expr: Cast) -> bool:
+    """Whether a cast is one of a rounded vector of float32 to bytes that the processor has instructions for."""
+    dtype, lanes, rounded = expr.dtype, expr.dtype.lanes, _rounded(expr.value)
+    if dtype.bits != 8 or dtype.is_bool or expr.value.dtype.element is not FLOAT32 or rounded is None:
+        return False
+    # NaN becomes the least number that is not negative; signed bytes would need it told apart.
+    if c.target.arch == "aarch64":
+        return lanes % _ARM_LANES == 0 and (dtype.is_uint or not rounded[1])
+    return c.target.arch == "x86_64" and dtype.is_uint and lanes in _X86 and c.target.has_feature(_X86[lanes][0])
+
+
+def _rounded(value: PrimExpr) -> tuple[PrimExpr, int] | None:
+    """What is rounded, and the whole number that is added to it."""
+    zero = 0
+    if isinstance(value, Add):
+        number = value.b.value if isinstance(value.b, Broadcast) else value.b
+        if not isinstance(number, FloatImm) or not float(number.value).is_integer():
+            return None
+        value, zero = value.a, int(number.value)
+    if not isinstance(value, Call) or value.name != "round" or abs(zero) > _MOST_ZERO:
+        return None
+    return value.args[0], zero
+
+
+def rounded_to_bytes(c: FunctionContext, expr: Cast) -> str:
+    """The value of such a cast."""
+    rounded = _rounded(expr.value)
+    assert rounded is not None
+    value, zero = rounded
+    return _on_arm(c, value, zero, expr) if c.target.arch == "aarch64" else _on_x86(c, value, zero, expr)
+
+
+def _on_x86(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
+    """Not below -zero (NaN neither), rounded, then as unsigned numbers cut at 255."""
+    lanes = expr.dtype.lanes
+    text, wide = register_type(value.dtype), f"<{lanes} x i32>"
+    operand = c.value(value)
+    low = c.broadcast(float_constant(float(-zero), FLOAT32), FLOAT32, lanes)
+    above = c.op(f"fcmp ogt {text} {operand}, {low}")
+    kept = c.op(f"select <{lanes} x i1> {above}, {text} {operand}, {text} {low}")
+    name = _X86[lanes][1]
+    if ".mask." in name:
+        function = c.module.declare(name, wide, f"{text}, {wide}, i16, i32 immarg")
+        whole = c.op(f"call {wide} {function}({text} {kept}, {wide} zeroinitializer, i16 -1, i32 4)")
+    else:
+        whole = c.op(f"call {wide} {c.module.declare(name, wide, text)}({text} {kept})")
+    if zero:
+        whole = c.op(f"add {wide} {whole}, {c.broadcast(str(zero), INT32, lanes)}")
+    least = c.module.declare(f"llvm.umin.v{lanes}i32", wide, f"{wide}, {wide}")
+    cut = c.op(f"call {wide} {least}({wide} {whole}, {wide} {c.broadcast('255', INT32, lanes)})")
+    return c.op(f"trunc {wide} {cut} to {register_type(expr.dtype)}")
+
+
+def _on_arm(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
+    """Rounded to 32 bits, cut to 16 and to 8, each step saturating; vectors of four and of eight at a time."""
+    lanes = expr.dtype.lanes
+    operand, text = c.value(value), register_type(value.dtype)
+    halves = [_halves(c, operand, text, start, zero, lanes) for start in range(0, lanes, _ARM_LANES)]
+    pairs = halves if lanes % 8 == 0 else [*halves, halves[-1]]
+    sign = "n" if expr.dtype.is_int else "un"
+    narrow = c.module.declare(f"llvm.aarch64.neon.sqxt{sign}.v8i8", "<8 x i8>", "<8 x i16>")
+    parts: list[str] = []
+    for first, second in zip(pairs[::2], pairs[1::2], strict=True):
+        joined = _joined(c, first, second, 4, "i16")
+        parts.append(c.op(f"call <8 x i8> {narrow}(<8 x i16> {joined})"))
+    width = 8
+    while len(parts) > 1:
+        paired = parts if len(parts) % 2 == 0 else [*parts, parts[-1]]
+        parts = [_joined(c, *pair, width, "i8") for pair in zip(paired[::2], paired[1::2], strict=True)]
+        width *= 2
+    if width == lanes:
+        return parts[0]
+    order = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    return c.op(f"shufflevector <{width} x i8> {parts[0]}, <{width} x i8> poison, <{lanes} x i32> <{order}>")
+
+
+def _joined(c: FunctionContext, first: str, second: str, width: int, element: str) -> str:
+    order = ", ".join(f"i32 {lane}" for lane in range(2 * width))
+    text = f"<{width} x {element}>"
+    return c.op(f"shufflevector {text} {first}, {text} {second}, <{2 * width} x i32> <{order}>")
+
+
+def _halves(c: FunctionContext, operand: str, text: str, start: int, zero: int, lanes: int) -> str:
+    """Four lanes rounded to 16 bits, with the zero point added."""
+    part = operand
+    if lanes > _ARM_LANES:
+        order = ", ".join(f"i32 {start + lane}" for lane in range(_ARM_LANES))
+        part = c.op(f"shufflevector {text} {operand}, {text} poison, <4 x i32> <{order}>")
+    if zero:
+        least = c.module.declare("llvm.maxnum.v4f32", "<4 x float>", "<4 x float>, <4 x float>")
+        low = c.broadcast(float_constant(float(-zero), FLOAT32), FLOAT32, _ARM_LANES)
+        part = c.op(f"call <4 x float> {least}(<4 x float> {part}, <4 x float> {low})")
+    convert = c.module.declare("llvm.aarch64.neon.fcvtns.v4i32.v4f32", "<4 x i32>", "<4 x float>")
+    whole = c.op(f"call <4 x i32> {convert}(<4 x float> {part})")
+    if zero:
+        # Saturating: what is beyond 32 bits stays beyond a byte.
+        add = c.module.declare("llvm.aarch64.neon.sqadd.v4i32", "<4 x i32>", "<4 x i32>, <4 x i32>")
+        shift = c.broadcast(str(zero), INT32, _ARM_LANES)
+        whole = c.op(f"call <4 x i32> {add}(<4 x i32> {whole}, <4 x i32> {shift})")
+    narrow = c.module.declare("llvm.aarch64.neon.sqxtn.v4i16", "<4 x i16>", "<4 x i32>")
+    return c.op(f"call <4 x i16> {narrow}(<4 x i32> {whole})")

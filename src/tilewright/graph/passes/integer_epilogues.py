@@ -1,0 +1,143 @@
+"""What follows an integer product, in as few steps as say the same.
+
+Biases that are whole steps of a product's scale are added as integers, where they meet the correction for a zero point:
+
+    float(sum - c) * scale + bias       ->   float(sum + (bias / scale - c)) * scale
+
+Casts to bytes saturate, so what clamps to a byte's range, before or after rounding, is said twice:
+
+    uint8(clip(round(clip(x, 0, 255)), 0, 255))   ->   uint8(round(x))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
+from tilewright.graph.ir.traverse import map_functions
+from tilewright.graph.ops.elementwise import ClipAttributes
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.passes.quantized_products import has_byte_products
+from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType
+
+Array = npt.NDArray[Any]
+_CLOSE = 2.0**-21
+"""How far a bias may be from a whole number of steps, relative to itself: some roundings of float32."""
+_MOST_STEPS = 2.0**30
+"""Steps of a bias that leave room for the sum of products in 32 bits."""
+
+
+def integer_epilogues(module: IRModule, options: GraphOptions) -> IRModule:
+    """Simplify what follows integer products, on processors that have them."""
+    if not has_byte_products(options.machine):
+        return module
+    result = map_functions(module, _rewritten)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _rewritten(function: Function) -> Function:
+    return apply_rules(function, RULES)
+
+
+def _integer_bias(b: Bindings) -> GraphExpr | None:
+    """A bias added after the scale, as steps of that scale added before it."""
+    total, scale, bias = b["total"], b.constant("scale").data, b.constant("bias").data
+    root = b.call("root")
+    if total.tensor_type.dtype is not INT32 or root.tensor_type.dtype is not FLOAT32 or not b.used_once("scaled"):
+        return None
+    steps = _steps(bias, scale)
+    if steps is None or root.type is not TensorType(total.tensor_type.shape, FLOAT32):
+        return None
+    if is_call_to(total, "add") and isinstance(total, Call) and isinstance(total.args[1], Constant):
+        with np.errstate(over="ignore"):
+            steps = steps + total.args[1].data
+        total = total.args[0]
+    shifted = make("add", total, constant(steps.astype(np.int32)), span=root.span)
+    wide = make("cast", shifted, dtype=FLOAT32, span=root.span)
+    return make("multiply", wide, constant(scale), span=root.span)
+
+
+def _steps(bias: Array, scale: Array) -> Array | None:
+    """A bias as whole numbers of a scale; None if it is none."""
+    with np.errstate(all="ignore"):
+        steps = np.rint(bias.astype(np.float64) / scale)
+        missed = np.abs(steps * scale - bias)
+    if not np.isfinite(steps).all() or np.abs(steps).max(initial=0) > _MOST_STEPS:
+        return None
+    return None if (missed > np.abs(bias) * _CLOSE).any() else steps.astype(np.int32)
+
+
+def _negated(b: Bindings) -> GraphExpr | None:
+    """What is taken off a sum of integers, added: constants that are added meet."""
+    root, value = b.call("root"), b.constant("c")
+    if root.tensor_type.dtype is not INT32 or not _is_product(b["x"]):
+        return None
+    with np.errstate(over="ignore"):
+        return make("add", b["x"], constant(-value.data), span=root.span)
+
+
+def _is_product(item: GraphExpr) -> bool:
+    return any(is_call_to(item, name) for name in ("qnn.matmul", "qnn.conv2d", "qnn.depthwise_conv2d", "slice"))
+
+
+def _saturated(b: Bindings) -> GraphExpr | None:
+    """A cast to bytes without the clamps that it does itself."""
+    root = b.call("root")
+    dtype = root.tensor_type.dtype
+    if dtype not in (INT8, UINT8) or b["x"].tensor_type.dtype is not FLOAT32:
+        return None
+    low, high = (0.0, 255.0) if dtype is UINT8 else (-128.0, 127.0)
+    levels = _without_clamp(b["x"], low, high)
+    level, zero = levels, 0.0
+    if is_call_to(level, "add") and isinstance(level, Call) and isinstance(level.args[1], Constant):
+        shift = level.args[1].data
+        if shift.size == 1 and float(shift.reshape(())).is_integer():
+            level, zero = level.args[0], float(shift.reshape(()))
+    if not is_call_to(level, "round") or not isinstance(level, Call):
+        return None
+    # Rounding is monotonous: a clamp before it does what one after it would, at the bounds rounded.
+    inner = _without_clamp(level.args[0], low - zero, high - zero)
+    if levels is b["x"] and inner is level.args[0]:
+        return None
+    rounded: GraphExpr = make("round", inner, span=level.span)
+    if level is not levels:
+        assert isinstance(levels, Call)
+        rounded = make("add", rounded, levels.args[1], span=levels.span)
+    return make("cast", rounded, dtype=dtype, span=root.span)
+
+
+def _without_clamp(item: GraphExpr, low: float, high: float) -> GraphExpr:
+    """A value without the clamps at its top that bounds make needless; one that clamps a side more stays for it."""
+    while isinstance(item, Call):
+        if is_call_to(item, "nn.relu") and low >= 0.0:
+            item = item.args[0]
+            continue
+        if not is_call_to(item, "clip"):
+            break
+        bounds = item.attributes
+        assert isinstance(bounds, ClipAttributes)
+        least = bounds.minimum if bounds.minimum is not None and np.rint(bounds.minimum) > low else None
+        most = bounds.maximum if bounds.maximum is not None and np.rint(bounds.maximum) < high else None
+        if (least, most) == (bounds.minimum, bounds.maximum):
+            break
+        if least is not None or most is not None:
+            return make("clip", item.args[0], minimum=least, maximum=most, span=item.span)
+        item = item.args[0]
+    return item
+
+
+_SCALED = P.op("multiply", P.op("cast", P.any("total")), P.const("scale"), name="scaled")
+RULES = (
+    Rule("corrections are added", P.op("subtract", P.any("x"), P.const("c"), name="root"), _negated),
+    Rule("bias in integers", P.op("add", _SCALED, P.const("bias"), name="root"), _integer_bias),
+    Rule("casts saturate", P.op("cast", P.any("x"), name="root"), _saturated),
+)
+"""All rules, tried in order at each node."""
