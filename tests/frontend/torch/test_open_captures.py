@@ -32,6 +32,10 @@ CASES: dict[str, tuple[Callable[..., object], list[tuple[int, ...]]]] = {
     ),
     "the nearest": (lambda a: functional.interpolate(a, scale_factor=2.0), [(1, 3, 8, 10), (2, 3, 12, 6)]),
     "a ratio of sizes": (lambda a: a * (a.shape[0] / a.shape[1]) + 1 / a.shape[1], [(3, 4), (5, 7)]),
+    "as many from the end as another has": (
+        lambda a: (a[-a.shape[1] :] * 2, torch.slice_scatter(a, a[: a.shape[1]] + 1, 0, -a.shape[1])),
+        [(9, 3), (12, 5)],
+    ),
     "volumes": (
         lambda a: functional.conv3d(a, torch.ones(4, 2, 3, 3, 3) / 9, stride=(2, 1, 1), padding=1),
         [(1, 2, 5, 6, 6), (2, 2, 8, 7, 7)],

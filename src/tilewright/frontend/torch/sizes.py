@@ -169,11 +169,11 @@ class TorchSizes:
 
 def from_front(index: Size, size: Size) -> Size:
     """An index along an axis of some size, counted from the front."""
-    if not isinstance(index, int):
-        return index
-    if isinstance(size, int):
+    if isinstance(index, int) and isinstance(size, int):
         return max(0, index + size) if index < 0 else min(index, size)
-    return dimensions.add(size, index) if index < 0 else index
+    # Of sizes that vary torch knows that they are not 0, so that what is not positive is negative.
+    is_from_end = index < 0 if isinstance(index, int) else dimensions.at_least(0, index)
+    return dimensions.add(size, index) if is_from_end else index
 
 
 def dimension_names(dynamic_shapes: Any, inputs: Sequence[str]) -> dict[tuple[str, int], str]:
