@@ -5,12 +5,17 @@
     python -m bench.models --threads all --against all --models resnet18,dqn --rounds 20 --json out.json
     python -m bench.models --against tilewright              # against itself: 1.00x, or the measurement is off
     python -m bench.models --no-winograd --unchecked         # any option of a compilation
+    python -m bench.models --precision int8 --against onnxruntime,openvino --models resnet18,mobilenet_v2
 
 Each peer runs in a process of its own, pinned to the same cores as this one, which runs Tilewright; all but the one
 whose turn it is are stopped. A ratio is the middle of many pairs of runs, one right after the other (`cli/versus.py`),
 and stands beside the bounds between which it lies. On one thread, pairs during which somebody else's work shared the
 core (`bench.neighbours`) do not count, where there are enough others. A peer that cannot run a model, or gives other
 outputs, is n/a in the table, with the reason below it, and does not count.
+
+In `--precision int8` the peers run the model as onnxruntime's own tool quantises it (`bench.peer_quantization`), ours
+is quantised on the same examples, and outputs are compared with those of the float model: a model is right where it is
+about as close to them as the peers' file is in onnxruntime, or closer than `LEAST_DECIBELS`.
 
 Prints a table, writes the figures as JSON into `bench/results/`, and ends with one line of JSON. The exit code is 1
 when a model failed or its outputs are off by more than 1e-4 relative to the largest expected value.
@@ -31,7 +36,7 @@ from pathlib import Path
 import numpy as np
 
 import tilewright as tw
-from bench import harness, zoo
+from bench import harness, peer_quantization, zoo
 from bench.neighbours import CoreWatch
 from bench.peers import ITSELF, PEERS, REFERENCE, clock_for, process
 from tilewright.cli import measure, versus
@@ -46,6 +51,11 @@ from tilewright.tune.turns import Comparison, elsewhere
 TOLERANCE = 1e-4
 PEER_TOLERANCE = 1e-2
 """Peers may approximate more than we do (MNN's exp does), but not compute something else."""
+
+LEAST_DECIBELS = 20.0
+"""Signal to noise of a quantised model's outputs, relative to the float model's, that counts as right."""
+SMALLER_DECIBELS = 1.0
+"""How much less than the peers' quantised model has is right too: an output more or less at a rounding's edge."""
 
 _MODELS_HELP = f"comma-separated: {', '.join(zoo.names())}; 'all' of these (default), or 'more' for the second set"
 
@@ -71,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: dict[str, Result] = {}
     try:
         for name in names:
-            results[name] = measure_model(name, chosen, processes, rivals, options.rounds, options.seed)
+            measured = measure_quantized if chosen.precision == "int8" else measure_model
+            results[name] = measured(name, chosen, processes, rivals, options.rounds, options.seed)
     finally:
         for worker in processes.values():
             worker.close()
@@ -92,11 +103,92 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     print(render(results, rivals))
     kind = "more-models" if options.models == "more" else "models"
+    kind += "" if chosen.precision == "float32" else f"-{chosen.precision}"
     path = options.json or harness.RESULTS_FOLDER / f"{kind}-{threads}t.json"
     harness.write_json(path, summary)
     harness.say(f"figures written to {path}")
     print(json.dumps(summary))
     return 0 if all(is_good(result) for result in results.values()) else 1
+
+
+def measure_quantized(
+    name: str,
+    options: tw.CompileOptions,
+    processes: Mapping[str, process.PeerProcess],
+    rivals: Sequence[str],
+    rounds: int,
+    seed: int,
+) -> Result:
+    """Quantise one model by us and by the peers' tool, check both against the float model, and time them."""
+    threads = options.threads or harness.all_threads()
+    path, inputs = zoo.path(name, seed), zoo.inputs(name, seed)
+    expected = processes[REFERENCE].load(path, inputs)
+    harness.say(f"{name}: quantising by onnxruntime's tool")
+    rounded = peer_quantization.path(name, seed)
+    theirs = decibels(processes[REFERENCE].load(rounded, inputs), expected)
+    harness.say(f"{name}: quantising and compiling")
+    start = time.perf_counter()
+    chosen = replace(options, calibration=peer_quantization.calibration(name, seed))
+    try:
+        executable = tw.compile(str(path), options=chosen)
+        compile_seconds = time.perf_counter() - start
+        with harness.pinned(threads):
+            ours = decibels(executable.run(inputs), expected)
+    except TilewrightError as error:
+        harness.say(f"{name}: failed: {error}")
+        return {"error": str(error), "ours_ms": None, "peers_ms": {}, "max_rel_err": None}
+    harness.say(f"{name}: compiled in {compile_seconds:.1f} s, {ours:.1f} dB (onnxruntime's {theirs:.1f}); timing")
+    failures: dict[str, str] = {}
+    able = _able(rivals, processes, rounded, inputs, expected, theirs, failures)
+    with harness.pinned(threads):
+        watch = CoreWatch(Target("native")) if threads == 1 else None
+        places = functools.partial(_placed, executable, inputs, clock_for(threads))
+        standing = versus.against(places, able, rounds, threads=threads, watch=watch)
+    return {
+        **figures(standing, zoo.spec(name).gflop),
+        "peers_failed": failures,
+        "decibels": round(ours, 2),
+        "peers_decibels": round(theirs, 2),
+        "max_rel_err": None,
+        "compile_s": round(compile_seconds, 2),
+    }
+
+
+def _able(
+    rivals: Sequence[str],
+    processes: Mapping[str, process.PeerProcess],
+    path: Path,
+    inputs: zoo.Arrays,
+    expected: list[np.ndarray],
+    level: float,
+    failures: dict[str, str],
+) -> dict[str, process.PeerProcess]:
+    """The peers that run a quantised model about as well as `level` says; of others `failures` says why."""
+    able: dict[str, process.PeerProcess] = {}
+    for rival in rivals:
+        try:
+            reached = decibels(processes[rival].load(path, inputs), expected)
+        except process.PeerError as problem:
+            failures[rival] = str(problem)
+            continue
+        if _is_close(reached, level):
+            able[rival] = processes[rival]
+        else:
+            failures[rival] = f"its outputs are wrong: {reached:.1f} dB"
+    return able
+
+
+def _is_close(decibels_reached: float, peers_decibels: float) -> bool:
+    return decibels_reached >= min(LEAST_DECIBELS, peers_decibels - SMALLER_DECIBELS)
+
+
+def decibels(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """The least signal-to-noise ratio among a model's outputs."""
+    levels = []
+    for got, right in zip(actual, expected, strict=True):
+        noise = float(np.square(got.astype(np.float64) - right).mean())
+        levels.append(10 * math.log10(float(np.square(right, dtype=np.float64).mean()) / noise) if noise else math.inf)
+    return min(levels)
 
 
 def measure_model(
@@ -202,13 +294,16 @@ def geometric_mean(values: Sequence[object]) -> float | None:
 
 def is_good(result: Result) -> bool:
     """Whether a model ran and its outputs are right."""
+    ours, theirs = result.get("decibels"), result.get("peers_decibels")
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return _is_close(ours, theirs)
     error = result["max_rel_err"]
     return isinstance(error, float) and error <= TOLERANCE
 
 
 def render(results: dict[str, Result], rivals: Sequence[str]) -> str:
     """The table of figures; times are medians in milliseconds with the minimum beside."""
-    header = ["model", "tilewright ms", "min", *(f"{rival} ms" for rival in rivals), "ratio", "GFLOP/s", "max rel err"]
+    header = ["model", "tilewright ms", "min", *(f"{rival} ms" for rival in rivals), "ratio", "GFLOP/s", "error"]
     rows = []
     for name, result in results.items():
         if "error" in result:
@@ -224,10 +319,17 @@ def render(results: dict[str, Result], rivals: Sequence[str]) -> str:
                 *(_milliseconds(times[rival]) if rival in times else "n/a" for rival in rivals),
                 _ratio(result),
                 f"{result['gflops']:.1f}",
-                f"{result['max_rel_err']:.1e}" + ("" if is_good(result) else " WRONG"),
+                _error(result) + ("" if is_good(result) else " WRONG"),
             ]
         )
     return "\n".join([table(header, rows), *notes(results)])
+
+
+def _error(result: Result) -> str:
+    """How far outputs are from the right ones: the largest relative error, or what quantising costs."""
+    if "decibels" in result:
+        return f"{result['decibels']:.1f} dB, peers {result['peers_decibels']:.1f}"
+    return f"{result['max_rel_err']:.1e}"
 
 
 def notes(results: dict[str, Result]) -> list[str]:

@@ -32,6 +32,7 @@ from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
+from tilewright.graph.passes.widen_where_read import widen_where_read
 from tilewright.graph.verify import verify_fused, verify_typed
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass, register_stage
@@ -96,6 +97,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes.append(with_options("round_operands", round_operands))
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
+        passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
         passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options))
     return Pipeline("graph", passes)
 

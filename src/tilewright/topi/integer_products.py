@@ -79,3 +79,27 @@ def _depthwise_conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Te
 
     notes = ANCHOR.entry(Anchor.DEPTHWISE_CONV2D) | LAYOUT.entry(Layout.NHWC)
     return compute(shape, element, "depthwise_conv2d", notes)
+
+
+@compute_of("qnn.line_conv2d")
+def _line_conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight, zero = inputs
+    top, left, bottom, right = attributes.padding
+    n, lines, length = data.shape
+
+    def bordered(b: ExprLike, y: ExprLike, j: ExprLike) -> PrimExpr:
+        row, place = as_expr(y) - top, as_expr(j) - left
+        inside = all_of([le(0, row), lt(row, lines), le(0, place), lt(place, length)])
+        return select(inside, data[b, row, place], zero[(0,) * zero.ndim])
+
+    padded = data
+    if any(attributes.padding):
+        padded = compute((n, lines + top + bottom, length + left + right), bordered, "pad_data")
+    kh, k = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "k")
+    down, across = attributes.strides
+
+    def element(b: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
+        value = padded[b, as_expr(y) * down + kh, as_expr(x) * across + k]
+        return reduction.sum(cast(value, INT32) * cast(weight[kh, k, c], INT32), [kh, k])
+
+    return compute(result_shape(result), element, "conv2d", ANCHOR.entry(Anchor.CONV2D) | LAYOUT.entry(Layout.NHWC))

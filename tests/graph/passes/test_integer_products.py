@@ -19,6 +19,7 @@ from tilewright.target import Target
 
 VNNI = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
 NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
+AMX = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
 PLAIN = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
 
 
@@ -147,3 +148,39 @@ def test_constants_repeated_an_open_number_of_times(side: str) -> None:
     for size in (1, 2):
         array = np.random.default_rng(0).integers(0, 200, (size, 3, 8)).astype(np.uint8)
         np.testing.assert_array_equal(evaluate(made, array), evaluate(module, array))
+
+
+@pytest.mark.parametrize("target", [VNNI, NEON], ids=["x86", "arm"])
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 130), ("int8", -3)])
+@pytest.mark.parametrize("each", [1, 2])
+def test_depthwise_convolutions(target: Target, dtype: str, zero: int, each: int) -> None:
+    x = Var("x", tensor_type((1, 6, 7, 5), dtype))
+    body = call(
+        "nn.conv2d",
+        wide(x, constant(np.int32(zero))),
+        weights((6 * each, 1, 3, 3)),
+        groups=6,
+        padding=(1, 0, 1, 2),
+        strides=(2, 1),
+    )
+    check([x], body, target, "qnn.depthwise_conv2d")
+
+
+def test_a_depthwise_convolution_with_a_zero_point_that_is_computed() -> None:
+    x, zero = Var("x", tensor_type((1, 6, 7, 5), "uint8")), Var("zero", tensor_type((), "uint8"))
+    check([x, zero], call("nn.conv2d", wide(x, wide(zero)), weights((6, 1, 3, 3)), groups=6), VNNI, None)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize(("window", "stride", "padding"), [(7, 2, 3), (3, 2, 1), (2, 1, 0), (9, 3, 4)])
+def test_images_of_few_channels_by_whole_lines(channels: int, window: int, stride: int, padding: int) -> None:
+    x = Var("x", tensor_type((2, channels, 15, 18), "uint8"))
+    body = call(
+        "nn.conv2d",
+        wide(x, constant(np.int32(7))),
+        weights((16, channels, window, window)),
+        padding=(padding,) * 4,
+        strides=(stride, stride),
+    )
+    check([x], body, AMX, "qnn.line_conv2d")
+    check([x], body, VNNI, "qnn.conv2d")

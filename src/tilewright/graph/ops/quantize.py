@@ -7,6 +7,7 @@ second sum is known at compile time (the pass `integer_products` writes it so).
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, NoAttributes, Types, operator
@@ -158,3 +159,57 @@ def depthwise_conv2d(types: Types, attributes: IntegerDepthwiseAttributes) -> Ty
         if isinstance(channels, int) and isinstance(outputs, int) and (not channels or outputs % channels):
             raise UserError(f"{outputs} outputs are no multiple of {channels} channels")
     return _sums_of_windows(data, weight, attributes)
+
+
+@node()
+class LineConv2dAttributes(Attributes):
+    """Steps down (lines) and across (bytes); padding (top, left, bottom, right) in lines and bytes."""
+
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+def _line_conv2d(args: list[Array], attributes: LineConv2dAttributes) -> Array:
+    data, weight, zero = args
+    top, left, bottom, right = attributes.padding
+    widths = ((0, 0), (top, bottom), (left, right))
+    padded = np.pad(data, widths, constant_values=zero.reshape(()).item())
+    height, length, outputs = weight.shape
+    down, across = attributes.strides
+    view = sliding_window_view(padded, (height, length), axis=(1, 2))[:, ::down, ::across]
+    n, rows, columns = view.shape[:3]
+    flat = view.reshape(n * rows * columns, height * length)
+    return _product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
+
+
+@operator(
+    "qnn.line_conv2d",
+    inputs=("data", "weight", "zero"),
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_line_conv2d,
+    attributes=LineConv2dAttributes,
+)
+def line_conv2d(types: Types, attributes: LineConv2dAttributes) -> Type:
+    """Convolution of an image of few channels, whose lines (all pixels, all channels) are bytes (batch, lines, bytes).
+
+    A window meets one run of bytes of each of its lines: the weight is (lines, bytes, outputs). Borders are `zero`.
+    """
+    data, weight, zero = tensors(types, ("data", "weight", "zero"))
+    _require_bytes(data.dtype, "data")
+    _require_bytes(weight.dtype, "weight")
+    if zero.dtype is not data.dtype or zero.static_shape not in ((), (1,)):
+        raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
+    require_length(attributes.strides, 2, "strides")
+    require_length(attributes.padding, 4, "padding")
+    require_positive(attributes.strides, "strides")
+    require_not_negative(attributes.padding, "padding")
+    if data.shape is None or weight.shape is None:
+        return TensorType((None,) * 4, INT32)
+    require_rank(data.shape, 3, "data")
+    require_rank(weight.shape, 3, "weight")
+    batch, lines, length = data.shape
+    height, run, outputs = weight.shape
+    top, left, bottom, right = attributes.padding
+    rows = window_dim(lines, height, attributes.strides[0], top, bottom, 1, "height")
+    columns = window_dim(length, run, attributes.strides[1], left, right, 1, "width")
+    return TensorType((batch, rows, columns, outputs), INT32)

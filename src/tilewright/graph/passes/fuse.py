@@ -36,7 +36,14 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import FusionKind, Operator, is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.scopes import ScopeMap, find_scopes
-from tilewright.graph.ir.traverse import children, graph_functions, map_functions, post_order, users, with_children
+from tilewright.graph.ir.traverse import (
+    children,
+    graph_functions,
+    map_functions,
+    post_order,
+    users,
+    with_children,
+)
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
 from tilewright.graph.options import GraphOptions

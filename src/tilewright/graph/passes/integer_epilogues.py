@@ -85,7 +85,10 @@ def _negated(b: Bindings) -> GraphExpr | None:
 
 
 def _is_product(item: GraphExpr) -> bool:
-    return any(is_call_to(item, name) for name in ("qnn.matmul", "qnn.conv2d", "qnn.depthwise_conv2d", "slice"))
+    return any(
+        is_call_to(item, name)
+        for name in ("qnn.matmul", "qnn.conv2d", "qnn.line_conv2d", "qnn.depthwise_conv2d", "slice")
+    )
 
 
 def _saturated(b: Bindings) -> GraphExpr | None:

@@ -40,6 +40,8 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 _GROUP = 4
 _FLIP = 128
+_TILE_STEP = 32
+"""Bytes of a reduction from which on matrix tiles are quicker than vectors."""
 _VECTORS = 4
 """Vectors across a tile of sums: with fewer, rows are loaded more often than they are used."""
 _MANY_VECTORS = 16
@@ -98,6 +100,7 @@ class _Rules:
     def __init__(self, target: Target) -> None:
         self._lanes = target.lanes(32)
         # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension.
+        self._has_tiles = target.has_feature("amx-int8")
         self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if target.has_i8mm else (INT8,)
 
     def rules(self) -> tuple[Rule, ...]:
@@ -144,12 +147,11 @@ class _Rules:
         if weights.size // weights.shape[3] > MOST_PRODUCTS or (byte_weights.offset and known_sizes(call) is None):
             return None
         data = self._suited(data)
+        if self._has_tiles and not byte_weights.offset and _is_few_channels(call, attributes, weights):
+            return self._line_conv2d(call, attributes, data, weights)
         outputs = weights.shape[3]
         filled, padded = _pad_depth(data.data, weights, 2), self._pad_columns(weights)
-        dtype = data.data.tensor_type.dtype
-        border: GraphExpr = constant(np.zeros((), dtype.numpy()))
-        if data.zero is not None:
-            border = _folded(make("cast", data.zero, dtype=dtype))
+        border = _border(data)
         product: GraphExpr = make(
             "qnn.conv2d",
             filled,
@@ -165,6 +167,28 @@ class _Rules:
             return product
         sums = _window_sums(call, weights.shape[0], weights.shape[1])
         return make("add", product, make("multiply", sums, constant(np.int32(byte_weights.offset))))
+
+    def _line_conv2d(self, call: Call, attributes: Conv2dAttributes, data: _Shifted, weights: Array) -> GraphExpr:
+        """A convolution of few channels by whole lines: what a window meets of a line is one step of matrix tiles."""
+        height, width, channels, outputs = weights.shape
+        depth = channels + -channels % _GROUP
+        taps = -(-width * depth // _TILE_STEP) * _TILE_STEP // depth
+        filled = _pad_depth(data.data, weights, 2)
+        sizes = known_sizes(filled)
+        assert sizes is not None
+        padded = self._pad_columns(np.pad(weights, ((0, 0), (0, taps - width), (0, 0), (0, 0))))
+        top, left, bottom, right = attributes.padding
+        product: GraphExpr = make(
+            "qnn.line_conv2d",
+            make("reshape", filled, shape=(*sizes[:2], multiply(sizes[2], depth)), span=call.span),
+            _as_bytes(padded.reshape(height, taps * depth, -1)),
+            _border(data),
+            strides=(attributes.strides[0], attributes.strides[1] * depth),
+            # Taps that were added reach past the image.
+            padding=(top, left * depth, bottom, (right + taps - width) * depth),
+            span=call.span,
+        )
+        return _corrected(_first_columns(product, outputs), data.zero, weights)
 
     def _suited(self, item: _Shifted) -> _Shifted:
         """Data of a sign that the processor multiplies: moved by 128 if it has the other one."""
@@ -209,6 +233,20 @@ def _depthwise(call: Call, attributes: Conv2dAttributes) -> GraphExpr | None:
         zero=0 if zero is None else int(zero.reshape(())),
         span=call.span,
     )
+
+
+def _is_few_channels(call: Call, attributes: Conv2dAttributes, weights: Array) -> bool:
+    """Whether windows are several pixels of at most a group of channels each, all of them side by side."""
+    _, width, channels, _ = weights.shape
+    return 1 < width and channels <= _GROUP and tuple(attributes.dilation) == (1, 1) and static_shape(call) is not None
+
+
+def _border(data: _Shifted) -> GraphExpr:
+    """The byte that stands for zero."""
+    dtype = data.data.tensor_type.dtype
+    if data.zero is None:
+        return constant(np.zeros((), dtype.numpy()))
+    return _folded(make("cast", data.zero, dtype=dtype))
 
 
 def _is_int32(call: Call) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Add, Cast, Mul, PrimExpr, Var, const_value
 from tilewright.ir.visit import uses_any
+from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle
@@ -51,7 +52,7 @@ def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | Non
     if uses_any(rows, [column]):
         rows, columns = columns, rows
     constants = constant_parameters(context.sch.func)
-    if uses_any(rows, [column]) or rows.indices[-1] is not inner or columns.buffer not in constants:
+    if uses_any(rows, [column]) or not _runs_along(rows, inner) or columns.buffer not in constants:
         return None
     places = {item: n for n, item in enumerate(columns.indices) if isinstance(item, Var)}
     depth, width = const_value(reduce[-1].domain.extent), const_value(spatial[-1].domain.extent)
@@ -59,6 +60,12 @@ def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | Non
     if column not in places or inner not in places or uses_any(columns, others) or depth is None or width is None:
         return None
     return Product(rows, columns, places[column], places[inner], depth, width, body.value.dtype)
+
+
+def _runs_along(rows: BufferLoad, step: Var) -> bool:
+    """Whether the steps of a reduction are neighbours in the last dimension of the rows."""
+    *outer, last = rows.indices
+    return not any(uses_any(index, [step]) for index in outer) and linear(last).terms.get(step) == 1
 
 
 def _widened(item: PrimExpr, total: DataType) -> BufferLoad | None:
