@@ -14,15 +14,11 @@ from __future__ import annotations
 
 import argparse
 import collections
-import importlib.util
 import json
-import os
 import re
-import site
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -30,15 +26,13 @@ from pathlib import Path
 
 from bench import harness
 from bench.architectures import ARCHITECTURES
-from tilewright.support.errors import UserError
+from bench.environments import REPOSITORY, Environment, variables
 from tilewright.support.text import table
 
 RESULTS = harness.RESULTS_FOLDER / "torch-zoo.json"
 WAYS = ("from_torch", "torch.compile", "onnx")
 PACKAGES = ("transformers", "timm", "onnxscript")
 """What is installed beside torch and torchvision."""
-_REPOSITORY = Path(__file__).resolve().parents[1]
-ENVIRONMENT = _REPOSITORY / ".venv-torch-zoo"
 _LATE = "crashed"
 
 
@@ -61,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pattern = re.compile(options.filter)
     path = options.json or RESULTS
     figures = _stored(path)
-    python = environment()
+    python = environment().python()
     for name in [name for name in ARCHITECTURES if pattern.search(name)]:
         known = figures.get(name, {})
         ways = [way for way in options.way or WAYS if not (options.missing and _is_right(known.get(way)))]
@@ -87,35 +81,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def environment() -> str:
-    """The interpreter that has the packages: this one, or one of an environment that is made the first time."""
-    if all(importlib.util.find_spec(package) for package in ("torchvision", *PACKAGES)):
-        return sys.executable
-    python = ENVIRONMENT / "bin" / "python"
-    ready = ENVIRONMENT / "ready"
-    if not ready.exists():
-        _install(python)
-        ready.touch()
-    return str(python)
-
-
-def _install(python: Path) -> None:
-    """Make the environment: it sees what this one has (torch, this package), and more."""
-    harness.say(f"installing {', '.join(('torchvision', *PACKAGES))} into {ENVIRONMENT.name}")
-    venv.create(ENVIRONMENT, with_pip=True, clear=True)
-    folder = subprocess.run(
-        [python, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    (Path(folder) / "parent.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    # Its wheels ask for one build of torch; the one that is here, of the same version, will do.
-    for command in (
-        [*pip, "--no-deps", f"torchvision=={torchvision_for(metadata.version('torch'))}"],
-        [*pip, *PACKAGES],
-    ):
-        reply = subprocess.run(command, capture_output=True, text=True, check=False)
-        if reply.returncode:
-            raise UserError(f"the packages cannot be installed: {reply.stderr.strip().splitlines()[-1:]}")
+def environment() -> Environment:
+    """The environment that the packages are installed into."""
+    # The wheels of torchvision ask for one build of torch; the one that is here, of the same version, will do.
+    matching = ("--no-deps", f"torchvision=={torchvision_for(metadata.version('torch'))}")
+    return Environment(REPOSITORY / ".venv-torch-zoo", ("torchvision", *PACKAGES), (matching, PACKAGES))
 
 
 def torchvision_for(version: str) -> str:
@@ -134,8 +104,8 @@ def run(python: str, name: str, ways: Sequence[str], timeout: float) -> dict[str
                 stderr=errors,
                 timeout=timeout,
                 check=False,
-                cwd=_REPOSITORY,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"},
+                cwd=REPOSITORY,
+                env=variables({"HF_HUB_OFFLINE": "1"}),
             ).returncode
             end = f"the process ended with code {code}"
         except subprocess.TimeoutExpired:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Unpack
 
@@ -61,6 +62,7 @@ def quantize(
     metric: Metric | None = None,
     options: QuantizeOptions | None = None,
     threads: int | None = None,
+    resume: str | os.PathLike[str] | None = None,
     **changes: Unpack[QuantizeFields],
 ) -> Quantized:
     """Quantise a model with the ranges that its values have on calibration data.
@@ -68,11 +70,12 @@ def quantize(
     `calibration` is an array (examples along its first axis), a mapping of arrays by input, an iterator of the inputs
     of single runs, a .npz or .npy file, or a folder of these or of images. With `max_drop`, the layers that lose most
     stay in float32 until `metric` (default: minus the squared error relative to the float32 results) falls by no more
-    than that. The rest are the fields of `QuantizeOptions`.
+    than that. `resume` is a file that keeps what the search for them has measured: it goes on from there when it is
+    started again. The rest are the fields of `QuantizeOptions`.
     """
     from tilewright.quantization.quantizer import quantize_model
 
     def compiled(module: IRModule) -> Executable:
         return compile(module, threads=threads)
 
-    return quantize_model(model, calibration, compiled, metric=metric, options=options, **changes)
+    return quantize_model(model, calibration, compiled, metric=metric, options=options, resume=resume, **changes)

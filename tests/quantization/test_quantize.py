@@ -15,7 +15,7 @@ from tests.requirements import need_module
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Function
 from tilewright.onnx_writer import to_onnx
-from tilewright.quantization.data import feeds
+from tilewright.quantization.data import Input, feeds
 from tilewright.quantization.layers import Sources, find_layers, visible
 from tilewright.quantization.observers import OBSERVERS
 from tilewright.quantization.options import QuantizeOptions
@@ -58,13 +58,14 @@ def test_static_network_means_the_same_everywhere(static: Quantized) -> None:
 
 
 def test_integers_between_kernels(static: Quantized) -> None:
-    """What moves values moves integers, and the sum reads one quantised operand."""
+    """What moves values moves integers in the compiled model, and the sum reads one quantised operand."""
     text = text_of(static)
-    assert text.count("qnn.quantize") == 5
-    pools = [line for line in text.splitlines() if "nn.max_pool2d" in line]
+    assert text.count("qnn.quantize") == 7
+    compiled = str(tw.Compilation(static.module, options=tw.CompileOptions(threads=1)).optimized)
+    pools = [line for line in compiled.splitlines() if "= nn.max_pool2d(" in line]
     assert len(pools) == 2
     assert all("uint8" in line for line in pools)
-    (concat,) = [line for line in text.splitlines() if "concatenate" in line]
+    (concat,) = [line for line in compiled.splitlines() if "= concatenate(" in line]
     assert "uint8" in concat
 
 
@@ -197,14 +198,14 @@ def test_calibration_data(tmp_path: Path) -> None:
         tmp_path / "folder",
     ]
     for form in forms:
-        runs = feeds(form, ["image"], [IMAGE])
+        runs = feeds(form, [Input("image", IMAGE)])
         np.testing.assert_array_equal(np.concatenate([run[0] for run in runs]), data)
 
 
 def test_images_are_read(tmp_path: Path) -> None:
     image = need_module("PIL.Image")
     image.new("RGB", (40, 30), (255, 0, 0)).save(tmp_path / "red.png")
-    (run,) = feeds(tmp_path, ["image"], [IMAGE])
+    (run,) = feeds(tmp_path, [Input("image", IMAGE)])
     np.testing.assert_array_equal(run[0][0, :, 0, 0], [1.0, 0.0, 0.0])
     assert run[0].shape == IMAGE
 

@@ -64,13 +64,24 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounding", choices=ROUNDINGS, default=default.rounding, help="how weights are rounded")
     parser.add_argument("--products", action="store_true", help="quantise products of two activations too")
     parser.add_argument("--equalize", action="store_true", help="scale channels between layers to like ranges first")
-    parser.add_argument("--correct-bias", action="store_true", help="take the mean error of weights off the results")
+    parser.add_argument(
+        "--correct-bias",
+        action=argparse.BooleanOptionalAction,
+        help="take the mean error that rounded weights make off the results (default: for the scheme static)",
+    )
     parser.add_argument("--skip", action="append", default=[], metavar="LAYER", help="a layer to leave in float32")
     parser.add_argument(
         "--max-drop",
         type=float,
         metavar="X",
         help="keep the most sensitive layers in float32 until the relative squared error of the results is at most X",
+    )
+    parser.add_argument("--sensitivity", action="store_true", help="measure what each layer costs alone")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="FILE.json",
+        help="keep what is measured of layers in this file, and go on from it",
     )
 
 
@@ -91,9 +102,10 @@ def execute(options: argparse.Namespace) -> int:
         correct_bias=options.correct_bias,
         skip=options.skip,
         max_drop=options.max_drop,
+        sensitivity=options.sensitivity,
     )
     start = time.perf_counter()
-    result = quantize(options.model, options.data, options=settings, threads=options.threads)
+    result = quantize(options.model, options.data, options=settings, threads=options.threads, resume=options.resume)
     with replacing(output) as temporary:
         temporary.write_bytes(to_onnx(result.module))
     if options.report is not None:

@@ -1,4 +1,4 @@
-"""A quantised model: sources and weights pass through integers, and what only moves values moves integers."""
+"""A quantised model: what layers read, and their weights, pass through integers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
-from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ir.traverse import rewrite
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8
-from tilewright.quantization.layers import MOVES, Layer, Sources, is_operator
+from tilewright.quantization.layers import Layer, Sources, is_operator
 from tilewright.quantization.parameters import Parameters
 from tilewright.quantization.weights import QuantizedWeight
 
@@ -45,6 +44,9 @@ def apply_plan(function: Function, plan: Plan, kept: frozenset[str] = frozenset(
     """The quantised function; layers whose names are in `kept` stay as they are."""
     layers = {id(layer.call): layer for layer in plan.layers if layer.name not in kept}
     active = _active_groups(plan, layers)
+    # What was moved on its way to a layer is quantised there again, as it was: other tools look for that, and the
+    # compiler's pass `requantize` moves the integers instead.
+    read = {id(part) for layer in layers.values() for part in layer.activations}
 
     def replace(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
         # A node whose operands were rounded has the type that it had.
@@ -52,14 +54,12 @@ def apply_plan(function: Function, plan: Plan, kept: frozenset[str] = frozenset(
         layer = layers.get(id(old))
         if layer is not None:
             assert isinstance(new, Call)
-            new = _dynamic_layer(layer, new, plan) if plan.dynamic else _static_layer(layer, new, plan)
-        elif is_operator(new, *MOVES):
-            assert isinstance(new, Call)
-            new = _move_integers(new)
+            rounded = dynamic_layer(layer, new, plan) if plan.dynamic else _static_layer(layer, new, plan)
+            new = corrected(layer, rounded, plan)
         elif is_operator(new, "add") and not plan.dynamic:
             assert isinstance(old, Call) and isinstance(new, Call)
             new = _whole_bias(old, new, layers, plan)
-        if id(old) in plan.sources.values and plan.sources.group(old) in active:
+        if (id(old) in plan.sources.values or id(old) in read) and plan.sources.group(old) in active:
             return plan.activations[plan.sources.group(old)].through_integers(new, old.span)
         return new
 
@@ -90,30 +90,6 @@ def _computed_by(source: GraphExpr, layers: Mapping[int, Layer]) -> bool:
     return False
 
 
-def _move_integers(call: Call) -> GraphExpr:
-    """`move(dequantize(q))` as `dequantize(move(q))`, where all that is moved has the same parameters."""
-    parts = call.args if is_operator(call, "concatenate") else call.args[:1]
-    if not all(is_operator(part, "qnn.dequantize") for part in parts):
-        return call
-    dequantized = [part for part in parts if isinstance(part, Call)]
-    _, scale, zero = dequantized[0].args
-    for part in dequantized[1:]:
-        if not (_same(part.args[1], scale) and _same(part.args[2], zero)):
-            return call
-    if not isinstance(scale, Constant) or scale.data.size != 1:
-        return call
-    moved = Call(call.callee, (*(part.args[0] for part in dequantized), *call.args[len(parts) :]), call.attributes)
-    moved.span = call.span
-    fill_type(moved)
-    return make("qnn.dequantize", moved, scale, zero, span=call.span)
-
-
-def _same(a: GraphExpr, b: GraphExpr) -> bool:
-    if a is b:
-        return True
-    return isinstance(a, Constant) and isinstance(b, Constant) and np.array_equal(a.data, b.data)
-
-
 def _weight_value(weight: QuantizedWeight, layer: Layer) -> GraphExpr:
     """The dequantised weight as an expression of its integers."""
     scale, zero = weight.parameters.constants()
@@ -125,16 +101,21 @@ def _weight_value(weight: QuantizedWeight, layer: Layer) -> GraphExpr:
 
 def _static_layer(layer: Layer, new: Call, plan: Plan) -> GraphExpr:
     weight = plan.weights.get(layer.name)
-    result: Call = new
-    if weight is not None:
-        result = Call(new.callee, (new.args[0], _weight_value(weight, layer), *new.args[2:]), new.attributes)
-        result.span = new.span
-        result.type = layer.call.type
+    if weight is None:
+        return new
+    result = Call(new.callee, (new.args[0], _weight_value(weight, layer), *new.args[2:]), new.attributes)
+    result.span = new.span
+    result.type = layer.call.type
+    return result
+
+
+def corrected(layer: Layer, result: GraphExpr, plan: Plan) -> GraphExpr:
+    """A layer's result without the mean error of its rounded weights."""
     correction = plan.corrections.get(layer.name)
     if correction is None:
         return result
     bias = _in_steps(correction.reshape(_spread(layer)), layer, plan)
-    return make("add", result, constant(bias), span=new.span)
+    return make("add", result, constant(bias), span=layer.call.span)
 
 
 def _whole_bias(old: Call, new: Call, layers: Mapping[int, Layer], plan: Plan) -> Call:
@@ -175,7 +156,7 @@ def _spread(layer: Layer) -> tuple[int, ...]:
     return (-1,)
 
 
-def _dynamic_layer(layer: Layer, new: Call, plan: Plan) -> GraphExpr:
+def dynamic_layer(layer: Layer, new: Call, plan: Plan) -> GraphExpr:
     """A matrix product of bytes whose range is taken when the model runs; scales are put on the result.
 
     scale = (max - min) / 255 over the whole operand, zero point = round(-min / scale), as ONNX's DynamicQuantizeLinear.

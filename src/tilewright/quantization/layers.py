@@ -23,6 +23,8 @@ CONTRACTIONS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
 MOVES = ("nn.max_pool2d", "reshape", "transpose", "concatenate", "slice", "broadcast_to", "tile")
 """Operators whose results are values of their first input (all inputs of `concatenate`), wherever they lie."""
 
+_RECURRENT = ("nn.lstm", "nn.lstm_step", "nn.gru", "nn.rnn")
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -107,6 +109,19 @@ def find_layers(order: list[GraphExpr]) -> list[Layer]:
         taken.add(name)
         layers.append(Layer(name, item))
     return layers
+
+
+def recurrent_inputs(order: list[GraphExpr]) -> set[int]:
+    """Contractions, by identity, whose results a recurrent layer takes in step by step."""
+    result = set()
+    for item in order:
+        if not is_operator(item, *_RECURRENT):
+            continue
+        while isinstance(item, Call) and is_operator(item, *_RECURRENT, "reshape", "transpose", "add"):
+            item = item.args[0]
+        if is_operator(item, *CONTRACTIONS):
+            result.add(id(item))
+    return result
 
 
 class Sources:

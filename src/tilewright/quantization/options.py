@@ -39,12 +39,15 @@ class QuantizeOptions:
     softmax between them."""
     equalize: bool = False
     """Whether channels between two layers are scaled to like ranges first."""
-    correct_bias: bool = False
-    """Whether the mean error that rounded weights make on the calibration data is taken off the layer's result."""
+    correct_bias: bool | None = None
+    """Whether the mean error that rounded weights make on the calibration data is taken off the layer's result; None
+    for the scheme "static" alone, whose inputs are like the calibration data in any case."""
     skip: Sequence[str] = ()
     """Layers that stay in float32, by their names in the model."""
     max_drop: float | None = None
     """How much worse the metric may become: the most sensitive layers stay in float32 until it holds."""
+    sensitivity: bool = False
+    """Whether to measure what each layer costs alone for the report; it always is for `max_drop`."""
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -61,11 +64,16 @@ class QuantizeOptions:
             raise UserError(f"the group is a number of inputs, 0 for all of them, not {self.group!r}")
         if self.group and self.scheme != "weights":
             raise UserError("scales of groups are for the scheme 'weights'", hint="scheme='weights', or group=0")
-        if self.max_drop is not None and not self.max_drop >= 0:
+        if self.max_drop is not None and not (isinstance(self.max_drop, (int, float)) and self.max_drop >= 0):
             raise UserError(f"max_drop is a number that is not negative, not {self.max_drop!r}")
         if isinstance(self.skip, str):
             raise UserError("skip is a list of names, not one text", hint=f"skip=[{self.skip!r}]")
         object.__setattr__(self, "skip", tuple(self.skip))
+
+    @property
+    def corrects_bias(self) -> bool:
+        """Whether the mean error of rounded weights is taken off."""
+        return self.scheme == "static" if self.correct_bias is None else self.correct_bias
 
 
 class QuantizeFields(TypedDict, total=False):
@@ -80,9 +88,10 @@ class QuantizeFields(TypedDict, total=False):
     rounding: str
     products: bool
     equalize: bool
-    correct_bias: bool
+    correct_bias: bool | None
     skip: Sequence[str]
     max_drop: float | None
+    sensitivity: bool
 
 
 FIELDS = tuple(item.name for item in fields(QuantizeOptions))

@@ -15,6 +15,8 @@ from tilewright.ir.dtype import DataType
 from tilewright.support.span import Span
 
 Array = npt.NDArray[Any]
+_SHARES = np.linspace(1.0, 0.3, 29)
+"""Of the scale that holds the largest weight, what is tried for weights in few bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,27 @@ def of_range(low: float, high: float, dtype: DataType, bits: int = 8) -> Paramet
 
 
 def of_weight(values: Array, axes: tuple[int, ...], bits: int) -> Parameters:
-    """Symmetric parameters of a weight; `axes` are those that share a scale (all axes: one scale for the whole)."""
+    """Symmetric parameters of a weight; `axes` are those that share a scale (all axes: one scale for the whole).
+
+    In few bits, the largest weights saturate where that makes the squared error of all of them smaller.
+    """
     dtype = DataType.of("int8")
     largest = integer_range(dtype, bits)[1]
     peak = np.abs(values.astype(np.float64)).max(axis=axes, keepdims=True) if values.size else np.zeros(())
-    if peak.size == 1:
-        peak = peak.reshape(())
-    return Parameters(_safe(peak / largest), np.asarray(0, np.int8), dtype, bits)
+    scale = _safe(peak / largest)
+    if bits < 8 and values.size:
+        scale = _least_error(values, axes, scale, largest)
+    if scale.size == 1:
+        scale = scale.reshape(())
+    return Parameters(scale, np.asarray(0, np.int8), dtype, bits)
+
+
+def _least_error(values: Array, axes: tuple[int, ...], whole: Array, largest: int) -> Array:
+    """Of some shares of the scales that hold everything, the ones whose rounding has the least squared error."""
+    best, least = whole, np.full(whole.shape, np.inf)
+    for share in _SHARES:
+        scale = _safe(whole * np.float32(share))
+        rounded = np.clip(np.rint(values / scale), -largest - 1, largest) * scale
+        error = np.square(rounded - values, dtype=np.float64).sum(axis=axes, keepdims=True)
+        best, least = np.where(error < least, scale, best), np.minimum(error, least)
+    return best.astype(np.float32)

@@ -7,14 +7,17 @@ print(quantized.report)
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
 import numpy.typing as npt
 
 from tilewright.frontend.onnx import from_onnx
-from tilewright.graph.ir.expr import Function
+from tilewright.graph.ir.expr import Function, GraphExpr
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
@@ -24,20 +27,23 @@ from tilewright.graph.passes.recognize import recognize
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import IntImm
 from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType
 from tilewright.quantization.apply import Plan, apply_plan
-from tilewright.quantization.data import CalibrationData, Feed, feeds
+from tilewright.quantization.data import CalibrationData, Feed, Input, feeds
 from tilewright.quantization.equalize import equalize
-from tilewright.quantization.layers import Layer, Sources, find_layers, visible
+from tilewright.quantization.layers import Layer, Sources, find_layers, recurrent_inputs, visible
 from tilewright.quantization.options import FIELDS, QuantizeFields, QuantizeOptions
 from tilewright.quantization.parameters import of_range
-from tilewright.quantization.report import LayerReport, Report
+from tilewright.quantization.report import LayerReport, Report, Trial
 from tilewright.quantization.running import CompileModule
-from tilewright.quantization.sensitivity import results_of, sensitivities, signal_to_noise
+from tilewright.quantization.search import SearchRecord, fewest_kept, search_key
+from tilewright.quantization.sensitivity import measure_layers, results_of, signal_to_noise
 from tilewright.quantization.statistics import Statistics, collect
 from tilewright.quantization.weights import mean_error, quantize_weight
 from tilewright.request import ModelLike
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.progress import Progress
+from tilewright.support.text import kind_of
 
 Array = npt.NDArray[Any]
 Metric: TypeAlias = Callable[[list[list[Array]]], float]
@@ -51,8 +57,8 @@ _PREPARATION = (
     canonicalize,
     fold_constants,
 )
-_MOST_SENSITIVITY_RUNS = 8
-"""Runs that the sensitivity of a layer is measured on."""
+_MOST_EXPONENT = 300.0
+"""A squared error relative to nothing is large, not infinite."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ def quantize_model(
     *,
     metric: Metric | None = None,
     options: QuantizeOptions | None = None,
+    resume: str | os.PathLike[str] | None = None,
     **changes: Unpack[QuantizeFields],
 ) -> Quantized:
     """`tw.quantize`, with a function that compiles what calibration runs."""
@@ -77,26 +84,28 @@ def quantize_model(
         if name not in FIELDS:
             raise UserError(f"there is no option {name!r}", hint=f"options: {', '.join(FIELDS)}")
     settings = replace(options or QuantizeOptions(), **changes)
-    function = _prepared(model, settings)
-    names, shapes = _inputs(function)
-    data = feeds(calibration, names, shapes)
-    return _Quantization(function, settings, data, metric, compile_module).run()
+    function = prepared(model, settings)
+    data = feeds(calibration, _inputs(function))
+    path = None if resume is None else Path(resume)
+    return _Quantization(function, settings, data, metric, compile_module, path).run()
 
 
 def quantize_without_data(model: ModelLike, options: QuantizeOptions) -> IRModule:
     """A model quantised by a scheme that needs no ranges of activations, with weights rounded to the nearest."""
-    if options.scheme == "static" or options.rounding != "nearest" or options.correct_bias:
+    if options.scheme == "static" or options.rounding != "nearest" or options.corrects_bias:
         raise CompilerBug(f"the scheme {options.scheme!r} needs calibration data")
-    function = _prepared(model, options)
-    layers = chosen_layers(find_layers(visible(function)), options)
+    function = prepared(model, options)
+    order = visible(function)
+    layers = chosen_layers(order, options)
     weights = {layer.name: quantize_weight(layer, layer.weight.data, options, None) for layer in layers if layer.weight}
-    plan = Plan(layers, Sources(visible(function), layers), {}, weights, {}, options.scheme == "dynamic")
+    plan = Plan(layers, Sources(order, layers), {}, weights, {}, options.scheme == "dynamic")
     result = apply_plan(function, plan)
     return infer_types(IRModule({result.name: result}))
 
 
-def chosen_layers(layers: list[Layer], options: QuantizeOptions) -> list[Layer]:
-    """The layers of a model that are quantised."""
+def chosen_layers(order: list[GraphExpr], options: QuantizeOptions) -> list[Layer]:
+    """The layers of a model, given its expressions, that are quantised."""
+    layers = find_layers(order)
     names = {layer.name for layer in layers}
     unknown = [name for name in options.skip if name not in names]
     if unknown:
@@ -106,13 +115,17 @@ def chosen_layers(layers: list[Layer], options: QuantizeOptions) -> list[Layer]:
         chosen = [layer for layer in chosen if layer.weight is not None]
     if options.scheme == "dynamic":
         chosen = [layer for layer in chosen if layer.is_plain_product]
+    elif options.scheme == "static":
+        # Errors of what a recurrent layer takes in add up over its steps.
+        recurrent = recurrent_inputs(order)
+        chosen = [layer for layer in chosen if id(layer.call) not in recurrent]
     if not chosen:
         what = "matrix products" if options.scheme == "dynamic" else "convolutions and matrix products"
         raise UserError("the model has no layer to quantise", hint=f"{what} of float32 with constant weights")
     return chosen
 
 
-def _prepared(model: ModelLike, options: QuantizeOptions) -> Function:
+def prepared(model: ModelLike, options: QuantizeOptions) -> Function:
     """The model as layers: batch normalisation in weights, constants computed, channels equalised if asked for."""
     module = infer_types(model if isinstance(model, IRModule) else from_onnx(model))
     if list(module.functions) != ["main"]:
@@ -126,13 +139,14 @@ def _prepared(model: ModelLike, options: QuantizeOptions) -> Function:
     return equalize(main) if options.equalize else main
 
 
-def _inputs(function: Function) -> tuple[list[str], list[tuple[int | None, ...]]]:
-    names, shapes = [], []
+def _inputs(function: Function) -> list[Input]:
+    result = []
     for param in function.params:
-        dims = param.tensor_type.shape or ()
-        names.append(param.name)
-        shapes.append(tuple(dim.value if isinstance(dim, IntImm) else None for dim in dims))
-    return names, shapes
+        if not isinstance(param.type, TensorType) or param.type.shape is None:
+            raise UserError(f"the input {param.name!r} is no tensor of known rank: the model cannot be calibrated")
+        shape = tuple(dim.value if isinstance(dim, IntImm) else None for dim in param.type.shape)
+        result.append(Input(param.name, shape, param.type.dtype.numpy()))
+    return result
 
 
 class _Quantization:
@@ -145,66 +159,80 @@ class _Quantization:
         data: list[Feed],
         metric: Metric | None,
         compile_module: CompileModule,
+        resume: Path | None,
     ) -> None:
-        self.function, self.options, self.data, self.compile_module = function, options, data, compile_module
+        self.function, self.options, self.data, self.resume = function, options, data, resume
+        self.compile_module = compile_module
         order = visible(function)
-        self.layers = chosen_layers(find_layers(order), options)
+        self.layers = chosen_layers(order, options)
         self.sources = Sources(order, self.layers)
         self.exact = results_of(self._compiled(function), data)
-        self.metric = metric or self._closeness
+        self.metric = metric
 
     def _compiled(self, function: Function) -> Any:
         return self.compile_module(infer_types(IRModule({function.name: function})))
 
-    def _closeness(self, results: list[list[Array]]) -> float:
-        ratio = signal_to_noise(self.exact, results)
-        return -float(10 ** (-ratio / 10))
+    def _score(self, results: list[list[Array]]) -> float:
+        """What the metric says of results; without one, minus their squared error relative to the exact ones."""
+        if self.metric is None:
+            return -float(10 ** min(-signal_to_noise(self.exact[: len(results)], results) / 10, _MOST_EXPONENT))
+        value = self.metric(results)
+        try:
+            score = float(value)
+        except (TypeError, ValueError):
+            raise UserError(f"the metric gave {kind_of(value)}", hint="it gives a number; more is better") from None
+        if not math.isfinite(score):
+            raise UserError(f"the metric gave {score}", hint="it gives a finite number for every result of the model")
+        return score
 
     def run(self) -> Quantized:
         """Calibrate, choose numbers and layers, and build the quantised model."""
         plan = self._plan()
-        exact_metric = self.metric(self.exact)
-        some = self.data[:_MOST_SENSITIVITY_RUNS]
-        noise: dict[str, float] = {}
-        if self.options.max_drop is not None:
-            noise = sensitivities(self.function, plan, some, self.exact[: len(some)], self.compile_module)
-        kept, function, results, trials = self._search(plan, noise, exact_metric)
-        layers = [
-            LayerReport(
-                layer.name,
-                str(getattr(layer.call.callee, "name", "")),
-                0 if layer.weight is None else layer.weight.data.size,
-                layer.name not in kept,
-                noise.get(layer.name),
-            )
-            for layer in self.layers
-        ]
+        metric_before = self._score(self.exact)
+        key = "" if self.resume is None else search_key(self.function, self.options, self.data)
+        record = SearchRecord(self.resume, key, metric_before)
+        if self.options.max_drop is not None or self.options.sensitivity:
+            by_metric = None if self.metric is None else self._score
+            measure_layers(self.function, plan, self.data, self.exact, record, by_metric, self.compile_module)
+        kept, function, results = self._search(plan, record)
         report = Report(
             self.options.scheme,
             self.options.weight_bits,
             self.options.observer,
             len(self.data),
-            layers,
+            [self._reported(layer, kept, record) for layer in self.layers],
             signal_to_noise(self.exact, results),
-            exact_metric,
-            self.metric(results),
-            trials,
+            metric_before,
+            self._score(results),
+            self.options.max_drop,
+            [Trial(count, score) for count, score in record.trials.items()],
         )
-        module = infer_types(IRModule({function.name: function}))
-        return Quantized(module, report)
+        return Quantized(infer_types(IRModule({function.name: function})), report)
+
+    def _reported(self, layer: Layer, kept: frozenset[str], record: SearchRecord) -> LayerReport:
+        measured = record.layers.get(layer.name)
+        return LayerReport(
+            layer.name,
+            str(getattr(layer.call.callee, "name", "")),
+            0 if layer.weight is None else layer.weight.data.size,
+            layer.name not in kept,
+            None if measured is None else measured.decibels,
+            None if measured is None else measured.metric,
+        )
 
     def _plan(self) -> Plan:
         options = self.options
-        with_moments = options.rounding == "learned" or options.correct_bias
+        with_squares = options.rounding == "learned"
         statistics = Statistics({}, {})
-        if options.scheme == "static" or with_moments:
+        if options.scheme == "static" or with_squares or options.corrects_bias:
             statistics = collect(
                 self.function,
                 self.layers,
                 self.sources,
                 self.data,
                 observer=options.observer,
-                with_moments=with_moments,
+                with_means=options.corrects_bias,
+                with_squares=with_squares,
                 compile_module=self.compile_module,
             )
         dtype = DataType.of(options.activations)
@@ -216,7 +244,7 @@ class _Quantization:
                 if layer.weight is not None:
                     values, moments = layer.weight.data, statistics.moments.get(layer.name)
                     weights[layer.name] = quantize_weight(layer, values, options, moments)
-                    if options.correct_bias and moments is not None:
+                    if options.corrects_bias and moments is not None:
                         rounded = weights[layer.name].numbers()
                         corrections[layer.name] = -mean_error(layer, values, rounded, moments)
                 progress.step(layer.name)
@@ -224,29 +252,19 @@ class _Quantization:
         return Plan(self.layers, self.sources, activations, weights, corrections, dynamic)
 
     def _trial(self, plan: Plan, kept: frozenset[str]) -> tuple[Function, list[list[Array]]]:
+        if len(kept) == len(self.layers):
+            return self.function, self.exact
         function = apply_plan(self.function, plan, kept)
         return function, results_of(self._compiled(function), self.data)
 
-    def _search(
-        self, plan: Plan, noise: dict[str, float], exact_metric: float
-    ) -> tuple[frozenset[str], Function, list[list[Array]], list[dict[str, float]]]:
-        """The fewest layers in float32, the most sensitive first, for which the metric holds: by bisection."""
+    def _search(self, plan: Plan, record: SearchRecord) -> tuple[frozenset[str], Function, list[list[Array]]]:
+        """The layers that stay in float32, and the model that keeps them, with its results."""
+        tried: dict[frozenset[str], tuple[Function, list[list[Array]]]] = {}
+
+        def try_kept(kept: frozenset[str]) -> float:
+            tried[kept] = self._trial(plan, kept)
+            return self._score(tried[kept][1])
+
         drop = self.options.max_drop
-        function, results = self._trial(plan, frozenset())
-        trials = [{"kept": 0.0, "metric": self.metric(results)}]
-        if drop is None or exact_metric - trials[0]["metric"] <= drop:
-            return frozenset(), function, results, trials
-        ranking = sorted(noise, key=lambda name: noise[name])
-        low, high = 0, len(ranking)
-        best: tuple[frozenset[str], Function, list[list[Array]]] = (frozenset(ranking), self.function, self.exact)
-        while high - low > 1:
-            middle = (low + high) // 2
-            kept = frozenset(ranking[:middle])
-            function, results = self._trial(plan, kept)
-            score = self.metric(results)
-            trials.append({"kept": float(middle), "metric": score})
-            if exact_metric - score <= drop:
-                high, best = middle, (kept, function, results)
-            else:
-                low = middle
-        return (*best, trials)
+        kept = frozenset() if drop is None else fewest_kept(record, drop, try_kept)
+        return (kept, *(tried.get(kept) or self._trial(plan, kept)))

@@ -25,6 +25,16 @@ class LayerReport:
     quantized: bool
     decibels: float | None
     """Signal to noise of the model's results when this layer alone is quantised; None where it was not measured."""
+    metric: float | None = None
+    """The user's metric then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A model of the search for `max_drop`: how many layers stayed in float32, and the metric then."""
+
+    kept: int
+    metric: float
 
 
 @dataclass
@@ -40,27 +50,34 @@ class Report:
     """Signal to noise of the results of the whole quantised model on the calibration data."""
     metric_before: float | None = None
     metric_after: float | None = None
-    trials: list[dict[str, float]] = field(default_factory=list)
-    """The search for `max_drop`: how many layers stayed in float32, and the metric then."""
+    max_drop: float | None = None
+    trials: list[Trial] = field(default_factory=list)
+    """The search for `max_drop`, in the order in which it went."""
 
     @property
     def kept(self) -> list[str]:
         """The layers that stayed in float32."""
         return [layer.name for layer in self.layers if not layer.quantized]
 
+    @property
+    def _by_noise(self) -> list[LayerReport]:
+        return sorted(self.layers, key=lambda layer: (layer.decibels is None, layer.decibels or 0.0))
+
     def __str__(self) -> str:
+        with_metric = any(layer.metric is not None for layer in self.layers)
+        headers = ["layer", "operator", "weights", "SNR dB", *(["metric"] if with_metric else []), "kept in"]
         rows = [
             [
                 layer.name,
                 layer.operator,
                 str(layer.weights),
                 _decibels(layer.decibels),
+                *([_number(layer.metric)] if with_metric else []),
                 "" if layer.quantized else "float32",
             ]
-            for layer in sorted(self.layers, key=lambda layer: (layer.decibels is None, layer.decibels or 0.0))
+            for layer in self._by_noise
         ]
-        lines = [table(["layer", "operator", "weights", "SNR dB", "kept in"], rows), self.summary()]
-        return "\n".join(lines)
+        return "\n".join([table(headers, rows), self.summary()])
 
     def summary(self) -> str:
         """One line: how many layers, how much noise, which metric."""
@@ -82,38 +99,79 @@ class Report:
             temporary.write_text(text)
 
     def to_html(self) -> str:
-        """A page with a bar for each layer, the noisiest first."""
+        """A page with a bar for each layer, the noisiest first, and a plot of the search."""
         known = [layer for layer in self.layers if layer.decibels is not None and math.isfinite(layer.decibels)]
         most = max((layer.decibels or 0.0 for layer in known), default=1.0) or 1.0
         rows = []
-        for layer in sorted(self.layers, key=lambda item: (item.decibels is None, item.decibels or 0.0)):
-            width = 0 if layer.decibels is None else round(_BAR * min(max(layer.decibels / most, 0.0), 1.0))
+        for layer in self._by_noise:
+            share = 0.0 if layer.decibels is None else layer.decibels / most
+            width = round(_BAR * min(max(share, 0.0), 1.0)) if math.isfinite(share) else _BAR * (share > 0)
             rows.append(
                 f"<tr><td>{html.escape(layer.name)}</td><td>{html.escape(layer.operator)}</td><td>{layer.weights}</td>"
                 f"<td><div class='bar' style='width:{width}px'></div>{_decibels(layer.decibels)}</td>"
-                f"<td>{'int8' if layer.quantized else 'float32'}</td></tr>"
+                f"<td>{_number(layer.metric)}</td>"
+                f"<td>{f'{self.weight_bits}-bit weights' if layer.quantized else 'float32'}</td></tr>"
             )
-        trials = "".join(
-            f"<li>{int(trial['kept'])} layers in float32: metric {trial['metric']:.6g}</li>" for trial in self.trials
-        )
-        return _PAGE.format(
-            summary=html.escape(self.summary()), rows="\n".join(rows), trials=f"<ol>{trials}</ol>" if trials else ""
+        return _PAGE.format(summary=html.escape(self.summary()), rows="\n".join(rows), search=self._plot())
+
+    def _plot(self) -> str:
+        """The metric of each trial against the number of layers in float32, and the least that is allowed."""
+        if not self.trials or self.metric_before is None or self.max_drop is None:
+            return ""
+        least = self.metric_before - self.max_drop
+        values = [trial.metric for trial in self.trials] + [least, self.metric_before]
+        low, high = min(values), max(values)
+        wide, tall = max(len(self.layers), 1), (high - low) or 1.0
+
+        def place(kept: float, metric: float) -> tuple[float, float]:
+            return 40 + kept / wide * (_WIDTH - 60), 10 + (high - metric) / tall * (_HEIGHT - 40)
+
+        points = []
+        for trial in sorted(self.trials, key=lambda item: item.kept):
+            x, y = place(trial.kept, trial.metric)
+            label = f"{trial.kept} layers in float32: {trial.metric:.6g}"
+            shade = "ok" if trial.metric >= least else "low"
+            points.append(f"<circle class='{shade}' cx='{x:.1f}' cy='{y:.1f}' r='4'><title>{label}</title></circle>")
+        left, line = place(0, least)
+        return _PLOT.format(
+            width=_WIDTH,
+            height=_HEIGHT,
+            left=left,
+            right=_WIDTH - 20,
+            line=line,
+            middle=_WIDTH // 2,
+            foot=_HEIGHT - 6,
+            points="\n".join(points),
+            limit=f"metric {least:.6g}",
         )
 
 
+_WIDTH, _HEIGHT = 640, 240
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Quantisation</title>
 <style>body{{font:14px system-ui;margin:2em}}td,th{{padding:2px 10px;text-align:left}}
-.bar{{display:inline-block;height:10px;background:#4a7;margin-right:6px}}</style>
+.bar{{display:inline-block;height:10px;background:#4a7;margin-right:6px}}.ok{{fill:#4a7}}.low{{fill:#c54}}</style>
 <h1>Quantisation</h1><p>{summary}</p>
-<table><tr><th>layer</th><th>operator</th><th>weights</th><th>signal to noise, dB</th><th>computed in</th></tr>
+<table><tr><th>layer</th><th>operator</th><th>weights</th><th>signal to noise alone, dB</th><th>metric alone</th>
+<th>computed in</th></tr>
 {rows}
-</table>{trials}</html>
+</table>{search}</html>
 """
+_PLOT = """
+<h2>Search</h2><svg width="{width}" height="{height}" font-size="12">
+<line x1="{left}" x2="{right}" y1="{line:.1f}" y2="{line:.1f}" stroke="#999" stroke-dasharray="4"/>
+<text x="{left}" y="{line:.1f}" dy="-3">{limit}</text>
+<text x="{middle}" y="{foot}" text-anchor="middle">layers in float32</text>
+{points}
+</svg>"""
 
 
 def _decibels(value: float | None) -> str:
     return "-" if value is None else "exact" if value == math.inf else f"{value:.1f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
 
 
 def _finite(value: object) -> object:

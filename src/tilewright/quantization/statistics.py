@@ -28,27 +28,36 @@ _MOST_ROWS = 512
 
 @dataclass
 class Moments:
-    """Of the rows that a layer multiplies with its weights: how many, their sum, and the sum of their squares."""
+    """Of the rows that a layer multiplies with its weights: how many, their sum, and sums of their products."""
 
+    with_squares: bool
     count: int = 0
     total: Array = field(default_factory=lambda: np.zeros(0))
+    power: Array = field(default_factory=lambda: np.zeros(0))
+    """(groups, inputs): squares added up."""
     squares: Array = field(default_factory=lambda: np.zeros(0))
-    """(groups, inputs, inputs): x x^T added up."""
+    """(groups, inputs, inputs): x x^T added up; empty where nobody asked for it."""
 
     def add(self, rows: Array) -> None:
         """Take in rows of shape (groups, rows, inputs)."""
         wide = rows.astype(np.float64)
         if self.count == 0:
-            self.total = np.zeros((rows.shape[0], rows.shape[2]))
-            self.squares = np.zeros((rows.shape[0], rows.shape[2], rows.shape[2]))
+            self.total, self.power = np.zeros((2, rows.shape[0], rows.shape[2]))
+            self.squares = np.zeros((rows.shape[0], rows.shape[2], rows.shape[2]) if self.with_squares else 0)
         self.count += rows.shape[1]
         self.total += wide.sum(axis=1)
-        self.squares += wide.transpose(0, 2, 1) @ wide
+        self.power += np.square(wide).sum(axis=1)
+        if self.with_squares:
+            self.squares += wide.transpose(0, 2, 1) @ wide
 
     @property
     def mean(self) -> Array:
-        """The mean row: (groups, inputs)."""
-        return self.total / max(self.count, 1)
+        """The mean row: (groups, inputs). Means that a few rows have by chance are taken for small."""
+        count = max(self.count, 1)
+        squared = np.square(self.total / count)
+        chance = np.maximum(self.power / count - squared, 0.0) / count
+        certain = squared / np.maximum(squared + chance, np.finfo(np.float64).tiny)
+        return np.asarray(self.total / count * certain)
 
 
 def input_rows(layer: Layer, data: Array, generator: np.random.Generator) -> Array | None:
@@ -102,13 +111,14 @@ def collect(
     data: Sequence[Feed],
     *,
     observer: str,
-    with_moments: bool,
+    with_means: bool,
+    with_squares: bool,
     compile_module: CompileModule,
 ) -> Statistics:
-    """Run the model on the data and look at the sources; `with_moments`, at the rows that layers multiply too."""
+    """Run the model on the data and look at the sources, and at the rows that layers multiply if asked for."""
     watched = list(sources.values.values())
     positions = {id(item): n for n, item in enumerate(watched)}
-    inputs = [layer for layer in layers if with_moments and layer.weight is not None]
+    inputs = [layer for layer in layers if (with_means or with_squares) and layer.weight is not None]
     for layer in inputs:
         value = layer.activations[0]
         if id(value) not in positions:
@@ -117,7 +127,7 @@ def collect(
     module = infer_types(IRModule({function.name: with_more_results(function, watched)}))
     executable = compile_module(module)
     observers: dict[int, Observer] = {sources.group(item): OBSERVERS[observer]() for item in sources.values.values()}
-    moments = {layer.name: Moments() for layer in inputs}
+    moments = {layer.name: Moments(with_squares) for layer in inputs}
     generator = np.random.default_rng(0)
     with Progress("calibrating", len(data)) as progress:
         for feed in data:

@@ -44,15 +44,16 @@ class QuantizedWeight:
 def quantize_weight(layer: Layer, values: Array, options: QuantizeOptions, moments: Moments | None) -> QuantizedWeight:
     """The integers of a layer's weight `values` (which equalisation may have changed)."""
     grouped = _groups(layer, values.shape, options.group)
-    if grouped is not None:
-        shape, axis = grouped
-        parameters = of_weight(values.reshape(shape), (axis,), options.weight_bits)
-        return QuantizedWeight(parameters.integers(values.reshape(shape)).reshape(values.shape), parameters, shape)
-    axes = layer.scale_axes if options.per_channel else tuple(range(values.ndim))
-    parameters = of_weight(values, axes, options.weight_bits)
+    shape, axes = (values.shape, layer.scale_axes) if grouped is None else (grouped[0], (grouped[1],))
+    if grouped is None and not options.per_channel:
+        axes = tuple(range(values.ndim))
+    parameters = of_weight(values.reshape(shape), axes, options.weight_bits)
     if options.rounding == "learned" and moments is not None:
-        return QuantizedWeight(_learned(layer, values, parameters, moments), parameters)
-    return QuantizedWeight(parameters.integers(values), parameters)
+        scale = np.broadcast_to(parameters.scale, shape).reshape(values.shape)
+        integers = _learned(layer, values, scale, options.weight_bits, moments)
+    else:
+        integers = parameters.integers(values.reshape(shape)).reshape(values.shape)
+    return QuantizedWeight(integers, parameters, None if grouped is None else shape)
 
 
 def _groups(layer: Layer, shape: tuple[int, ...], group: int) -> tuple[tuple[int, ...], int] | None:
@@ -88,20 +89,20 @@ def _from_matrices(layer: Layer, matrices: Array, shape: tuple[int, ...]) -> Arr
     return np.ascontiguousarray(matrices.reshape(outputs, inputs, height, width).transpose(2, 3, 1, 0))
 
 
-def _learned(layer: Layer, values: Array, parameters: Parameters, moments: Moments) -> Array:
+def _learned(layer: Layer, values: Array, scale: Array, bits: int, moments: Moments) -> Array:
     matrices = as_matrices(layer, values.astype(np.float64))
-    scale = as_matrices(layer, np.broadcast_to(parameters.scale, values.shape).astype(np.float64))[..., :1]
+    scales = as_matrices(layer, scale.astype(np.float64))
     result = np.empty(matrices.shape, np.int8)
-    largest = 2 ** (parameters.bits - 1) - 1
+    largest = 2 ** (bits - 1) - 1
     for group in range(matrices.shape[0]):
-        result[group] = _compensated(matrices[group].copy(), scale[group], moments.squares[group], largest)
+        result[group] = _compensated(matrices[group], scales[group], moments.squares[group], largest)
     return _from_matrices(layer, result, values.shape)
 
 
 def _compensated(matrix: Array, scale: Array, squares: Array, largest: int) -> Array:
     """Round the columns of a matrix from the most to the least important, each error taken up by later columns."""
     order = np.argsort(-np.diag(squares), kind="stable")
-    matrix, squares = matrix[:, order], squares[np.ix_(order, order)]
+    matrix, scale, squares = matrix[:, order], scale[:, order], squares[np.ix_(order, order)]
     damping = _DAMPING * max(float(np.mean(np.diag(squares))), 1e-12)
     inverse = np.linalg.inv(squares + damping * np.eye(len(squares)))
     factor = np.linalg.cholesky((inverse + inverse.T) / 2).T
@@ -110,9 +111,9 @@ def _compensated(matrix: Array, scale: Array, squares: Array, largest: int) -> A
         stop = min(start + _BLOCK, matrix.shape[1])
         errors = np.empty((matrix.shape[0], stop - start))
         for column in range(start, stop):
-            steps = np.clip(np.rint(matrix[:, column : column + 1] / scale), -largest - 1, largest)
-            integers[:, column] = steps[:, 0]
-            error = (matrix[:, column] - (steps * scale)[:, 0]) / factor[column, column]
+            steps = np.clip(np.rint(matrix[:, column] / scale[:, column]), -largest - 1, largest)
+            integers[:, column] = steps
+            error = (matrix[:, column] - steps * scale[:, column]) / factor[column, column]
             matrix[:, column + 1 : stop] -= error[:, None] * factor[column, column + 1 : stop]
             errors[:, column - start] = error
         matrix[:, stop:] -= errors @ factor[start:stop, stop:]

@@ -3,15 +3,14 @@
 Before:  quantize(transpose(dequantize(q)))        quantize: cast(clip(round(x / scale) + zero), uint8)
 After:   transpose(q)                              dequantize: float(int(q) - zero) * scale
 
-Tools that quantise models write this around every operator that only moves data. A byte comes back as it was: the
-quotient is within a rounding error of the integer, and `round` takes that away.
+Tools that quantise models write this around every operator that only moves data, pooling by maximum among them (what
+keeps the order of numbers keeps that of bytes). A byte comes back as it was: the quotient, or the product with the
+inverse of the scale, is within a rounding error of the integer, and `round` takes that away.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.ir.infer import fill_type
@@ -22,8 +21,12 @@ from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8, DataType
 from tilewright.ir.function import IRModule
 
-_MOVES = ("transpose", "reshape", "slice", "concatenate", "tile", "broadcast_to", "assume_shape")
+_MOVES = ("transpose", "reshape", "slice", "concatenate", "tile", "broadcast_to", "assume_shape", "nn.max_pool2d")
 """Operators whose results are elements of their inputs, all of which are data."""
+_CLOSE = 1e-6
+"""How near to 1 a scale times its inverse is, both of float32: 255 steps are off by far less than half of one."""
+_LEAST_FACTOR = 1e-35
+"""Beyond it, numbers of the largest integers leave the range of float32."""
 _MOST_MOVES = 16
 """Operators in between that are looked through, in all."""
 
@@ -41,11 +44,18 @@ def _rewritten(function: Function) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
-    """What bytes stand for: one scale and one zero point."""
+    """What bytes stand for: one scale (or what numbers are multiplied by, its inverse) and one zero point."""
 
-    scale: float
+    factor: float
+    inverse: bool
     zero: float
     dtype: DataType
+
+    def is_scale(self, scale: float | None) -> bool:
+        """Whether numbers of a scale become the integers that they were."""
+        if scale is None or not self.inverse:
+            return scale == self.factor
+        return abs(scale * self.factor - 1) < _CLOSE
 
 
 def _single(item: GraphExpr) -> float | None:
@@ -73,19 +83,19 @@ def _quantized(root: Call) -> tuple[GraphExpr, _Levels] | None:
         level, zero = level.args[0], shift
     if not is_call_to(level, "round") or not isinstance(level, Call):
         return None
-    quotient = level.args[0]
-    if not is_call_to(quotient, "divide") or not isinstance(quotient, Call):
+    steps = level.args[0]
+    if not isinstance(steps, Call) or steps.tensor_type.dtype is not FLOAT32:
         return None
-    scale = _single(quotient.args[1])
-    if scale is None or quotient.tensor_type.dtype is not FLOAT32 or not np.isfinite(scale) or scale <= 0:
+    factor = _single(steps.args[1]) if is_call_to(steps, "divide") or is_call_to(steps, "multiply") else None
+    if factor is None or not _LEAST_FACTOR < factor < 1 / _LEAST_FACTOR:
         return None
-    return quotient.args[0], _Levels(scale, zero, dtype)
+    return steps.args[0], _Levels(factor, is_call_to(steps, "multiply"), zero, dtype)
 
 
 def _dequantized(item: Call, levels: _Levels) -> GraphExpr | None:
     """The bytes that a product stands for, if they stand for it in this way."""
     value, factor = item.args
-    if not is_call_to(value, "cast") or not isinstance(value, Call) or _single(factor) != levels.scale:
+    if not is_call_to(value, "cast") or not isinstance(value, Call) or not levels.is_scale(_single(factor)):
         return None
     shifted, zero = value.args[0], 0.0
     if is_call_to(shifted, "subtract") and isinstance(shifted, Call):
