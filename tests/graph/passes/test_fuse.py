@@ -195,6 +195,16 @@ def test_expensive_work_is_not_repeated():
     assert fused([image], pooled)[1] == ["sigmoid", "nn_max_pool2d"]
 
 
+def test_frames_are_not_taken_of_pieces():
+    signal = var("signal", 10)
+    frames = constant(np.arange(4)[:, None] * 2 + np.arange(8), "int64")
+    padded = op("pad", signal, before=(2,), after=(2,))
+    assert fused([signal], op("take", padded, frames, axis=0))[1] == ["pad", "take"]
+    few = constant(np.arange(3), "int64")
+    assert fused([signal], op("take", padded, few, axis=0))[1] == ["fused_pad_take"]
+    assert fused([signal], op("take", op("nn.relu", signal), frames, axis=0))[1] == ["fused_nn_relu_take"]
+
+
 def test_opaque_operators_are_alone():
     x = var("x", 4, 6)
     _, names = fused([x], op("nn.relu", op("cumsum", op("nn.relu", x), axis=0)))

@@ -62,6 +62,8 @@ _LIGHT = frozenset(
 """Injective operators that are cheap to compute again for each reader."""
 _DEQUANTIZING = frozenset(["cast", "subtract", "add", "multiply"])
 """Operators that bytes become numbers by."""
+_PIECEWISE = ("pad", "concatenate", "take", "tile")
+"""Injective operators whose elements come from several places, which each reader has to find out."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""
 
@@ -413,6 +415,8 @@ class _Fuser:
     def _is_worth(self, start: GraphExpr, between: Sequence[GraphExpr], end: GraphExpr) -> bool:
         """Whether merging computes no expensive operator more than once for an element."""
         producers = [start, *between]
+        if self._reads_piecewise(producers, (*between, end)):
+            return False
         if not any(self.group[id(item)].heavy for item in producers):
             return True
         final = _operator(end)
@@ -432,6 +436,24 @@ class _Fuser:
             if operator.name not in ("concatenate", "pad") and any(_has_more_elements(item, arg) for arg in given):
                 return False
         return True
+
+    def _reads_piecewise(self, producers: Sequence[GraphExpr], readers: Sequence[GraphExpr]) -> bool:
+        """Whether overlapping parts (the frames of a signal) would be taken of what is put together of pieces.
+
+        For each element that is taken, the piece it comes from would be looked for: the pieces are put together once.
+        A table of fixed size, of which an open number of rows is taken, is not: most of its rows may not be asked for.
+        """
+        inside = {id(item) for item in producers}
+        for item in readers:
+            if not is_call_to(item, "take") or id(children(item)[0]) not in inside:
+                continue
+            data = children(item)[0]
+            is_open = static_shape(data) is None or static_shape(item) is not None
+            members = {id(member): member for part in producers for member in self.group[id(part)].members}
+            pieces = any(is_call_to(member, name) for member in members.values() for name in _PIECEWISE)
+            if is_open and pieces and _has_more_elements(item, data):
+                return True
+        return False
 
     def _rebuild(self) -> Function:
         """Make each group a call to a primitive function."""
