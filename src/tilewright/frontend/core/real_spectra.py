@@ -1,7 +1,7 @@
 """Spectra of real samples: halves of the samples are added and subtracted first, which makes the products smaller.
 
-Of N samples x, M = N / 2, a frequency k is x[0] + sum(e[n] cos(2 pi k n / N)) - i sum(o[n] sin(2 pi k n / N)) over n from
-1 to M, where e[n] = x[n] + x[N - n] and o[n] = x[n] - x[N - n] (of e[M] half counts: it is twice x[M]).
+Of N samples x, M = N / 2, a frequency k is x[0] + sum(e[n] cos(2 pi k n / N)) - i sum(o[n] sin(2 pi k n / N)) over n
+from 1 to M, where e[n] = x[n] + x[N - n] and o[n] = x[n] - x[N - n] (of e[M] half counts: it is twice x[M]).
 
 Sums of cosines and sines go on in the same way, for cos(2 pi k (M - n) / N) is cos(2 pi k n / N), or its negative for
 odd k: even k are the sums of half the length, of e[n] + e[M - n], and odd k are sums over e[n] - e[M - n].
