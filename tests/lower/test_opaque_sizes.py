@@ -39,6 +39,16 @@ def test_what_relates_sizes_stays() -> None:
     assert hide_sizes(func) == (func, {})
 
 
+def test_a_size_that_a_buffer_has_is_not_negative() -> None:
+    n = Var("n")
+    size = build.floordiv(n, 384) - 2
+    func = program(size, build.maximum(size, 0))
+    plain, hidden = hide_sizes(func)
+    (var,) = hidden
+    assert structural_equal(plain, program(var, var))
+    assert show_sizes(plain, hidden).symbolic_dims() == (n,)
+
+
 def test_other_sizes_stay() -> None:
     n = Var("n")
     for size in (n, n * 2 + 1, build.minimum(n, 1), build.maximum(n, 2)):

@@ -37,7 +37,12 @@ def hide_sizes(func: PrimFunc) -> tuple[PrimFunc, Mapping[Var, PrimExpr]]:
     hidden = {Var(f"size{n}"): item for n, item in enumerate(sizes)}
     if not hidden:
         return func, {}
-    result = _rewritten(func, {item: var for var, item in hidden.items()})
+    named: dict[PrimExpr, PrimExpr] = {item: var for var, item in hidden.items()}
+    whole = {size for buffer in func.buffers for size in buffer.shape}
+    for var, item in hidden.items():
+        # What is a size of a buffer itself is at least 0: `max(n - 2, 0)` is `n - 2` then.
+        named |= {part: var for part in (item.a, item.b) if part in whole} if _is_opaque(item) else {}
+    result = _rewritten(func, named)
     symbols = {symbol for item in sizes for symbol in pre_order(item) if type(symbol) is Var}
     parts = [result.body, *(expr for buffer in _buffers(result) for expr in _expressions(buffer))]
     if any(item in symbols for part in parts for item in pre_order(part) if type(item) is Var):
