@@ -21,6 +21,7 @@ from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.roll_epilogues import roll_epilogues
 from tilewright.tir.passes.scratch_parameters import scratch_parameters
+from tilewright.tir.passes.shorten_loops import shorten_loops
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
@@ -461,3 +462,28 @@ def test_zigzag_loops() -> None:
                 B[t] = B[t] + W[p if t % 2 == 0 else 7 - p]
         """,
     )
+
+
+def test_shorten_loops() -> None:
+    """A block of an open number of rows ends where the rows do; what has something to do at each step stays."""
+    body = """
+                    if b * 30 + t * 6 + 5 < n:
+                        Y[b] = 1.0
+                    else:
+                        if b * 30 + t * 6 < n:
+                            Y[b] = 2.0
+    """
+    head = """
+        def f(Y: Buffer[(n,), "float32"]):
+            for b in range((n + 29) // 30):
+    """
+    before = f"{head}            for t in range(5):{body}"
+    after = f"{head}            for t in range(max(min(5, (b * -30 + n + 5) // 6), 0)):{body}"
+    assert_becomes(shorten_loops, before, after)
+    for kept in (
+        before.replace("if b * 30 + t * 6 < n", "if t < 3"),
+        before.replace("if b * 30 + t * 6 < n", "if n < b * 30 + t * 6"),
+        before.replace("for t in range(5)", "for t in parallel(5)"),
+        before.replace("if b * 30 + t * 6 < n:", "if b * 30 + t * 5 < n:"),
+    ):
+        assert_becomes(shorten_loops, kept, kept)
