@@ -16,7 +16,8 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, is_view, primitive_functions
+from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, primitive_functions
+from tilewright.graph.views import is_view
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.ir.dimensions import at_least, constants, product
+from tilewright.graph.ir.dimensions import at_least, product
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import FusionKind, Operator, is_call_to
@@ -38,8 +38,9 @@ from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.scopes import ScopeMap, find_scopes
 from tilewright.graph.ir.traverse import children, graph_functions, map_functions, post_order, users, with_children
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
+from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
+from tilewright.graph.views import is_view, is_whole_view
 from tilewright.ir.dtype import BFLOAT16, INT8, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -96,38 +97,6 @@ def primitive_functions(module: IRModule) -> list[Function]:
             if isinstance(item, Call) and isinstance(item.callee, Function) and is_primitive(item.callee):
                 found.setdefault(id(item.callee), item.callee)
     return list(found.values())
-
-
-def is_view(item: GraphExpr) -> bool:
-    """Whether an expression is part of its first input's memory under another shape: it needs no kernel."""
-    return is_whole_view(item) or view_offset(item) is not None
-
-
-def is_whole_view(item: GraphExpr) -> bool:
-    """Whether an expression is all of its first input's memory."""
-    return is_call_to(item, "reshape") or is_call_to(item, "checked")
-
-
-def view_offset(item: GraphExpr) -> int | None:
-    """The bytes from the start of a view's input to the view itself; None for what is no view."""
-    if not isinstance(item, Call):
-        return None
-    if is_whole_view(item):
-        return 0
-    if not is_call_to(item, "slice"):
-        return None
-    attributes, whole, part = item.attributes, static_shape(item.args[0]), static_shape(item)
-    assert isinstance(attributes, SliceAttributes)
-    begin = constants(attributes.begin)
-    if whole is None or part is None or begin is None or any(step != 1 for step in attributes.strides):
-        return None
-    cut = [axis for axis in range(len(whole)) if whole[axis] != part[axis]]
-    if cut and any(size != 1 for size in part[: cut[-1]]):
-        return None
-    offset = 0
-    for first, size in zip(begin, whole, strict=True):
-        offset = offset * size + first
-    return offset * item.tensor_type.dtype.itemsize
 
 
 @dataclass(eq=False)
