@@ -20,6 +20,7 @@ from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_thread_reductions import ThreadReductionOptions, lower_thread_reductions
 from tilewright.tir.passes.lower_threads import lower_threads
+from tilewright.tir.passes.nest_guards import nest_guards
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
@@ -57,6 +58,7 @@ def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
             function_pass("unroll_loops", requires="vectorized", leaves="cpu_ready")(unroll_loops),
             function_pass("simplify_again")(simplify_loops),
+            function_pass("nest_guards")(nest_guards),
             function_pass("shorten_loops")(shorten_loops),
             function_pass("plan_storage")(plan_storage),
             function_pass("legalize_types")(legalize_types).with_options(

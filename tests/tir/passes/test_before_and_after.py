@@ -16,6 +16,7 @@ from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_threads import lower_threads
+from tilewright.tir.passes.nest_guards import nest_guards
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
@@ -487,3 +488,42 @@ def test_shorten_loops() -> None:
         before.replace("if b * 30 + t * 6 < n:", "if b * 30 + t * 5 < n:"),
     ):
         assert_becomes(shorten_loops, kept, kept)
+
+
+def test_nest_guards() -> None:
+    assert_becomes(
+        nest_guards,
+        """
+        def f(Y: Buffer[(n,), "float32"], A: Buffer[(4,), "float32"]):
+            for t in range((n + 2) // 3):
+                A[0] = 1.0
+                if t * 3 < n:
+                    Y[t * 3] = 1.0
+                if t * 3 + 1 < n:
+                    Y[t * 3 + 1] = 2.0
+                if t * 3 + 1 < n:
+                    A[1] = 3.0
+                if t * 3 + 2 < n:
+                    Y[t * 3 + 2] = 4.0
+                if t * 3 < n:
+                    A[2] = 5.0
+                if t < n - 5:
+                    A[3] = 6.0
+        """,
+        """
+        def f(Y: Buffer[(n,), "float32"], A: Buffer[(4,), "float32"]):
+            for t in range((n + 2) // 3):
+                A[0] = 1.0
+                if t * 3 < n:
+                    Y[t * 3] = 1.0
+                    if t * 3 + 1 < n:
+                        Y[t * 3 + 1] = 2.0
+                        A[1] = 3.0
+                        if t * 3 + 2 < n:
+                            Y[t * 3 + 2] = 4.0
+                if t * 3 < n:
+                    A[2] = 5.0
+                if t < n - 5:
+                    A[3] = 6.0
+        """,
+    )
