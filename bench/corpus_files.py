@@ -57,6 +57,8 @@ class CorpusFile:
     inputs: Mapping[str, Recipe] = field(default_factory=dict)
     chunks: str = ""
     """The key of a model that the package splits into pieces; `path` is the table that lists them."""
+    part: str = ""
+    """The submodule of a TorchScript file that is run: of a module that keeps a state, the one that is given it."""
     tolerance: float = 1e-3
     """The largest difference allowed, relative to the largest expected value of the output."""
     absolute: float = 0.0
@@ -135,6 +137,7 @@ def _package_files(listed: Mapping[str, Any]) -> list[CorpusFile]:
             domain=item["domain"],
             inputs={name: recipe(given) for name, given in item.get("inputs", {}).items()},
             chunks=item.get("chunks", ""),
+            part=item.get("part", ""),
             tolerance=item.get("tolerance", 1e-3),
             absolute=item.get("absolute", 0.0),
         )

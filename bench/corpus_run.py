@@ -67,12 +67,15 @@ class TorchReference:
 
     name = "torch"
 
+    def __init__(self, part: str) -> None:
+        self._part = part
+
     def load(self, path: Path, inputs: Arrays) -> list[np.ndarray]:
         """Load a file and run it once, on one thread."""
         import torch
 
         torch.set_num_threads(1)
-        module = _script(path)
+        module = _script(path, self._part)
         tensors = [torch.from_numpy(array) for array in inputs.values()]
 
         def call() -> Any:
@@ -91,11 +94,12 @@ class TorchReference:
         """Nothing is held outside this process."""
 
 
-def _script(path: Path) -> Any:
-    """The module of a TorchScript file."""
+def _script(path: Path, part: str) -> Any:
+    """The module of a TorchScript file, or a part of it."""
     import torch
 
-    return torch.jit.load(path, map_location="cpu").eval()
+    script = torch.jit.load(path, map_location="cpu").eval()
+    return functools.reduce(getattr, part.split("."), script) if part else script
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -151,11 +155,11 @@ def examine(item: CorpusFile, cache: Path, rounds: int, tell: Tell) -> None:
     tell(begins="reference", bytes=path.stat().st_size)
     signatures = _recipe_signatures(item) if is_torch else onnx_signatures(path)
     inputs = make_inputs(signatures, item.inputs)
-    reference: Reference = TorchReference() if is_torch else PeerProcess(REFERENCE, 1, harness.cores_for(1))
+    reference: Reference = TorchReference(item.part) if is_torch else PeerProcess(REFERENCE, 1, harness.cores_for(1))
     try:
         expected = reference.load(path, inputs)
         tell(begins="compile", shapes={name: list(array.shape) for name, array in inputs.items()})
-        executable = compile_file(path, inputs, tell)
+        executable = compile_file(path, item.part, inputs, tell)
         tell(begins="run")
         actual = list(executable.run(inputs))
         error = measure.max_relative_error(actual, expected)
@@ -185,14 +189,14 @@ def _recipe_signatures(item: CorpusFile) -> dict[str, Signature]:
     return {name: Signature(np.dtype(made.dtype or "float32"), made.shape or ()) for name, made in item.inputs.items()}
 
 
-def compile_file(path: Path, inputs: Arrays, tell: Tell) -> Executable:
+def compile_file(path: Path, part: str, inputs: Arrays, tell: Tell) -> Executable:
     """Compile a file as it is, and tell what that took: processor seconds and memory, of workers too."""
     before, peak, start = cpu_seconds(), _peak_bytes(resource.RUSAGE_SELF), time.perf_counter()
     if path.suffix in TORCHSCRIPT:
         import torch
 
         tensors = tuple(torch.from_numpy(array) for array in inputs.values())
-        model: Any = tw.frontend.from_torch(_script(path), tensors)
+        model: Any = tw.frontend.from_torch(_script(path, part), tensors)
     else:
         model = str(path)
     executable = tw.compile(model, target="native", threads=1)

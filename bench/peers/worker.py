@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
                     call = None
                     module = importlib.import_module(PEERS[name].module)
                     call = module.load(Path(path), threads, inputs, Path(scratch))
-                    send(replies, ("ok", [np.ascontiguousarray(array) for array in call()]))
+                    send(replies, ("ok", [np.asarray(array, order="C") for array in call()]))
                 case ("time", int(count)) if call is not None:
                     send(replies, ("ok", time_calls(call, count, clock_for(threads))))
                 case _:

@@ -18,6 +18,7 @@ from bench.corpus import Limits, Session
 from bench.corpus_files import CorpusFile, Package
 from bench.corpus_inputs import Arrays
 from bench.peers.process import PeerError
+from tests.requirements import need_module
 from tilewright.support.errors import CompilerBug, UserError
 
 
@@ -187,3 +188,13 @@ def test_outputs_are_compared(
     row: dict[str, object] = {}
     corpus_run.examine(item, listed.parent, 0, lambda **facts: row.update(facts))
     assert (row["status"], row.get("reason")) == (status, reason)
+
+
+def test_a_part_of_a_script_is_run(tmp_path: Path) -> None:
+    torch = need_module("torch")
+    path = tmp_path / "script.jit"
+    torch.jit.save(torch.jit.script(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Tanh()))), path)
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    for part, expected in (("", np.tanh(np.maximum(x, 0))), ("0", np.maximum(x, 0)), ("1.0", np.tanh(x))):
+        [found] = corpus_run.TorchReference(part).load(path, {"x": x})
+        np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper
 
@@ -60,6 +61,14 @@ def test_a_peer_answers_and_is_timed(model: Path, reference: process.PeerProcess
     samples = reference.sample(3)
     assert len(samples) == 3
     assert min(samples) > 0
+
+
+def test_a_result_of_no_dimensions_has_none(tmp_path: Path, reference: process.PeerProcess) -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17]>'
+    text = f"{head} s (float[1, 2, 4, 4] x) => (float y) {{ y = ReduceSum <keepdims = 0> (x) }}"
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "sum.onnx")
+    [output] = reference.load(tmp_path / "sum.onnx", inputs())
+    assert output.shape == ()
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+from onnx import numpy_helper
+from onnx.parser import parse_model
+
+from tilewright.compiler import Compilation
 from tilewright.ir import build
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.structural import structural_equal
@@ -34,6 +39,16 @@ def test_what_relates_sizes_stays() -> None:
     assert hide_sizes(func) == (func, {})
 
 
+def test_a_size_that_a_buffer_has_is_not_negative() -> None:
+    n = Var("n")
+    size = build.floordiv(n, 384) - 2
+    func = program(size, build.maximum(size, 0))
+    plain, hidden = hide_sizes(func)
+    (var,) = hidden
+    assert structural_equal(plain, program(var, var))
+    assert show_sizes(plain, hidden).symbolic_dims() == (n,)
+
+
 def test_other_sizes_stay() -> None:
     n = Var("n")
     for size in (n, n * 2 + 1, build.minimum(n, 1), build.maximum(n, 2)):
@@ -48,3 +63,33 @@ def test_the_outermost_size_is_hidden() -> None:
     func = program(outer, outer)
     _, hidden = hide_sizes(func)
     assert list(hidden.values()) == [outer]
+
+
+def test_rows_that_were_joined_are_one_size() -> None:
+    frames, batch = Var("frames"), Var("batch")
+    rows = (frames - 6) * batch
+    func = program(rows, rows)
+    _, hidden = hide_sizes(func)
+    assert list(hidden.values()) == [rows]
+    for plain in (frames * batch, (frames - 6) * 2):
+        func = program(plain, plain)
+        assert hide_sizes(func) == (func, {})
+
+
+def test_products_of_joined_rows_keep_their_template() -> None:
+    """A recurrent layer after a convolution over an open number of frames, of an open number of signals."""
+    text = """
+        <ir_version: 10, opset_import: ["" : 17]>
+        rows (float[batch, 1, frames, 8] x) => (float[] y)
+        <float[4, 1, 7, 1] w = {WEIGHTS}, float[1, 72, 32] u = {WEIGHTS}, float[1, 72, 24] r = {WEIGHTS}> {
+            c = Conv (x, w)
+            s = Transpose <perm = [2, 0, 1, 3]> (c)
+            shape = Constant <value_ints = [0, 0, -1]> ()
+            z = Reshape (s, shape)
+            y, h = GRU <hidden_size = 24> (z, u, r)
+        }
+    """
+    model = parse_model(text.replace("WEIGHTS", "0.5"))
+    for item in model.graph.initializer:
+        item.CopyFrom(numpy_helper.from_array(np.ones(tuple(item.dims), np.float32), item.name))
+    assert Compilation(model, threads=1).failed_templates == {}

@@ -40,6 +40,26 @@ def _recurrent(kind: str, gates: int, more: Sequence[Array], size: int = 6) -> S
     return f"nn.{kind}", [_(3, 2, gates, size), weights, _(2, size), *more], {"activations": activations}
 
 
+def forest_tables(
+    random: np.random.Generator, trees: int, features: int, targets: int, *, missing: bool = False
+) -> list[Array]:
+    """The tables of trees of 7 nodes: three that ask, four leaves."""
+    count = 7 * trees
+    own = np.arange(count).reshape(trees, 7)
+    branches = np.stack([own, own], axis=2).astype("int32")
+    for at, sides in enumerate(((1, 2), (3, 4), (5, 6))):
+        branches[:, at] = own[:, :1] + np.array(sides)
+    tables = [
+        random.integers(0, features, count).astype("int32"),
+        random.standard_normal(count).astype("float32"),
+        branches.reshape(count, 2),
+        random.standard_normal((count, targets)).astype("float32"),
+        own[:, 0].astype("int32"),
+        np.full(trees, 2, "int32"),
+    ]
+    return [*tables, random.integers(0, 2, count).astype(bool)] if missing else tables
+
+
 SAMPLES: list[Sample] = [
     *((name, [_(3, 37)], {}) for name in FLOATS),
     *((name, [_(5, 7, low=-0.99, high=0.99)], {}) for name in UNIT),
@@ -78,6 +98,8 @@ SAMPLES: list[Sample] = [
     ("scatter_elements", [_(4, 2, 3), np.array([[[3], [-4]]] * 3), _(3, 2, 1)], {"axis": 0, "reduction": "max"}),
     ("topk", [_(4, 5, 3, dtype="int32")], {"axis": 1, "k": 2, "largest": True}),
     ("topk", [_(40)], {"axis": 0, "k": 7, "largest": False}),
+    ("trees.forest", [_(6, 4), *forest_tables(RANDOM, 11, 4, 2)], {}),
+    ("trees.forest", [_(3, 4), *forest_tables(RANDOM, 3, 4, 1, missing=True)], {"aggregate": "min"}),
     (
         "half.matmul",
         [_(6, 16, dtype="float16", low=-1, high=1), _(16, 8, dtype="float16", low=-1, high=1)],

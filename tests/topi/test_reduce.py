@@ -208,3 +208,15 @@ def test_long_running_sums_are_made_of_blocks(exclusive: bool, reverse: bool) ->
     marked = np.ones(70, np.float32)
     marked[40] = np.nan
     check("cumsum", marked, axis=0, exclusive=exclusive, reverse=reverse)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_sums_of_many_pixels_keep_their_digits(name: str) -> None:
+    """Channels last: one channel's pixels are far apart, and added up line by line."""
+    target = Target("native").replace(cores=1)
+    x = np.random.default_rng(0).random((1, 160, 120, 8), np.float32) + np.float32(0.5)
+    func = schedule_cpu(cpu_program(name, [x], axes=(1, 2)), target)
+    (out,) = results_of(func, [x])
+    tw.build(func, target=target)(x, out)
+    exact = getattr(np, name)(x.astype(np.float64), axis=(1, 2))
+    assert np.abs(out / exact - 1).max() < 1e-6

@@ -11,6 +11,7 @@ from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
@@ -40,6 +41,7 @@ class Case:
         epilogue: bool = True,
         transposed: bool = False,
         planar: bool = False,
+        is_open: bool = False,
         constants: tuple[int, ...] = (1, 2),
     ) -> None:
         rng = np.random.default_rng(sum(size) + outputs)
@@ -62,6 +64,8 @@ class Case:
             data = np.ascontiguousarray(data.transpose(0, 3, 1, 2))
             x = Var("x", tensor_type(data.shape, "float32"))
             image = call("transpose", x, axes=(0, 2, 3, 1))
+        if is_open:
+            image = x = Var("x", tensor_type((Symbol("n"), *data.shape[1:]), "float32"))
         body: GraphExpr = call("nn.conv2d", image, w, **attributes)
         self.inputs, params = [data, weight], [x, w]
         if epilogue:
@@ -97,10 +101,10 @@ def goes_tap_by_tap(func: PrimFunc) -> bool:
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("epilogue", [True, False])
-@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1)])
-def test_compiled(kernel: int, stride: int, epilogue: bool, cores: int) -> None:
+@pytest.mark.parametrize(("kernel", "stride", "is_open"), [(3, 1, False), (3, 2, False), (5, 1, False), (3, 1, True)])
+def test_compiled(kernel: int, stride: int, is_open: bool, epilogue: bool, cores: int) -> None:
     target = Target("native").replace(cores=cores, **SMALL)
-    case = Case((2, 7, 9, 24), 64, kernel=kernel, stride=stride, epilogue=epilogue)
+    case = Case((2, 7, 9, 24), 64, kernel=kernel, stride=stride, is_open=is_open, epilogue=epilogue)
     scheduled = schedule_cpu(case.func, target)
     assert goes_tap_by_tap(scheduled)
     assert any(loop.kind is LoopKind.PARALLEL for loop in find_all(scheduled.body, For)) == (cores > 1)

@@ -6,7 +6,8 @@ from tilewright.graph.ir.expr import Call, Function
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import graph_functions, post_order
-from tilewright.graph.passes.fuse import is_primitive, is_view
+from tilewright.graph.passes.fuse import is_primitive
+from tilewright.graph.views import is_view
 from tilewright.ir.function import BaseFunction, IRModule
 from tilewright.support.errors import CompilerBug
 

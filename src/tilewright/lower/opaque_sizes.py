@@ -1,5 +1,7 @@
 """Sizes that a schedule need not look into: `max(n // 384 - 1, 0)`, of a slice of frames, is a size as any other.
 
+So is `(frames - 6) * batch`, of rows that were joined.
+
 Before:  x: Buffer[(max(n // 384 - 1, 0), 258)], y: Buffer[((max(n // 384 - 1, 0) + 1) // 2, 16)]
 While:   x: Buffer[(size, 258)],                 y: Buffer[((size + 1) // 2, 16)]
 After:   the scheduled program, with `max(n // 384 - 1, 0)` again
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeGuard, TypeVar, cast
 
-from tilewright.ir.expr import Max, PrimExpr, Var, const_value
+from tilewright.ir.expr import Max, Mul, PrimExpr, Var, const_value
 from tilewright.ir.node import Node
 from tilewright.ir.visit import post_order, pre_order, rewrite_nodes
 from tilewright.tir.buffer import Buffer
@@ -22,19 +24,25 @@ E = TypeVar("E", bound=PrimExpr)
 
 
 def hide_sizes(func: PrimFunc) -> tuple[PrimFunc, Mapping[Var, PrimExpr]]:
-    """The program with a variable for each size that is at least 0 by its form, and what the variables stand for.
+    """The program with a variable for each size that is at least 0, and what the variables stand for.
 
     Only where nothing else of the program has the symbols of the size: what relates them to other sizes must stay.
     """
     opaque: list[PrimExpr] = []
     for buffer in func.buffers:
         for size in buffer.shape:
-            opaque += [item for item in post_order(size) if _is_opaque(item) and item not in opaque]
+            parts = [item for item in post_order(size) if _is_opaque(item)]
+            opaque += [item for item in (*parts, *([size] if _is_product(size) else [])) if item not in opaque]
     sizes = [item for item in opaque if not any(item is not other and item in pre_order(other) for other in opaque)]
     hidden = {Var(f"size{n}"): item for n, item in enumerate(sizes)}
     if not hidden:
         return func, {}
-    result = _rewritten(func, {item: var for var, item in hidden.items()})
+    named: dict[PrimExpr, PrimExpr] = {item: var for var, item in hidden.items()}
+    whole = {size for buffer in func.buffers for size in buffer.shape}
+    for var, item in hidden.items():
+        # What is a size of a buffer itself is at least 0: `max(n - 2, 0)` is `n - 2` then.
+        named |= {part: var for part in (item.a, item.b) if part in whole} if _is_opaque(item) else {}
+    result = _rewritten(func, named)
     symbols = {symbol for item in sizes for symbol in pre_order(item) if type(symbol) is Var}
     parts = [result.body, *(expr for buffer in _buffers(result) for expr in _expressions(buffer))]
     if any(item in symbols for part in parts for item in pre_order(part) if type(item) is Var):
@@ -65,6 +73,13 @@ def _buffers(func: PrimFunc) -> list[Buffer]:
 
 def _expressions(buffer: Buffer) -> tuple[PrimExpr, ...]:
     return (*buffer.shape, *buffer.strides, buffer.offset)
+
+
+def _is_product(size: PrimExpr) -> bool:
+    """Whether the size of a buffer is a product of sizes that are not all symbols or numbers themselves."""
+    if not isinstance(size, Mul) or any(const_value(part) is not None for part in (size.a, size.b)):
+        return False
+    return not all(type(part) is Var for part in (size.a, size.b))
 
 
 def _is_opaque(item: Node) -> TypeGuard[Max]:

@@ -20,12 +20,14 @@ from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_thread_reductions import ThreadReductionOptions, lower_thread_reductions
 from tilewright.tir.passes.lower_threads import lower_threads
+from tilewright.tir.passes.nest_guards import nest_guards
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
 from tilewright.tir.passes.roll_epilogues import roll_epilogues
 from tilewright.tir.passes.scratch_parameters import scratch_parameters
+from tilewright.tir.passes.shorten_loops import shorten_loops
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.split_host_device import split_host_device, split_text
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
@@ -56,6 +58,8 @@ def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
             function_pass("unroll_loops", requires="vectorized", leaves="cpu_ready")(unroll_loops),
             function_pass("simplify_again")(simplify_loops),
+            function_pass("nest_guards")(nest_guards),
+            function_pass("shorten_loops")(shorten_loops),
             function_pass("plan_storage")(plan_storage),
             function_pass("legalize_types")(legalize_types).with_options(
                 LegalizeTypesOptions(has_half=target.has_fp16)

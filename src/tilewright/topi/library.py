@@ -20,6 +20,7 @@ from tilewright.topi import (
     sorting,
     symbolic,
     transpose,
+    trees,
     winograd,
 )
 from tilewright.topi.registry import compute_operator
@@ -44,6 +45,7 @@ FAMILIES = (
     sorting,
     symbolic,
     transpose,
+    trees,
     winograd,
 )
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce as fold
+from math import prod
 from typing import Any
 
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import FLOAT32, INT64, DataType
-from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, compute_many, reduce_axis
 from tilewright.te.tensor import Axis, Tensor
 from tilewright.topi.elementwise import broadcast_index
-from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 
 Reducer = Callable[[ExprLike, "list[Axis]"], PrimExpr]
 Join = Callable[[ExprLike, ExprLike], PrimExpr]
 ValueMap = Callable[[PrimExpr], PrimExpr]
+
+_MANY = 1024
+"""Elements from which a sum of one after the other loses digits that matter."""
 
 
 def accumulator_type(dtype: DataType) -> DataType:
@@ -75,14 +79,16 @@ def _finish(
 
 
 def _plain(name: str, reducer: Reducer) -> None:
-    @compute_of(name)
-    def _compute(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-        (x,) = inputs
+    def reduced_by(x: Tensor, attributes: Any, result: Type, *, by_lines: bool) -> Tensor:
         axes = tuple(attributes.axes)
         total = mean_type(x.dtype) if name == "mean" else accumulator_type(x.dtype)
         if name not in ("sum", "mean", "prod"):
             total = x.dtype
-        reduced = _reduced(x, axes, reducer, name, lambda value, _: cast(value, total))
+        if by_lines:
+            lines = _reduced(x, axes[-1:], reducer, f"{name}_line", lambda value, _: cast(value, total))
+            reduced = _reduced(lines, axes[:-1], reducer, name)
+        else:
+            reduced = _reduced(x, axes, reducer, name, lambda value, _: cast(value, total))
         last: ValueMap | None = None
         if name == "mean":
             count = fold(build.mul, [x.shape[axis] for axis in axes], const(1))
@@ -90,6 +96,30 @@ def _plain(name: str, reducer: Reducer) -> None:
         elif total is not x.dtype:
             last = lambda value: cast(value, x.dtype)  # noqa: E731
         return _finish(reduced, axes, attributes.keepdims, result, last)
+
+    @compute_of(name)
+    def _compute(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+        return reduced_by(inputs[0], attributes, result, by_lines=False)
+
+    if name in ("sum", "mean"):
+
+        @compute_on_cpus(name)
+        def _compute_by_lines(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+            if not _loses_digits(inputs[0], tuple(attributes.axes)):
+                return None
+            return reduced_by(inputs[0], attributes, result, by_lines=True)
+
+
+def _loses_digits(x: Tensor, axes: tuple[int, ...]) -> bool:
+    """Whether one sum after the other of all pixels of a channel would lose digits that sums of lines keep.
+
+    Where the last axis is reduced too, vectors hold partial sums anyway.
+    """
+    sizes = [const_value(x.shape[axis]) for axis in axes]
+    known = [int(size) for size in sizes if size is not None]
+    many = len(known) < len(sizes) or prod(known) >= _MANY
+    in_order = list(axes) == sorted(axes) and len(axes) > 1 and axes[-1] < x.ndim - 1
+    return x.dtype.is_float and in_order and many and 0 not in known
 
 
 def _divide_mean(value: PrimExpr, count: PrimExpr, dtype: DataType) -> PrimExpr:

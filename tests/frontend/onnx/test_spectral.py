@@ -9,6 +9,8 @@ from onnx import TensorProto, helper
 from tests.frontend.onnx.helpers import data, import_one, open_model
 from tilewright.frontend import from_onnx
 from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Constant
+from tilewright.graph.ir.traverse import post_order
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -40,6 +42,17 @@ def test_one_sided_transforms(length):
     module = import_one("DFT", half, lengths, _axis(1), constants=[1, 2], opset=20, onesided=1, inverse=1)
     wanted = np.fft.irfft(_complex(half), length)
     np.testing.assert_allclose(evaluate(module, half)[..., 0], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [64, 66, 100, 254, 256, 400, 512, 514, 1028, 2 * 521])
+def test_half_spectra_of_real_samples_are_folded(length):
+    x = data(2, length, 1)
+    for signal in (x, x[0]):
+        module = import_one("DFT", signal, None, _axis(-2), constants=[2], opset=20, onesided=1)
+        half = evaluate(module, signal)
+        np.testing.assert_allclose(_complex(half), np.fft.rfft(signal[..., 0]), rtol=1e-4, atol=1e-4)
+        tables = [item for item in post_order(module["main"]) if isinstance(item, Constant) and item.data.ndim == 2]
+        assert sum(table.data.size for table in tables) <= length * (length / 2 + 1)
 
 
 @pytest.mark.parametrize("length", [1024, 1025, 6000])

@@ -51,7 +51,47 @@ def test_scripts_give_what_torch_gives(way):
         np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
+class Ranks(nn.Module):
+    """Branches on sizes, an error in one of them, and a value that may be none."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(4, 3)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor):
+        """Branches that only sizes decide."""
+        if x.dim() not in [2, 3]:
+            raise ValueError(f"{x.dim()} dimensions")
+        if x.dim() == 3:
+            x = x.mean(1)
+        h, c = self.cell(x, (state[0], state[1]))
+        return h * 2 if len(state) > 1 else h, torch.stack([h, c])
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 5, 4)])
+def test_branches_on_sizes_are_taken_as_the_example_says(shape):
+    model, inputs = Ranks().eval(), (torch.randn(*shape), torch.randn(2, 2, 3))
+    imported = from_torch(loaded(torch.jit.script(model)), inputs)
+    assert [param.name for param in imported["main"].params] == ["x", "state"]
+    for ours, theirs in zip(evaluate(imported, *(item.numpy() for item in inputs)), model(*inputs), strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_a_script_that_torch_cannot_convert_is_refused():
+    class Sign(nn.Module):
+        def forward(self, x):
+            parts = [x]
+            while bool(x.sum() > 0) and len(parts) < 4:
+                x = x - 1
+                parts.append(x)
+            return torch.cat(parts)
+
+    with pytest.raises(UnsupportedError, match="torch cannot convert the TorchScript module") as caught:
+        from_torch(torch.jit.script(Sign()), (torch.randn(3),))
+    assert "torch.export" in str(caught.value)
+
+
+def test_a_script_with_a_state_is_refused_by_its_name():
     class Counter(nn.Module):
         def __init__(self):
             super().__init__()
@@ -63,9 +103,8 @@ def test_a_script_that_torch_cannot_convert_is_refused():
                 x = x[: self.calls]
             return x
 
-    with pytest.raises(UnsupportedError, match="torch cannot convert the TorchScript module") as caught:
+    with pytest.raises(UnsupportedError, match=r"keeps a state from call to call \(it writes its calls\)"):
         from_torch(torch.jit.script(Counter()), (torch.randn(3),))
-    assert "torch.export" in str(caught.value)
 
 
 def test_a_script_has_the_sizes_of_its_example_inputs():

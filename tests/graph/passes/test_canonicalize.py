@@ -101,6 +101,22 @@ PAIRS = [
     ("return mean(x, axes=(0,), keepdims=True)", "return x", "f32[1, 3]"),
     ("return sum(x, axes=(1,))", "return reshape(x, shape=(2, 3))", "f32[2, 1, 3]"),
     ("return matmul(x, transpose(x, axes=(1, 0)))", "return matmul(x, x, transpose_b=True)", X),
+    (
+        'return matmul(constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "float32"), x, transpose_b=True)',
+        """
+        y = matmul(x, constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "float32"), transpose_b=True)
+        return transpose(y, axes=(1, 0))
+        """,
+        X,
+    ),
+    (
+        'return matmul(constant([[[1.0], [2.0], [3.0]], [[4.0], [5.0], [6.0]]], "float32"), x, transpose_b=True)',
+        """
+        y = matmul(x, constant([[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]], "float32"), transpose_b=True)
+        return transpose(reshape(y, shape=(4, 2, 3)), axes=(1, 2, 0))
+        """,
+        "f32[4, 1]",
+    ),
     ("return matmul(transpose(x, axes=(1, 0)), x, transpose_a=True)", "return matmul(x, x)", "f32[3, 3]"),
 ]
 

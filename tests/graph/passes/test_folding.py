@@ -45,6 +45,19 @@ def test_large_growth_is_not_folded():
     assert isinstance(fold_constants(module)["main"].body, Constant)
 
 
+def test_tables_that_are_computed_are_folded_up_to_the_size_of_a_layer():
+    x = var("x", 300, 300)
+    column, row = constant(random(0, 300, 1)), constant(random(1, 1, 300))
+    table = op("sin", op("add", op("broadcast_to", column, shape=(300, 300)), row))
+    module = infer_types(IRModule([function([x], op("add", x, op("sin", op("add", column, row))))]))
+    assert isinstance(fold_constants(module)["main"].body.args[1], Constant)
+    repeated = infer_types(IRModule([function([x], op("add", x, table))]))
+    assert isinstance(fold_constants(repeated)["main"].body.args[1], Call)
+    large = op("add", constant(random(0, 3000, 1)), constant(random(1, 1, 3000)))
+    module = infer_types(IRModule([function([], large)]))
+    assert isinstance(fold_constants(module)["main"].body, Call)
+
+
 def test_folds_bfloat16_with_its_rounding():
     values = np.asarray([1.0, 3.140625], np.float32)
     half = constant(to_bfloat16(values), "bfloat16")

@@ -16,7 +16,8 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, is_view, primitive_functions
+from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, primitive_functions
+from tilewright.graph.views import is_view
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
@@ -193,6 +194,16 @@ def test_expensive_work_is_not_repeated():
     image = var("image", 1, 2, 6, 6)
     pooled = op("nn.max_pool2d", op("sigmoid", image), kernel=(3, 3))
     assert fused([image], pooled)[1] == ["sigmoid", "nn_max_pool2d"]
+
+
+def test_frames_are_not_taken_of_pieces():
+    signal = var("signal", 10)
+    frames = constant(np.arange(4)[:, None] * 2 + np.arange(8), "int64")
+    padded = op("pad", signal, before=(2,), after=(2,))
+    assert fused([signal], op("take", padded, frames, axis=0))[1] == ["pad", "take"]
+    few = constant(np.arange(3), "int64")
+    assert fused([signal], op("take", padded, few, axis=0))[1] == ["fused_pad_take"]
+    assert fused([signal], op("take", op("nn.relu", signal), frames, axis=0))[1] == ["fused_nn_relu_take"]
 
 
 def test_opaque_operators_are_alone():

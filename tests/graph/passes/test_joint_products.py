@@ -11,8 +11,8 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.fuse import is_view
 from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.views import is_view
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 

@@ -16,11 +16,13 @@ from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_threads import lower_threads
+from tilewright.tir.passes.nest_guards import nest_guards
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.roll_epilogues import roll_epilogues
 from tilewright.tir.passes.scratch_parameters import scratch_parameters
+from tilewright.tir.passes.shorten_loops import shorten_loops
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
@@ -459,5 +461,69 @@ def test_zigzag_loops() -> None:
         def f(W: Buffer[(8,), "float32"], B: Buffer[(4,), "float32"]):
             for t, p in grid(4, 8):
                 B[t] = B[t] + W[p if t % 2 == 0 else 7 - p]
+        """,
+    )
+
+
+def test_shorten_loops() -> None:
+    """A block of an open number of rows ends where the rows do; what has something to do at each step stays."""
+    body = """
+                    if b * 30 + t * 6 + 5 < n:
+                        Y[b] = 1.0
+                    else:
+                        if b * 30 + t * 6 < n:
+                            Y[b] = 2.0
+    """
+    head = """
+        def f(Y: Buffer[(n,), "float32"]):
+            for b in range((n + 29) // 30):
+    """
+    before = f"{head}            for t in range(5):{body}"
+    after = f"{head}            for t in range(max(min(5, (b * -30 + n + 5) // 6), 0)):{body}"
+    assert_becomes(shorten_loops, before, after)
+    for kept in (
+        before.replace("if b * 30 + t * 6 < n", "if t < 3"),
+        before.replace("if b * 30 + t * 6 < n", "if n < b * 30 + t * 6"),
+        before.replace("for t in range(5)", "for t in parallel(5)"),
+        before.replace("if b * 30 + t * 6 < n:", "if b * 30 + t * 5 < n:"),
+    ):
+        assert_becomes(shorten_loops, kept, kept)
+
+
+def test_nest_guards() -> None:
+    assert_becomes(
+        nest_guards,
+        """
+        def f(Y: Buffer[(n,), "float32"], A: Buffer[(4,), "float32"]):
+            for t in range((n + 2) // 3):
+                A[0] = 1.0
+                if t * 3 < n:
+                    Y[t * 3] = 1.0
+                if t * 3 + 1 < n:
+                    Y[t * 3 + 1] = 2.0
+                if t * 3 + 1 < n:
+                    A[1] = 3.0
+                if t * 3 + 2 < n:
+                    Y[t * 3 + 2] = 4.0
+                if t * 3 < n:
+                    A[2] = 5.0
+                if t < n - 5:
+                    A[3] = 6.0
+        """,
+        """
+        def f(Y: Buffer[(n,), "float32"], A: Buffer[(4,), "float32"]):
+            for t in range((n + 2) // 3):
+                A[0] = 1.0
+                if t * 3 < n:
+                    Y[t * 3] = 1.0
+                    if t * 3 + 1 < n:
+                        Y[t * 3 + 1] = 2.0
+                        A[1] = 3.0
+                        if t * 3 + 2 < n:
+                            Y[t * 3 + 2] = 4.0
+                if t * 3 < n:
+                    A[2] = 5.0
+                if t < n - 5:
+                    A[3] = 6.0
         """,
     )

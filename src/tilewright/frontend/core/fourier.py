@@ -1,7 +1,8 @@
 """Fourier transforms along the last axis, as products with tables of cosines and sines: shared by importers.
 
 Complex data is a pair of real and imaginary parts, of which the second may be missing. A long transform of p * q
-samples is q transforms of p samples and p of q (Cooley and Tukey): fewer products, and small tables.
+samples is q transforms of p samples and p of q (Cooley and Tukey): fewer products, and small tables. Half the spectrum
+of real samples has products a quarter as large or less (`real_spectra.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import numpy as np
 
 from tilewright.frontend.core.builder import Builder, dtype_of, sizes_of
+from tilewright.frontend.core.real_spectra import half_spectrum, is_folded
 from tilewright.graph.ir.dimensions import Size, add, floor_divide
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
@@ -30,6 +32,8 @@ def transform(
     """The first so many frequencies of the samples along the last axis (`backward`: the other way, not yet scaled)."""
     length = sizes_of(real)[-1]
     factor = _factor(length)
+    if imaginary is None and factor is None and is_folded(length, columns):
+        return half_spectrum(builder, real, backward)
     if factor is not None and isinstance(columns, int):
         return _split(builder, real, imaginary, factor, columns, backward)
     return _times(builder, real, imaginary, _tables(builder, (length, columns), length, backward, dtype_of(real).name))

@@ -1,122 +1,49 @@
-"""Ensembles of decision trees as tables: all trees walk down together, one level a step.
-
-The state is the node that each sample is at in each tree; a step looks up the node's feature, threshold and branches.
-Leaves lead to themselves, so that trees of different depths end at the same step.
-"""
+"""Ensembles of decision trees: what models say of them, and the operator that walks down them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from tilewright.frontend.core.builder import dtype_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, size_at
 from tilewright.frontend.onnx.context import NodeContext
+from tilewright.frontend.onnx.tree_tables import MEMBER, MODES, Forest, at_most
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
-from tilewright.ir.dtype import INT64
+from tilewright.ir.dtype import INT32
 from tilewright.support.errors import UnsupportedError, UserError
 
-_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
-_COMPARE = ("less_equal", "less", "greater_equal", "greater", "equal", "not_equal")
-_MEMBER = 6
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-_DEEPEST = 256
-"""Trees deeper than this are refused: every level is spelled out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forest:
-    """Nodes of all trees in one table, leaves among them."""
-
-    features: Array
-    thresholds: Array
-    modes: Array
-    branches: Array
-    """For every node, where it goes if its test fails and if it holds; a leaf goes to itself."""
-    missing: Array
-    """Whether the test counts as true where the feature is NaN."""
-    members: Array | None
-    """For every node, the values of a set (filled up with NaN)."""
-    roots: Array
-    weights: Array
-    """For every node, what it adds to each target; 0 but for leaves."""
-    used: Array
-    """For every node and target, whether the leaf says something about the target."""
-    base: Array
-    aggregate: str
-
-    def depth(self) -> int:
-        """The most steps from a root to a leaf."""
-        level, steps = self.roots, 0
-        while not (self.branches[level] == level[:, None]).all():
-            level = np.unique(self.branches[level])
-            steps += 1
-            if steps > _DEEPEST:
-                raise UnsupportedError(f"a tree of more than {_DEEPEST} levels, or one that leads back to itself")
-        return steps
 
 
 def evaluate_forest(node: NodeContext, data: GraphExpr, forest: Forest) -> GraphExpr:
     """The targets of every row of the data."""
-    builder = node.builder
-    rows, columns = sizes_of(data)[0], size_at(data, 1)
-    count = len(forest.roots)
-    if forest.features.size and int(forest.features.max()) >= columns:
+    builder, dtype = node.builder, dtype_of(data)
+    columns = size_at(data, 1)
+    if forest.features.size and not 0 <= int(forest.features.min()) <= int(forest.features.max()) < columns:
         raise UserError(f"a tree tests feature {int(forest.features.max())}, the data has {columns}")
-
-    def look_up(table: Array, at: GraphExpr, dtype: object = INT64) -> GraphExpr:
-        return node.call("take", builder.constant(table, str(dtype)), at, axis=0)
-
-    at: GraphExpr = builder.broadcast_to(builder.constant(forest.roots.reshape(1, count), INT64), (rows, count))
-    starts = builder.reshape(builder.arange(rows, step=columns), (rows, 1))
-    flat = builder.reshape(data, (rows * columns,))
-    kinds = sorted(set(forest.modes.tolist()))
-    for _ in range(forest.depth()):
-        place = node.call("add", look_up(forest.features, at), starts)
-        value = node.call("take", flat, place, axis=0)
-        limit = look_up(forest.thresholds, at, dtype_of(data))
-        mode = look_up(forest.modes, at) if len(kinds) > 1 else None
-        holds: GraphExpr | None = None
-        for kind in kinds:
-            test = _member(node, forest, at, value) if kind == _MEMBER else node.call(_COMPARE[kind], value, limit)
-            if holds is None or mode is None:
-                holds = test
-            else:
-                holds = node.call("where", node.call("equal", mode, builder.constant(kind, INT64)), test, holds)
-        assert holds is not None
-        if forest.missing.any():
-            gone = node.call("logical_and", node.call("isnan", value), look_up(forest.missing, at, "bool"))
-            holds = node.call("logical_or", holds, gone)
-        at = node.call("where", holds, look_up(forest.branches[:, 1], at), look_up(forest.branches[:, 0], at))
-    return _aggregate(node, forest, at, data)
-
-
-def _member(node: NodeContext, forest: Forest, at: GraphExpr, value: GraphExpr) -> GraphExpr:
-    """Whether the value is in the node's set."""
-    assert forest.members is not None
-    table = node.builder.constant(forest.members, dtype_of(value))
-    sets = node.call("take", table, at, axis=0)
-    same = node.call("equal", sets, node.builder.expand_dims(value, (2,)))
-    return node.call("any", same, axes=(2,), keepdims=False)
-
-
-def _aggregate(node: NodeContext, forest: Forest, at: GraphExpr, data: GraphExpr) -> GraphExpr:
-    dtype = dtype_of(data)
-    weights = node.call("take", node.builder.constant(forest.weights, dtype), at, axis=0)
-    base = node.builder.constant(forest.base, dtype)
-    if forest.aggregate in ("SUM", "AVERAGE"):
-        total = node.call("sum", weights, axes=(1,), keepdims=False)
-        if forest.aggregate == "AVERAGE":
-            total = node.call("divide", total, node.builder.constant(float(len(forest.roots)), dtype))
-        return node.call("add", total, base)
-    # A leaf that says nothing about a target must not be its extreme.
-    name, edge = ("max", -np.inf) if forest.aggregate == "MAX" else ("min", np.inf)
-    used = node.call("take", node.builder.constant(forest.used, "bool"), at, axis=0)
-    relevant = node.call("where", used, weights, node.builder.constant(edge, dtype))
-    extreme = node.call(name, relevant, axes=(1,), keepdims=False)
-    silent = node.call("isinf", extreme)
-    return node.call("add", node.call("where", silent, node.builder.constant(0.0, dtype), extreme), base)
+    tables = at_most(forest, dtype.numpy())
+    added = len(tables.features) - len(forest.features)
+    leaves = np.concatenate([forest.weights, np.zeros((added, forest.weights.shape[1]))])
+    how = {"MIN": "min", "MAX": "max"}.get(forest.aggregate, "sum")
+    if how != "sum":
+        # A leaf that says nothing about a target must not be its extreme.
+        leaves[: len(forest.used)][~forest.used] = np.inf if how == "min" else -np.inf
+    arguments = [
+        builder.constant(tables.features, INT32),
+        builder.constant(tables.thresholds, dtype),
+        builder.constant(tables.branches, INT32),
+        builder.constant(leaves, dtype),
+        builder.constant(forest.roots, INT32),
+        builder.constant(tables.depths(forest.roots), INT32),
+    ]
+    if tables.missing.any():
+        arguments.append(builder.constant(tables.missing, "bool"))
+    found = node.call("trees.forest", data, *arguments, aggregate=how)
+    if forest.aggregate == "AVERAGE":
+        found = node.call("divide", found, builder.constant(float(len(forest.roots)), dtype))
+    elif how != "sum":
+        found = node.call("where", node.call("isinf", found), builder.constant(0.0, dtype), found)
+    return node.call("add", found, builder.constant(forest.base, dtype))
 
 
 def read_ensemble(node: NodeContext) -> Forest:
@@ -139,7 +66,7 @@ def read_ensemble(node: NodeContext) -> Forest:
         sides.append(place + inner * (leaf != 0))
     missing = np.array(node.ints("nodes_missing_value_tracks_true", (0,) * inner), np.int64)
     members = None
-    if (modes == _MEMBER).any():
+    if (modes == MEMBER).any():
         members = _sets(node.tensor("membership_values").array.ravel(), modes, inner + len(weights))
     node.ignore("membership_values")
     count = node.integer("n_targets", 1)
@@ -170,7 +97,7 @@ def _sets(values: Array, modes: Array, total: int) -> Array:
         else:
             sets[-1].append(float(value))
     sets = [item for item in sets if item]
-    nodes = np.flatnonzero(modes == _MEMBER)
+    nodes = np.flatnonzero(modes == MEMBER)
     if len(sets) != len(nodes):
         raise UserError(f"{len(sets)} sets of values for {len(nodes)} nodes that test membership")
     table = np.full((total, max(len(item) for item in sets)), np.nan)
@@ -230,11 +157,11 @@ def _read_nodes(
     _check_lengths(count, trees, numbers)
     keys = list(zip(trees, numbers, strict=True))
     place = {key: index for index, key in enumerate(keys)}
-    unknown = set(names) - set(_MODES[:_MEMBER]) - {"LEAF"}
+    unknown = set(names) - set(MODES[:MEMBER]) - {"LEAF"}
     if unknown or len(place) != count:
         raise UserError(f"the nodes of the trees make no sense: modes {sorted(set(names))}, {len(keys)} nodes")
     leaf = np.array([name == "LEAF" for name in names])
-    modes = np.array([0 if name == "LEAF" else _MODES.index(name) for name in names], np.int64)
+    modes = np.array([0 if name == "LEAF" else MODES.index(name) for name in names], np.int64)
     sides = []
     for side in ("false", "true"):
         target = node.ints(f"nodes_{side}nodeids")

@@ -24,6 +24,7 @@ from tilewright.graph.ops import (
     sorting,
     spectra,
     symbolic,
+    trees,
     winograd,
 )
 
@@ -51,5 +52,6 @@ __all__ = [
     "sorting",
     "spectra",
     "symbolic",
+    "trees",
     "winograd",
 ]

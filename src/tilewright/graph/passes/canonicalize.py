@@ -342,6 +342,24 @@ def _matmul_of_transpose(b: Bindings) -> GraphExpr | None:
     return make("matmul", *args, transpose_a=flags[0], transpose_b=flags[1]) if changed else None
 
 
+def _constant_rows(b: Bindings) -> GraphExpr | None:
+    """Constant rows times rows of data are rows of data times constant columns, turned round.
+
+    Constant columns lie in memory as a kernel wants them; what is turned is mostly turned back by what follows.
+    """
+    call, rows = b.call("root"), b["rows"]
+    attributes, data = call.attributes, b["x"]
+    assert isinstance(attributes, MatmulAttributes) and isinstance(rows, Constant)
+    shape = known_sizes(data)
+    turned = attributes.transpose_b and not attributes.transpose_a and not isinstance(data, Constant)
+    if not turned or shape is None or len(shape) != 2 or rows.data.ndim < 2:
+        return None
+    *outer, depth = rows.data.shape
+    product = make("matmul", data, constant(rows.data.reshape(-1, depth), rows.dtype), transpose_b=True)
+    apart = make("reshape", product, shape=(shape[0], *outer))
+    return make("transpose", apart, axes=(*range(1, len(outer) + 1), 0))
+
+
 def _padded_convolution(b: Bindings) -> GraphExpr | None:
     """A convolution pads with zeros itself."""
     call, pad = b.call("root"), b.call("pad")
@@ -442,6 +460,7 @@ RULES = (
     ),
     Rule("convolution along a column", P.op("nn.conv2d", name="root"), _column_convolution),
     Rule("matmul of a transpose", P.op("matmul", name="root"), _matmul_of_transpose),
+    Rule("constant rows times rows", P.op("matmul", P.const("rows"), _X, name="root"), _constant_rows),
 )
 """All rules, tried in order at each node."""
 

@@ -3,7 +3,9 @@
 Before:  add(x, transpose(const[3, 2]))
 After:   add(x, const[2, 3])
 
-A fold that would make the module grow (broadcasting or tiling a constant) is done only while the result is small.
+A fold that would make the module grow is done only while the result is small: very small where elements are only
+repeated (broadcasting or tiling a constant), which costs a kernel nothing, and of the size of a layer's weights where
+they are computed from each other (a table of angles, of the taps of a filter): every call would do that anew.
 Numbers that only get wider (bytes of weights that are dequantised) are folded whatever their size: else every call
 would compute them anew, and write and read them in their full width.
 Also chooses the branch of an `If` on a constant.
@@ -27,6 +29,8 @@ from tilewright.ir.types import TensorType, TupleType, Type
 
 SMALL_BYTES = 64 * 1024
 """Results up to this size are always folded."""
+GROWN_BYTES = 4 * 1024 * 1024
+"""Results up to this size are folded where operators compute on several constants."""
 
 
 def fold_constants(module: IRModule) -> IRModule:
@@ -64,7 +68,8 @@ def fold_call(item: Call) -> GraphExpr | None:
     if item.callee.host or (item.attributes is not None and symbols_of(item.attributes)):
         return None
     given = [arg.data for arg in item.args if isinstance(arg, Constant)]
-    if not _is_worth_keeping(item.type, given):
+    small = GROWN_BYTES if item.callee.elementwise and len(given) > 1 else SMALL_BYTES
+    if not _is_worth_keeping(item.type, given, small):
         return None
     value = apply_operator(item, [*given])
     result = _as_expression(value, item.type)
@@ -72,12 +77,12 @@ def fold_call(item: Call) -> GraphExpr | None:
     return result
 
 
-def _is_worth_keeping(result: Type, given: Sequence[Array]) -> bool:
+def _is_worth_keeping(result: Type, given: Sequence[Array], small: int) -> bool:
     """Whether a result is small, or no larger than what it is computed from, or has no more elements than that."""
     size, count = type_bytes(result), type_elements(result)
     if size is None or count is None:
         return False
-    return size <= max(SMALL_BYTES, sum(data.nbytes for data in given)) or count <= max(data.size for data in given)
+    return size <= max(small, sum(data.nbytes for data in given)) or count <= max(data.size for data in given)
 
 
 def _as_expression(value: Value, found: Type) -> GraphExpr:

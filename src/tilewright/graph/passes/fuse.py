@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.ir.dimensions import at_least, constants, product
+from tilewright.graph.ir.dimensions import at_least, product
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import FusionKind, Operator, is_call_to
@@ -45,8 +45,9 @@ from tilewright.graph.ir.traverse import (
     with_children,
 )
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
+from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
+from tilewright.graph.views import is_view, is_whole_view
 from tilewright.ir.dtype import BFLOAT16, INT8, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -69,6 +70,8 @@ _LIGHT = frozenset(
 """Injective operators that are cheap to compute again for each reader."""
 _DEQUANTIZING = frozenset(["cast", "subtract", "add", "multiply"])
 """Operators that bytes become numbers by."""
+_PIECEWISE = ("pad", "concatenate", "take", "tile")
+"""Injective operators whose elements come from several places, which each reader has to find out."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""
 
@@ -101,38 +104,6 @@ def primitive_functions(module: IRModule) -> list[Function]:
             if isinstance(item, Call) and isinstance(item.callee, Function) and is_primitive(item.callee):
                 found.setdefault(id(item.callee), item.callee)
     return list(found.values())
-
-
-def is_view(item: GraphExpr) -> bool:
-    """Whether an expression is part of its first input's memory under another shape: it needs no kernel."""
-    return is_whole_view(item) or view_offset(item) is not None
-
-
-def is_whole_view(item: GraphExpr) -> bool:
-    """Whether an expression is all of its first input's memory."""
-    return is_call_to(item, "reshape") or is_call_to(item, "checked")
-
-
-def view_offset(item: GraphExpr) -> int | None:
-    """The bytes from the start of a view's input to the view itself; None for what is no view."""
-    if not isinstance(item, Call):
-        return None
-    if is_whole_view(item):
-        return 0
-    if not is_call_to(item, "slice"):
-        return None
-    attributes, whole, part = item.attributes, static_shape(item.args[0]), static_shape(item)
-    assert isinstance(attributes, SliceAttributes)
-    begin = constants(attributes.begin)
-    if whole is None or part is None or begin is None or any(step != 1 for step in attributes.strides):
-        return None
-    cut = [axis for axis in range(len(whole)) if whole[axis] != part[axis]]
-    if cut and any(size != 1 for size in part[: cut[-1]]):
-        return None
-    offset = 0
-    for first, size in zip(begin, whole, strict=True):
-        offset = offset * size + first
-    return offset * item.tensor_type.dtype.itemsize
 
 
 @dataclass(eq=False)
@@ -420,6 +391,8 @@ class _Fuser:
     def _is_worth(self, start: GraphExpr, between: Sequence[GraphExpr], end: GraphExpr) -> bool:
         """Whether merging computes no expensive operator more than once for an element."""
         producers = [start, *between]
+        if self._reads_piecewise(producers, (*between, end)):
+            return False
         if not any(self.group[id(item)].heavy for item in producers):
             return True
         final = _operator(end)
@@ -439,6 +412,24 @@ class _Fuser:
             if operator.name not in ("concatenate", "pad") and any(_has_more_elements(item, arg) for arg in given):
                 return False
         return True
+
+    def _reads_piecewise(self, producers: Sequence[GraphExpr], readers: Sequence[GraphExpr]) -> bool:
+        """Whether overlapping parts (the frames of a signal) would be taken of what is put together of pieces.
+
+        For each element that is taken, the piece it comes from would be looked for: the pieces are put together once.
+        A table of fixed size, of which an open number of rows is taken, is not: most of its rows may not be asked for.
+        """
+        inside = {id(item) for item in producers}
+        for item in readers:
+            if not is_call_to(item, "take") or id(children(item)[0]) not in inside:
+                continue
+            data = children(item)[0]
+            is_open = static_shape(data) is None or static_shape(item) is not None
+            members = {id(member): member for part in producers for member in self.group[id(part)].members}
+            pieces = any(is_call_to(member, name) for member in members.values() for name in _PIECEWISE)
+            if is_open and pieces and _has_more_elements(item, data):
+                return True
+        return False
 
     def _rebuild(self) -> Function:
         """Make each group a call to a primitive function."""

@@ -27,8 +27,9 @@ from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple,
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.checks import check_of
-from tilewright.graph.passes.fuse import is_primitive, is_view, is_whole_view, view_offset
+from tilewright.graph.passes.fuse import is_primitive
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
+from tilewright.graph.views import is_view, is_whole_view, view_offset
 from tilewright.ir.build import as_expr
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule

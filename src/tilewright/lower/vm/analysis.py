@@ -27,7 +27,8 @@ from tilewright.graph.ir.expr import (
 from tilewright.graph.ir.op import Operator, introduces_symbols
 from tilewright.graph.ir.scopes import Scope, place
 from tilewright.graph.ir.traverse import pattern_variables, post_order
-from tilewright.graph.passes.fuse import is_primitive, is_view
+from tilewright.graph.passes.fuse import is_primitive
+from tilewright.graph.views import is_view
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.order import children_first

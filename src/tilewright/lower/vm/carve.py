@@ -14,7 +14,7 @@ from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple,
 from tilewright.graph.ir.op import get_operator, is_call_to
 from tilewright.graph.ir.scopes import Scope
 from tilewright.graph.ops.checks import CheckAttributes, CheckedAttributes, check_of
-from tilewright.graph.passes.fuse import is_view
+from tilewright.graph.views import is_view
 from tilewright.ir.types import FunctionType, TupleType, Type
 from tilewright.lower.vm.analysis import Analysis, is_kernel, is_leaf
 from tilewright.support.errors import CompilerBug

@@ -27,7 +27,7 @@ from tilewright.graph.ir.expr import (
 )
 from tilewright.graph.ir.op import Operator, is_call_to
 from tilewright.graph.ir.scopes import Scope
-from tilewright.graph.passes.fuse import is_view, view_offset
+from tilewright.graph.views import is_view, view_offset
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, TupleType, Type

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tilewright.graph.ir.expr import Constant, Function, GlobalVar, Tuple, TupleGet, Var
 from tilewright.graph.ir.traverse import graph_functions, post_order
 from tilewright.graph.ir.unify import show_type
-from tilewright.graph.passes.fuse import is_view
+from tilewright.graph.views import is_view
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import LAYOUT, PREFETCH, Anchor, Layout
@@ -27,21 +25,24 @@ def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle)
     """A convolution that is better done tap by tap.
 
     That is where constant weights are too large to stay in the second cache level, and where the sums of a panel stay
-    in the first level: few pixels, many channels. Several cores take panels, so there must be enough of those.
+    in the first level: few pixels, many channels. Several cores take panels, so there must be enough of those (of an
+    open number of images, in one of them).
     A tap of one channel is one product an element: sums that are read and written for it would take the time.
     """
     block = context.block(anchor)
     if kind_of(context, anchor) is not Anchor.CONV2D or LAYOUT.of(block) is not Layout.NHWC:
         return "no channels-last convolution"
-    extents = block.writes[0].buffer.static_shape
+    number, *extents = [const_value(dim) for dim in block.writes[0].buffer.shape]
     sizes = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
-    if extents is None or None in sizes or len(sizes) != 3 or 0 in extents:
+    known = [int(extent) for extent in extents if extent is not None]
+    if len(known) != 3 or None in sizes or len(sizes) != 3 or 0 in known or number == 0:
         return "sizes are open or zero"
     if sizes[:2] == [1, 1] or sizes[2] == 1:
         return "one tap, or one channel"
     if not _has_constant_weights(context, anchor) or not _in_order(context, anchor, output):
         return "weights are no constants, or the output is in another order"
-    batch, height, width, columns = extents
+    batch = 1 if number is None else int(number)
+    height, width, columns = known
     target = context.target
     tile = register_tile(width, columns, context.lanes(anchor), target.vector_registers, context.cpu)
     if weights_stay(context, anchor, columns):
@@ -100,9 +101,8 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, output: BlockHa
         vectorize_tile(context, loops, tile.lanes)
     sch.unroll(vector)
     sch.vectorize(lane)
-    extents = context.extents([n, panel])
-    assert extents is not None
-    context.parallelize([n, panel], prod(extents) * context.cpu.parallel.least_work)
+    panels = (context.extent(n) or 1) * (context.extent(panel) or 1)
+    context.parallelize([n, panel], panels * context.cpu.parallel.least_work)
     reduction = unroll_reduction(context, reduction, tile)
     names = [param.name for number, param in enumerate(sch.func.params) if number in context.packing]
     sch.annotate(reduction[-1], PREFETCH, dict.fromkeys(names, part * tile.columns))
