@@ -155,7 +155,7 @@ def depthwise_conv2d(types: Types, attributes: IntegerDepthwiseAttributes) -> Ty
     _require_bytes(weight.dtype, "weight")
     if data.shape is not None and weight.shape is not None and len(data.shape) == len(weight.shape) == 4:
         agree(weight.shape[2], IntImm(1, INT64), "inputs of a depthwise weight, and 1")
-        channels, outputs = const_value(data.shape[3]), const_value(weight.shape[3])
+        channels, outputs = (None if dim is None else const_value(dim) for dim in (data.shape[3], weight.shape[3]))
         if isinstance(channels, int) and isinstance(outputs, int) and (not channels or outputs % channels):
             raise UserError(f"{outputs} outputs are no multiple of {channels} channels")
     return _sums_of_windows(data, weight, attributes)

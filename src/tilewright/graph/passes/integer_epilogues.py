@@ -81,7 +81,7 @@ def _negated(b: Bindings) -> GraphExpr | None:
     if root.tensor_type.dtype is not INT32 or not _is_product(b["x"]):
         return None
     with np.errstate(over="ignore"):
-        return make("add", b["x"], constant(-value.data), span=root.span)
+        return make("add", b["x"], constant(np.negative(value.data)), span=root.span)
 
 
 def _is_product(item: GraphExpr) -> bool:

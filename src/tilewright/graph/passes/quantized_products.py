@@ -145,7 +145,9 @@ def _convolution(b: Bindings) -> GraphExpr | None:
 def _is_depthwise(attributes: Conv2dAttributes, weights: Constant, data: GraphExpr) -> bool:
     """Whether each channel is convolved by itself, and the zero point of the data is known."""
     alone = weights.data.shape[attributes.kernel_layout.index("I")] == 1
-    return alone and (not is_call_to(data, "subtract") or isinstance(data.args[1], Constant))
+    return alone and not (
+        isinstance(data, Call) and is_call_to(data, "subtract") and not isinstance(data.args[1], Constant)
+    )
 
 
 def _product(b: Bindings) -> GraphExpr | None:
