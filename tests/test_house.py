@@ -9,8 +9,8 @@ import pytest
 from tests import house
 from tests.source_tree import find_cycles
 
-MOST_LINES = 130_000
-"""The package may not grow past this without a reason: where it does, say so here."""
+MOST_LINES = 136_000
+"""The package may not grow past this without a reason: low precision (quantisation, packed weights, bit planes) brought the last."""
 
 
 @pytest.mark.parametrize("rule", house.RULES)

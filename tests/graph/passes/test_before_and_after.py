@@ -25,6 +25,7 @@ from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
+from tilewright.graph.passes.integer_epilogues import integer_epilogues
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
@@ -39,6 +40,7 @@ from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
+from tilewright.graph.passes.widen_where_read import widen_where_read
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
@@ -348,6 +350,39 @@ def test_quantized_products() -> None:
         """,
         constants=[np.arange(-8, 8, dtype=np.int32).reshape(4, 4)],
         x="uint8[3, 4]",
+    )
+
+
+def test_integer_epilogues() -> None:
+    """A bias of whole steps is added to the integers, and a cast saturates by itself."""
+    assert_becomes(
+        partial(integer_epilogues, options=GraphOptions(target=VNNI)),
+        """
+        sums = matmul(cast(x, dtype=int32), const[0])
+        scaled = multiply(cast(sums, dtype=float32), constant(0.5, "float32"))
+        level = round(add(scaled, constant([1.0, -2.0, 3.5, 0.0], "float32")))
+        return cast(clip(level, minimum=0.0, maximum=255.0), dtype=uint8)
+        """,
+        """
+        sums = add(matmul(cast(x, dtype=int32), const[0]), constant([2, -4, 7, 0], "int32"))
+        return cast(round(multiply(cast(sums, dtype=float32), constant(0.5, "float32"))), dtype=uint8)
+        """,
+        constants=[np.arange(-8, 8, dtype=np.int32).reshape(4, 4)],
+        rtol=0,
+        x="uint8[3, 4]",
+    )
+
+
+def test_widen_where_read() -> None:
+    assert_becomes(
+        widen_where_read,
+        """
+        wide = cast(x, dtype=int32)
+        return add(matmul(wide, y), subtract(wide, y))
+        """,
+        "return add(matmul(cast(x, dtype=int32), y), subtract(cast(x, dtype=int32), y))",
+        x="uint8[4, 4]",
+        y="int32[4, 4]",
     )
 
 
