@@ -73,9 +73,11 @@ def _lane_of_load(c: FunctionContext, expr: PrimExpr) -> str:
     Arm multiplies by a lane of a register as it is. Four neighbours of a row are then one load, where spreading each
     takes a load and a step of the vector unit.
     """
-    if not isinstance(expr, BufferLoad) or c.mask is not None or not isinstance(expr.indices[-1], Ramp):
+    if not isinstance(expr, BufferLoad) or c.mask is not None or len(expr.indices) != 1:
         return ""
     (index,), shape = expr.indices, expr.buffer.static_shape
+    if not isinstance(index, Ramp):
+        return ""
     form, lanes = c.analyzer.form(index.base), _ARM_BYTES // expr.dtype.element.itemsize
     whole = shape is not None and prod(shape) % lanes == 0 and all(item % lanes == 0 for item in form.terms.values())
     inside = form.constant % lanes
