@@ -130,8 +130,8 @@ def test_dot_products(name: str, rows: str, instruction: str) -> None:
 def test_rows_of_whole_registers_are_loaded_once(name: str, rows: str, lane: str) -> None:
     """Arm multiplies by a lane of a register: four steps of the reduction are one load of a row."""
     target = target_of(name)
-    check(product(5, 16, 32, rows, epilogue=True), target, lane)
-    check(convolution(3, 16, 8, 3, 1, rows), target, lane)
+    check(product(3, 8, 32, rows, epilogue=True), target, lane)
+    check(convolution(2, 16, 4, 1, 1, rows), target, lane)
     func = product(4, 8, 64, rows).replace(attributes={CONSTANTS: (1,)})
     text = host_source([schedule_cpu(func, target)], target)
     assert re.search(r"shufflevector <4 x i32> %\w+, <4 x i32> poison, <4 x i32> <i32 3, i32 3, i32 3, i32 3>", text)
@@ -150,11 +150,11 @@ def depthwise(size: int, channels: int, stride: int, zero: int, rows: str) -> Pr
     ("name", "rows", "zero"), [("vnni", "uint8", 0), ("avxvnni", "uint8", 130), ("vnni", "int8", -5)]
 )
 def test_depthwise_convolutions(name: str, rows: str, zero: int) -> None:
-    check(depthwise(4, 16, 1, zero, rows), target_of(name), "vpdpwssd")
+    check(depthwise(3, 16, 1, zero, rows), target_of(name), "vpdpwssd")
 
 
 def test_depthwise_convolutions_on_arm() -> None:
-    check(depthwise(5, 12, 2, 3, "int8"), target_of("dotprod"), "mul <4 x i32>")
+    check(depthwise(3, 4, 2, 3, "int8"), target_of("dotprod"), "mul <4 x i32>")
 
 
 def test_lines_of_few_channels_on_tiles() -> None:
