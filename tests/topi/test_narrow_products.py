@@ -126,6 +126,46 @@ def test_dot_products(name: str, rows: str, instruction: str) -> None:
         check(convolution(3, 4, 16, 3, 2, rows), target, instruction)
 
 
+@pytest.mark.parametrize(("name", "rows", "lane"), [("dotprod", "int8", "neon.sdot"), ("i8mm", "uint8", "neon.usdot")])
+def test_rows_of_whole_registers_are_loaded_once(name: str, rows: str, lane: str) -> None:
+    """Arm multiplies by a lane of a register: four steps of the reduction are one load of a row."""
+    target = target_of(name)
+    check(product(3, 8, 32, rows, epilogue=True), target, lane)
+    check(convolution(2, 16, 4, 1, 1, rows), target, lane)
+    func = product(4, 8, 64, rows).replace(attributes={CONSTANTS: (1,)})
+    text = host_source([schedule_cpu(func, target)], target)
+    assert re.search(r"shufflevector <4 x i32> %\w+, <4 x i32> poison, <4 x i32> <i32 3, i32 3, i32 3, i32 3>", text)
+
+
+def depthwise(size: int, channels: int, stride: int, zero: int, rows: str) -> PrimFunc:
+    data = Var("data", tensor_type((1, size, size, channels), rows))
+    weight = Var("weight", tensor_type((3, 3, 1, channels), "int8"))
+    body: GraphExpr = call(
+        "qnn.depthwise_conv2d", data, weight, strides=(stride, stride), padding=(1, 1, 1, 1), zero=zero
+    )
+    return kernel([data, weight], call("maximum", body, call("negative", body)))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "zero"), [("vnni", "uint8", 0), ("avxvnni", "uint8", 130), ("vnni", "int8", -5)]
+)
+def test_depthwise_convolutions(name: str, rows: str, zero: int) -> None:
+    check(depthwise(3, 16, 1, zero, rows), target_of(name), "vpdpwssd")
+
+
+def test_depthwise_convolutions_on_arm() -> None:
+    check(depthwise(3, 4, 2, 3, "int8"), target_of("dotprod"), "mul <4 x i32>")
+
+
+def test_lines_of_few_channels_on_tiles() -> None:
+    """Rows of a tile overlap in memory: windows of neighbouring pixels."""
+    data = Var("data", tensor_type((1, 5, 64), "uint8"))
+    weight = Var("weight", tensor_type((3, 32, 16), "int8"))
+    zero = Var("zero", tensor_type((), "uint8"))
+    body: GraphExpr = call("qnn.line_conv2d", data, weight, zero, strides=(2, 8), padding=(1, 4, 1, 20))
+    check(kernel([data, weight, zero], call("maximum", body, call("negative", body))), target_of("amx"), "tdpbusd")
+
+
 def test_tiles() -> None:
     target = target_of("amx")
     check(product(14, 32, 32), target, "tdpbusd")

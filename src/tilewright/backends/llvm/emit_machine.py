@@ -8,12 +8,13 @@ gives them up when it leaves. A process must ask the kernel for tiles once; the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.emit_memory import element_address
 from tilewright.backends.llvm.types import register_type
 from tilewright.ir.dtype import INT32, DataType
-from tilewright.ir.expr import Call, IntImm, PrimExpr
+from tilewright.ir.expr import Call, IntImm, PrimExpr, Ramp, const_value
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.machine import TILE_SCOPE, Instruction, find_instruction
@@ -21,6 +22,9 @@ from tilewright.tir.machine import TILE_SCOPE, Instruction, find_instruction
 TILES_REFUSED = 3
 """The code a kernel returns when the operating system does not let the process use matrix tiles."""
 _REGISTERS = 8
+_ARM_BYTES = 16
+_SYMMETRIC = ("arm.sdot", "arm.udot")
+"""Dot products whose factors may change places."""
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
@@ -32,6 +36,9 @@ def emit_machine(c: FunctionContext, expr: Call) -> str:
         return _tile_instruction(c, instruction, expr)
     width = expr.dtype.lanes * expr.dtype.bits
     values = [_argument(c, arg, width) for arg in expr.args]
+    if instruction.name in _SYMMETRIC:
+        # The second factor may be one lane of a register.
+        values[1], values[2] = values[2], values[1]
     types = ", ".join(value.rpartition(" ")[0] for value in values)
     result = _value_type(expr.dtype)
     function = c.module.declare(instruction.llvm, result, types, "")
@@ -45,15 +52,43 @@ def _value_type(dtype: DataType) -> str:
 
 def _argument(c: FunctionContext, expr: PrimExpr, width: int) -> str:
     """An argument with its type; 32 bits of several values are repeated over a register of `width` bits."""
-    dtype, given, value = expr.dtype, register_type(expr.dtype), c.value(expr)
-    if dtype.lanes > 1 and dtype.lanes * dtype.bits == 32:
+    dtype, given = expr.dtype, register_type(expr.dtype)
+    if dtype.lanes == 1 or dtype.lanes * dtype.bits != 32:
+        value = c.value(expr)
+    else:
         count = width // 32
-        value = c.broadcast(c.op(f"bitcast {given} {value} to i32"), INT32, count)
+        value = _lane_of_load(c, expr) if c.target.arch == "aarch64" else ""
+        if not value:
+            value = c.broadcast(c.op(f"bitcast {given} {c.value(expr)} to i32"), INT32, count)
         given, dtype = f"<{count} x i32>", dtype.with_lanes(dtype.lanes * count)
     expected = _value_type(dtype)
     if expected != given:
         value = c.op(f"bitcast {given} {value} to {expected}")
     return f"{expected} {value}"
+
+
+def _lane_of_load(c: FunctionContext, expr: PrimExpr) -> str:
+    """32 bits that are read from memory, as one lane of the 16 bytes around them, repeated; nothing if they are not.
+
+    Arm multiplies by a lane of a register as it is. Four neighbours of a row are then one load, where spreading each
+    takes a load and a step of the vector unit.
+    """
+    if not isinstance(expr, BufferLoad) or c.mask is not None or len(expr.indices) != 1:
+        return ""
+    (index,), shape = expr.indices, expr.buffer.static_shape
+    if not isinstance(index, Ramp):
+        return ""
+    form, lanes = c.analyzer.form(index.base), _ARM_BYTES // expr.dtype.element.itemsize
+    whole = shape is not None and prod(shape) % lanes == 0 and all(item % lanes == 0 for item in form.terms.values())
+    inside = form.constant % lanes
+    if not whole or inside % expr.dtype.lanes or const_value(index.stride) != 1:
+        return ""
+    place = c.analyzer.simplify(index.base - inside)
+    address = c.element(expr.buffer, c.value(place))
+    loaded = c.op(f"load <4 x i32>, ptr {address}, align {expr.dtype.element.itemsize}")
+    lane = inside // expr.dtype.lanes
+    order = ", ".join([f"i32 {lane}"] * 4)
+    return c.op(f"shufflevector <4 x i32> {loaded}, <4 x i32> poison, <4 x i32> <{order}>")
 
 
 # Tiles

@@ -31,6 +31,8 @@ class DotInstruction:
     total: DataType
     lanes: int
     group: int
+    steps: int = 1
+    """Groups of a row that one load gives: an instruction takes any of them as it is, without spreading it first."""
 
     @property
     def intrinsic(self) -> TensorIntrin:
@@ -38,16 +40,16 @@ class DotInstruction:
         return _declared(self)
 
 
-def _dot(name: str, row: str, column: str, total: str, lanes: int, group: int) -> DotInstruction:
-    return DotInstruction(name, DataType.of(row), DataType.of(column), DataType.of(total), lanes, group)
+def _dot(name: str, row: str, column: str, total: str, lanes: int, group: int, steps: int = 1) -> DotInstruction:
+    return DotInstruction(name, DataType.of(row), DataType.of(column), DataType.of(total), lanes, group, steps)
 
 
 INSTRUCTIONS = (
     _dot("x86.vpdpbusd.512", "uint8", "int8", "int32", 16, 4),
     _dot("x86.vpdpbusd.256", "uint8", "int8", "int32", 8, 4),
-    _dot("arm.usdot", "uint8", "int8", "int32", 4, 4),
-    _dot("arm.sdot", "int8", "int8", "int32", 4, 4),
-    _dot("arm.udot", "uint8", "uint8", "int32", 4, 4),
+    _dot("arm.usdot", "uint8", "int8", "int32", 4, 4, 4),
+    _dot("arm.sdot", "int8", "int8", "int32", 4, 4, 4),
+    _dot("arm.udot", "uint8", "uint8", "int32", 4, 4, 4),
     _dot("x86.vdpbf16ps.512", "bfloat16", "bfloat16", "float32", 16, 2),
 )
 """Widest first."""

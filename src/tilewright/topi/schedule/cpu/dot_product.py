@@ -50,7 +50,8 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     extents = context.sizes(loops)
     row = row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
-    tile = vector_tile(rows, product.width, instruction.lanes, context)
+    steps = instruction.steps if product.depth % (instruction.group * instruction.steps) == 0 else 1
+    tile = vector_tile(rows, product.width, instruction.lanes, context, held=steps > 1)
     widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
     tile = choose_tile(context, tile, rows, product.width, widths=widths)
     pack_columns(context, anchor, product, tile.columns, instruction.group)
@@ -66,7 +67,7 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     order.insert(place, column_outer)
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])
-    _schedule_tile(context, anchor, order[-1], instruction)
+    _schedule_tile(context, anchor, order[-1], instruction, steps)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -80,13 +81,16 @@ def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Produc
     return weights <= context.target.l2_bytes * context.cpu.dot_product.weights_share
 
 
-def vector_tile(rows: int, columns: int, lanes: int, context: ScheduleContext) -> RegisterTile:
-    """The register tile with the best ratio of arithmetic to loads; columns are whole vectors."""
+def vector_tile(rows: int, columns: int, lanes: int, context: ScheduleContext, held: bool = False) -> RegisterTile:
+    """The register tile with the best ratio of arithmetic to loads; columns are whole vectors.
+
+    Rows are `held` in a register each where one load gives several steps of the reduction.
+    """
     registers, costs = context.target.vector_registers, context.cpu.dot_product
     best, best_score = RegisterTile(1, 1, lanes), -1.0
     for vectors in divisors(columns // lanes, costs.most_vectors):
         for height in range(1, min(rows, registers) + 1):
-            if height * vectors + vectors + 1 > registers:
+            if height * vectors + vectors + (height if held else 1) > registers:
                 break
             filled = 1.0 if rows % height == 0 else costs.partial_tile * rows / (-(-rows // height) * height)
             overlap = min(1.0, height * vectors / costs.in_flight)
@@ -97,24 +101,27 @@ def vector_tile(rows: int, columns: int, lanes: int, context: ScheduleContext) -
 
 
 def _schedule_tile(
-    context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, instruction: DotInstruction
+    context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, instruction: DotInstruction, steps: int
 ) -> None:
-    """The loops of the contraction under its tile: steps of the reduction outside, dot products inside."""
+    """The loops of the contraction under its tile: steps of the reduction outside, dot products inside.
+
+    The steps that one load of a row gives are unrolled.
+    """
     sch = context.sch
     reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
     below = loops_below(context, anchor, attach)
     reduction = [loop for loop in below if loop.var in reduce_vars]
     spatial = [loop for loop in below if loop.var not in reduce_vars]
     sch.set_scope(anchor, 0, "local")
-    step, inside = sch.split(reduction[-1], [None, instruction.group])
+    step, few, inside = sch.split(reduction[-1], [None, steps, instruction.group])
     vector, lane = sch.split(spatial[-1], [None, instruction.lanes])
     tile = [*spatial[:-1], vector]
-    sch.reorder(*reduction[:-1], step, *tile, lane, inside)
+    sch.reorder(*reduction[:-1], step, few, *tile, lane, inside)
     start = sch.decompose_reduction(anchor, [*reduction[:-1], step][0])
     *start_rest, start_lane = loops_below(context, start, attach)
     sch.vectorize(start_lane)
     sch.tensorize(lane, instruction.intrinsic)
-    for loop in (*tile, *start_rest):
+    for loop in (few, *tile, *start_rest):
         if context.extent(loop) is not None:
             sch.unroll(loop)
 
