@@ -6,6 +6,7 @@
 #   make lint    ruff and mypy --strict
 #   make fuzz    thousands of random programs under random schedules, and with illegal moves (COUNT=5000 SEED=0)
 #   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
+#   make fuzz-quantized   random quantised graphs against onnxruntime (COUNT=2000 SEED=0)
 #   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
 #   make fuzz-templates   models of every family of operators, of odd sizes, for 1 to 64 threads (COUNT=5000 SEED=0)
 #   make fuzz-rpc    ten thousand damaged messages to an RPC server and a tracker on loopback (COUNT=10000 SEED=0)
@@ -33,7 +34,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries bench docs clean distclean setup c-compiler emulator torch cluster devices
+.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries bench docs clean distclean setup c-compiler emulator torch cluster devices
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -155,7 +156,7 @@ pytest: $(READY)
 test-all: lint c-compiler emulator torch cluster devices
 	@echo "== pytest, with the random tests"
 	@$(PYTEST)
-	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries COUNT=200
+	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries COUNT=200
 
 fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
@@ -163,6 +164,9 @@ fuzz: $(READY)
 
 fuzz-graphs: $(READY)
 	@$(BIN)/python -m tests.fuzz.graphs --count $(COUNT) --seed $(SEED)
+
+fuzz-quantized: $(READY)
+	@$(BIN)/python -m tests.fuzz.quantized --count $(if $(filter file,$(origin COUNT)),2000,$(COUNT)) --seed $(SEED)
 
 fuzz-onnx: $(READY)
 	@$(BIN)/python -m tests.fuzz.onnx_files --count $(COUNT) --seed $(SEED)

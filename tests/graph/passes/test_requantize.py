@@ -54,6 +54,36 @@ def test_moves_of_several_inputs_and_in_a_row() -> None:
     assert not is_dequantized([x, y], quantized(cut, 0.5, 9, UINT8))
 
 
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1)])
+@pytest.mark.parametrize("dtype", [UINT8, INT8])
+def test_the_greatest_number_is_the_greatest_byte(dtype: DataType, padding: tuple[int, ...]) -> None:
+    x = Var("x", tensor_type((1, 1, 16, 16), dtype))
+    pooled = call("nn.max_pool2d", dequantized(x, 0.1, 7), kernel=(3, 3), strides=(2, 2), padding=padding)
+    assert not is_dequantized([x], quantized(pooled, 0.1, 7, dtype))
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.0307, 1 / 3, 3.7e-5])
+def test_multiplying_by_the_inverse_is_quantising_too(scale: float) -> None:
+    x = Var("x", tensor_type((4, 64), "uint8"))
+    moved = call("transpose", dequantized(x, scale, 5), axes=(1, 0))
+    steps = call("multiply", moved, constant(np.float32(1 / scale)))
+    level = call("add", call("round", steps), constant(np.float32(5)))
+    body = call("cast", call("clip", level, minimum=0.0, maximum=255.0), dtype=UINT8)
+    module = infer_types(IRModule([Function("main", (x,), body)]))
+    after = requantize(module)
+    assert not any(is_call_to(item, "round") for item in post_order(after["main"]))
+    values = np.arange(256, dtype=np.uint8).reshape(4, 64)
+    np.testing.assert_array_equal(evaluate(after, values), evaluate(module, values))
+
+
+@pytest.mark.parametrize("scale", [1e-40, 3e37])
+def test_numbers_beyond_float32_are_computed(scale: float) -> None:
+    x = Var("x", tensor_type((4, 64), "uint8"))
+    moved = call("transpose", dequantized(x, scale, 5), axes=(1, 0))
+    with np.errstate(over="ignore"):
+        assert is_dequantized([x], quantized(moved, scale, 5, UINT8))
+
+
 @pytest.mark.parametrize(("scale", "zero", "dtype"), [(0.5, 9, UINT8), (0.25, 8, UINT8), (0.25, 9, INT8)])
 def test_other_levels_are_computed(scale: float, zero: int, dtype: DataType) -> None:
     x = Var("x", tensor_type((4, 64), "uint8"))
