@@ -93,3 +93,12 @@ def test_products_of_joined_rows_keep_their_template() -> None:
     for item in model.graph.initializer:
         item.CopyFrom(numpy_helper.from_array(np.ones(tuple(item.dims), np.float32), item.name))
     assert Compilation(model, threads=1).failed_templates == {}
+
+
+def test_a_buffer_of_no_elements_gives_no_zero_another_name() -> None:
+    n = Var("n")
+    x = placeholder((build.maximum(n - 2, 0), 0), "float32", "x")
+    func = create_prim_func([x, compute((build.maximum(n - 2, 0), 0), lambda i, j: x[i, j] * 2.0, "y")], "f")
+    plain, hidden = hide_sizes(func)
+    assert all(buffer.shape[1] is build.const(0) for buffer in plain.buffers)
+    assert structural_equal(show_sizes(plain, hidden), func)

@@ -31,14 +31,14 @@ def hide_sizes(func: PrimFunc) -> tuple[PrimFunc, Mapping[Var, PrimExpr]]:
     opaque: list[PrimExpr] = []
     for buffer in func.buffers:
         for size in buffer.shape:
-            parts = [item for item in post_order(size) if _is_opaque(item)]
-            opaque += [item for item in (*parts, *([size] if _is_product(size) else [])) if item not in opaque]
+            inside: list[PrimExpr] = [item for item in post_order(size) if _is_opaque(item)]
+            opaque += [item for item in (*inside, *([size] if _is_product(size) else [])) if item not in opaque]
     sizes = [item for item in opaque if not any(item is not other and item in pre_order(other) for other in opaque)]
     hidden = {Var(f"size{n}"): item for n, item in enumerate(sizes)}
     if not hidden:
         return func, {}
     named: dict[PrimExpr, PrimExpr] = {item: var for var, item in hidden.items()}
-    whole = {size for buffer in func.buffers for size in buffer.shape}
+    whole = {size for buffer in func.buffers for size in buffer.shape if const_value(size) is None}
     for var, item in hidden.items():
         # What is a size of a buffer itself is at least 0: `max(n - 2, 0)` is `n - 2` then.
         named |= {part: var for part in (item.a, item.b) if part in whole} if _is_opaque(item) else {}

@@ -11,7 +11,8 @@ from tilewright.frontend.onnx.ml_classifiers import rows_of_features
 from tilewright.frontend.onnx.ml_labels import lookup
 from tilewright.frontend.onnx.ml_scores import DOMAIN, matrix, read_transform, transformed
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.trees import Forest, evaluate_forest, read_ensemble, read_regressor
+from tilewright.frontend.onnx.tree_tables import Forest
+from tilewright.frontend.onnx.trees import evaluate_forest, read_ensemble, read_regressor
 from tilewright.graph.ir.dimensions import product
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, FLOAT64, INT64, STRING

@@ -11,6 +11,7 @@ A feature that is NaN is at most nothing, and goes on as if the test failed, unl
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class Tables:
         raise UserError("a tree leads back to itself")
 
 
-def at_most(forest: Forest, dtype: np.dtype[np.floating]) -> Tables:
+def at_most(forest: Forest, dtype: np.dtype[Any]) -> Tables:
     """The nodes of a forest for features of a type."""
     thresholds = forest.thresholds.astype(dtype)
     tables = Tables(forest.features.copy(), thresholds, forest.branches.copy(), forest.missing.copy())
@@ -95,7 +96,9 @@ def at_most(forest: Forest, dtype: np.dtype[np.floating]) -> Tables:
 
 def _before(values: Array) -> Array:
     """The numbers before others; NaN before the least, which nothing is below."""
-    return np.where(np.isneginf(values), values.dtype.type(np.nan), np.nextafter(values, values.dtype.type(-np.inf)))
+    before: Array = np.nextafter(values, values.dtype.type(-np.inf))
+    before[np.isneginf(values)] = np.nan
+    return before
 
 
 def _search(tables: Tables, node: int, values: Array, outside: int, inside: int) -> None:
