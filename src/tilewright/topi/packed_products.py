@@ -184,7 +184,8 @@ def _digit_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor
     sums = compute((groups, DIGITS, *shape), partial, "digit_sums", ANCHOR.entry(Anchor.PACKED))
 
     def total(i: ExprLike, j: ExprLike) -> PrimExpr:
-        low, high = sums[group, 1, i, j] * 256 + sums[group, 0, i, j], sums[group, 2, i, j]
+        low: PrimExpr = sums[group, 1, i, j] * 256 + sums[group, 0, i, j]
+        high: PrimExpr = sums[group, 2, i, j]
         if not attributes.signed:
             zero, parts = cast(_zero_of(inputs[4], group, j), INT32), inputs[5]
             low, high = low - zero * parts[i, 0, group], high - zero * parts[i, 1, group]

@@ -245,7 +245,7 @@ def matmul_few_bits(node: NodeContext) -> GraphExpr:
     builder = node.builder
     numbers = _unpacked(node, node.input(1), (count, blocks, block), bits)
     scales = builder.reshape(builder.cast(node.input(2), FLOAT32), (count, blocks, 1))
-    zero: GraphExpr = builder.constant(1 << (bits - 1), INT32)
+    zero: GraphExpr = builder.constant(1 << (bits - 1), "int16")
     if node.has_input(3):
         zeros = node.input(3)
         if dtype_of(zeros) is UINT8:
@@ -275,7 +275,7 @@ def _block_weight(node: NodeContext, shifted: GraphExpr, scales: GraphExpr, dept
         weight = node.call("multiply", builder.cast(shifted, FLOAT32), scales)
         return builder.slice_axis(builder.reshape(weight, (count, blocks * block)), 1, 0, depth)
     # Integers with a scale (not folded here): a product may keep them in few bits.
-    narrow = integers.astype(np.int16)
+    narrow = integers.astype(np.int16, copy=False)
     if blocks * block == depth:
         exact = make("cast", builder.constant(narrow, "int16"), dtype=FLOAT32, span=span)
         return make("reshape", make("multiply", exact, scales, span=span), shape=(count, depth), span=span)
@@ -286,7 +286,7 @@ def _block_weight(node: NodeContext, shifted: GraphExpr, scales: GraphExpr, dept
 
 
 def _unpacked(node: NodeContext, packed: GraphExpr, shape: tuple[int, ...], bits: int) -> GraphExpr:
-    """Bytes as the numbers they hold, the lowest bits first, as int32 of a shape."""
+    """Bytes as the numbers they hold, the lowest bits first, as int16 of a shape."""
     builder = node.builder
     per_byte = 8 // bits
     total = math.prod(shape)
@@ -297,4 +297,4 @@ def _unpacked(node: NodeContext, packed: GraphExpr, shape: tuple[int, ...], bits
     shifts = builder.constant(np.arange(per_byte, dtype=np.uint8) * bits, UINT8)
     shifted = node.call("right_shift", column, shifts)
     low = node.call("bitwise_and", shifted, builder.constant((1 << bits) - 1, UINT8))
-    return builder.reshape(builder.cast(low, INT32), shape)
+    return builder.reshape(builder.cast(low, "int16"), shape)

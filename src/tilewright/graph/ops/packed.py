@@ -48,12 +48,14 @@ def code_shift(number: int, bits: int) -> int:
 def pack_codes(codes: Array, bits: int, axis: int) -> Array:
     """Codes as words of neighbours along an axis, whose length is a multiple of the codes in a word."""
     count = WORD_BITS // bits
-    last = np.moveaxis(codes, axis, -1).astype(np.uint32)
-    parts = last.reshape(*last.shape[:-1], last.shape[-1] // count, count)
-    words = np.zeros(parts.shape[:-1], np.uint32)
-    for number in range(count):
-        words |= parts[..., number] << np.uint32(code_shift(number, bits))
-    return np.ascontiguousarray(np.moveaxis(words, -1, axis))
+    outer, length, inner = codes.shape[:axis], codes.shape[axis], codes.shape[axis + 1 :]
+    parts = codes.astype(np.uint8, copy=False).reshape(*outer, length // count, count // 4, 4, *inner)
+    before = (slice(None),) * (axis + 1)
+    packed = np.zeros((*outer, length // count, 4, *inner), np.uint8)
+    for place in range(count // 4):
+        packed |= parts[(*before, place)] << np.uint8(place * bits)
+    bytes_last = np.ascontiguousarray(np.moveaxis(packed, axis + 1, -1))
+    return bytes_last.view("<u4")[..., 0].astype(np.uint32, copy=False)
 
 
 def unpack_codes(words: Array, bits: int, axis: int) -> Array:
@@ -193,10 +195,10 @@ def _digits(args: list[Array], attributes: DigitsAttributes) -> tuple[Array, ...
 def digits_of(types: Types, attributes: DigitsAttributes) -> Type:
     """Rows of float32 as whole numbers of three signed bytes, with a step for each group.
 
-    The step is 2^(e - 22), where 2^e is the least power of two above all magnitudes of the group: what is rounded off an
-    element is at most 2^-22 of the largest. Gives the bytes [rows, 3, k], the steps times `factor` [rows, groups], and
-    the sums of a group's lower two bytes and of its upper bytes [rows, 2, groups]. A group that has an infinity or NaN
-    has zeros with the step NaN.
+    The step is 2^(e - 22), where 2^e is the least power of two above all magnitudes of the group: what is rounded off
+    an element is at most 2^-22 of the largest. Gives the bytes [rows, 3, k], the steps times `factor` [rows, groups],
+    and the sums of a group's lower two bytes and of its upper bytes [rows, 2, groups]. A group that has an infinity or
+    NaN has zeros with the step NaN.
     """
     (data,) = tensors(types, ("data",))
     if data.dtype is not FLOAT32 or data.shape is None:
@@ -225,7 +227,7 @@ class DigitMatmulAttributes(PackedAttributes):
 def _byte_codes(data: Array, attributes: DigitMatmulAttributes) -> Array:
     """The codes [k, n] of bytes [words, n, 4]; signed ones at the upper end of a byte."""
     words, columns, _ = data.shape
-    parts = []
+    parts: list[Array] = []
     for place in range(8 // attributes.bits):
         if attributes.signed:
             top = data.view(np.uint8).astype(np.uint32) << np.uint32(8 - attributes.bits * (place + 1))
@@ -247,9 +249,8 @@ def _digit_matmul(args: list[Array], attributes: DigitMatmulAttributes) -> Array
     if not attributes.signed:
         zero = np.broadcast_to(args[4], scale.shape).astype(np.int64)
         codes = codes - np.repeat(zero, group, axis=0)
-    whole = sum(digits[:, n].astype(np.int64) << (8 * n) for n in range(DIGITS))
-    rows, depth = whole.shape
-    sums = np.einsum("igk,gkj->igj", whole.reshape(rows, -1, group), codes.reshape(-1, group, codes.shape[1]))
+    whole = np.sum([digits[:, n].astype(np.int64) << (8 * n) for n in range(DIGITS)], axis=0)
+    sums = np.einsum("igk,gkj->igj", whole.reshape(len(whole), -1, group), codes.reshape(-1, group, codes.shape[1]))
     with np.errstate(all="ignore"):
         return np.asarray((sums.astype(np.float32) * (step[:, :, None] * scale)).sum(axis=1, dtype=np.float32))
 
@@ -267,7 +268,7 @@ def digit_matmul(types: Types, attributes: DigitMatmulAttributes) -> Type:
 
     `digits` [rows, 3, k] are the bytes of the numbers, `step` [rows, groups] what one stands for; `data` [words, n, 4]
     the bytes of packed words, `scale` [groups, n]. Codes that are not `signed` have a `zero`, and come with the
-    `sums` [rows, 2, groups] of the numbers' two lower bytes and of their upper bytes. Sums of groups are exact integers.
+    `sums` [rows, 2, groups] of the numbers' two lower bytes and of their upper bytes. Sums of groups are exact.
     """
     digits, step, data, scale = tensors(types[:4], ("digits", "step", "data", "scale"))
     if digits.dtype.name != "int8" or data.dtype.name not in ("int8", "uint8"):

@@ -118,13 +118,16 @@ def _as_codes(weight: _Dequantized) -> _Codes | None:
     depth, columns = weight.integers.shape
     changes = np.flatnonzero((weight.scale[1:] != weight.scale[:-1]).any(axis=1)) + 1
     common = gcd(*(int(place) for place in changes)) if len(changes) else 0
+    integers = np.ascontiguousarray(weight.integers)
     for bits in WIDTHS:
         codes = WORD_BITS // bits
         group = common or -(-depth // codes) * codes
         if group % codes or group < _LEAST_GROUP:
             continue
         groups = -(-depth // group)
-        padded = np.pad(weight.integers, ((0, groups * group - depth), (0, 0)))
+        padded = integers
+        if groups * group > depth:
+            padded = np.pad(integers, ((0, groups * group - depth), (0, 0)))
         zero = _zeros(padded.reshape(groups, group, columns), bits)
         if zero is not None:
             spread = np.repeat(zero, group, axis=0) if zero.size > 1 else zero
@@ -180,6 +183,8 @@ def _product(target: Target, digits: DataType | None, b: Bindings) -> GraphExpr 
 def _whole_vectors(packed: _Codes, lanes: int) -> _Codes:
     """The same with columns of codes added up to whole vectors."""
     extra = ((0, 0), (0, -packed.codes.shape[1] % lanes))
+    if not extra[1][1]:
+        return packed
     zero = np.pad(packed.zero, extra) if packed.zero.size > 1 else packed.zero
     return _Codes(np.pad(packed.codes, extra), np.pad(packed.scale, extra), zero, packed.bits, packed.group)
 

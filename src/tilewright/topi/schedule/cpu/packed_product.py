@@ -80,7 +80,7 @@ def schedule_few_rows(context: ScheduleContext) -> None:
              total[i, j] += sums[g, i, j] * scale[g, j];  out[i, j] = epilogue(total[i, j])
     After:   for jo:
                total[i, ji] = 0
-               for g: { sums[i, ji] = 0;  for w, n: sums[i, ji] += ...;  total[i, ji] += sums[i, ji] * scale[jo, g, ji] }
+               for g: { sums[i, ji] = 0;  for w, n: sums[i, ji] += ...;  total[i, ji] += sums[i, ji] * scale[..] }
                out[i, j] = epilogue(total[i, ji])                                     (everything in registers)
     """
     (sums,), (total,) = blocks_of_kind(context, Anchor.PACKED), blocks_of_kind(context, Anchor.PACKED_TOTAL)
@@ -135,7 +135,7 @@ def _loops_of_sums(context: ScheduleContext, sums: BlockHandle) -> list[LoopHand
 
 
 def _small_tile(context: ScheduleContext, sums: BlockHandle, rows: int, vectors: int) -> RegisterTile:
-    """The tile of some rows and vectors with the fewest instructions a product, of those that registers have room for."""
+    """The tile of some rows and vectors with the fewest instructions a product that registers have room for."""
     registers = context.target.vector_registers - 2
     is_float = context.block(sums).writes[0].buffer.dtype is FLOAT32
     kinds, most = (1, _MOST_FLOATS) if is_float else (DIGITS, _MOST_BYTES)
@@ -156,10 +156,11 @@ def _small_tile(context: ScheduleContext, sums: BlockHandle, rows: int, vectors:
 def schedule_digits(context: ScheduleContext) -> None:
     """The same for rows of whole numbers, by dot products of their bytes with the codes of four steps.
 
-    Before:  sums[g, d, i, j] += digits[i, d, 4 f + b] * code[4 f + b, j];  total[i, j] += whole(sums[g, :, i, j]) * scale
+    Before:  sums[g, d, i, j] += digits[i, d, 4 f + b] * code[4 f + b, j]
+             total[i, j] += whole(sums[g, :, i, j]) * scale[g, j]
     After:   for jo:
                for g: { sums[d, i, ji] = 0
-                        for f: { code = unpacked(bytes[jo, f]);  sums[d, i, ji] = dot(sums[d, i, ji], digits[i, d, f], code) }
+                        for f: { code = unpacked(bytes[jo, f]);  sums[d, i, ji] += dot(digits[i, d, f], code) }
                         total[i, ji] += whole(sums[:, i, ji]) * scale[jo, g, ji] }
                out[i, j] = epilogue(total[i, ji])
     """
@@ -250,7 +251,8 @@ def schedule_many_rows(context: ScheduleContext) -> None:
     Before:  unpacked[k, j] = (code of words[k, j] - zero) * scale;  c[i, j] += a[i, k] * unpacked[k, j]
     After:   for part, jo:
                unpacked[k, ji] = ...                                                 (in the second cache level)
-               for io: { acc[ii, ji] = 0;  for k: acc[ii, ji] += a[i, part + k] * unpacked[k, ji];  c[i, j] += acc[ii, ji] }
+               for io: { acc[ii, ji] = 0;  for k: acc[ii, ji] += a[i, part + k] * unpacked[k, ji]
+                         c[i, j] += acc[ii, ji] }
              out[i, j] = epilogue(c[i, j])
     """
     sch = context.sch
@@ -310,11 +312,9 @@ def _tile_parts_of_sums(
     parts, _ = sch.split(depth, [None, part])
     partial_sums = sch.rfactor(parts)
     panel, row_outer = _split_tile(context, anchor, tile)
-    start = sch.decompose_reduction(anchor, sch.get_loops(anchor)[0])
+    sch.decompose_reduction(anchor, sch.get_loops(anchor)[0])
     sch.compute_at(partial_sums, row_outer, preserve_unit_loops=True)
-    reduction = schedule_tile(context, partial_sums, row_outer, tile)
-    sch.vectorize(sch.get_loops(start)[-1])
-    return panel, reduction
+    return panel, schedule_tile(context, partial_sums, row_outer, tile)
 
 
 def _tile(context: ScheduleContext, rows: int, columns: int, depth: int) -> RegisterTile:
