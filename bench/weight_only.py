@@ -34,6 +34,7 @@ from tilewright.target import Target
 from tilewright.tune.peak import read_peak
 
 BATCH = 128
+_RUNS, _REST = 2, 0.03
 LEVELS = (0, 1)
 """Of exactness that onnxruntime is asked for: its own choice, and float32."""
 Model = onnx.ModelProto
@@ -106,13 +107,15 @@ def bandwidth_reader(threads: int, size: int) -> tuple[Callable[[], object], int
 def in_turns(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """The best time of each of some calls in seconds, by turns."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
     for _ in range(rounds):
         for name, call in calls.items():
-            start = time.perf_counter()
+            # Threads of the call before wait for more work by spinning, for some milliseconds.
+            time.sleep(_REST)
             call()
-            times[name].append(time.perf_counter() - start)
+            for _ in range(_RUNS):
+                start = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - start)
     return {name: min(item) for name, item in times.items()}
 
 

@@ -8,7 +8,7 @@ from tilewright.graph.ops.packed import DIGITS
 from tilewright.ir.dtype import FLOAT32, INT8, INT32
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.tir.annotations import Anchor
+from tilewright.tir.annotations import PREFETCH, Anchor
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -23,6 +23,8 @@ from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
+_AHEAD = 8192
+"""Bytes between the codes in use and those that are fetched."""
 _MOST_FLOATS, _MOST_BYTES = 4, 8
 """Vectors across a tile of few rows, of floats and of sums of bytes: longer bodies only fill the instruction cache."""
 
@@ -91,6 +93,18 @@ def schedule_few_rows(context: ScheduleContext) -> None:
     for handle in (sums, start):
         _vectorize(context, handle, lanes)
     sch.unroll(number)
+    _fetch_ahead(context, word, _constants(context, sums)[0])
+
+
+def _fetch_ahead(context: ScheduleContext, steps: LoopHandle, codes: Buffer) -> None:
+    """Ask for codes some pages ahead of those in use: prefetchers of x86 end at a page of 4 KiB."""
+    row = prod((codes.static_shape or (0,))[2:])
+    used = (context.extent(steps) or 1) * row
+    # Where several streams are better than one, prefetchers end at pages.
+    proposed = _AHEAD if context.cpu.streams.count > 1 else 0
+    distance = context.choose("fetch_distance", (0, 2048, 4096, 8192), proposed) // codes.dtype.itemsize
+    if distance:
+        context.sch.annotate(steps, PREFETCH, {codes.name: [used, max(used, distance // used * used)]})
 
 
 def _tile_few_rows(context: ScheduleContext, sums: BlockHandle, total: BlockHandle) -> LoopHandle:
@@ -186,6 +200,7 @@ def schedule_digits(context: ScheduleContext) -> None:
         *_, code_column, code_byte = _own_loops(context, unpacked[0])
         sch.vectorize(sch.fuse(code_column, code_byte))
     sch.tensorize(lane, instruction.intrinsic)
+    _fetch_ahead(context, four_outer, _constants(context, *(unpacked or [sums]))[0])
     *start_loops, start_lane = loops_below(context, start, group)
     sch.vectorize(start_lane)
     for loop in (four_inner, vector, *outer, *start_loops):
