@@ -144,15 +144,15 @@ def test_digits_are_exact_to_their_step() -> None:
     assert (error.max(axis=-1) <= step)[finite].all()
 
 
-@pytest.mark.parametrize("target", ["avx512", "neon"])
-def test_parts_of_sums(target: str) -> None:
+@pytest.mark.parametrize(("target", "cores"), [("avx512", 1), ("neon", 2)])
+def test_parts_of_sums(target: str, cores: int) -> None:
     """Where rows do not stay in the second cache level, sums are added up part by part."""
     weights, _ = packed(4, 32, True, depth=512)
     a = np.random.default_rng(9).normal(size=(12, 512)).astype(np.float32)
     operands = [Var("a", tensor_type(a.shape, "float32"))]
     operands += [Var(f"w{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(weights)]
     func = kernel(operands, call("nn.relu", call("packed.matmul", *operands, bits=4, group=32)))
-    small = target_of(target).replace(l2_bytes=1 << 14, l1_bytes=1 << 12)
+    small = target_of(target).replace(l2_bytes=1 << 14, l1_bytes=1 << 12, cores=cores)
     check(func, [a, *weights, np.zeros((12, COLUMNS), np.float32)], (1, 2, 3), small, "")
 
 

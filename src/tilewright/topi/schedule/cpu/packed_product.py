@@ -284,11 +284,12 @@ def schedule_many_rows(context: ScheduleContext) -> None:
     part = _part(context, unpacked, rows, depth, tile)
     if part == depth:
         panel, reduction = _tile_whole_sums(context, anchor, output, tile)
+        place = panel
     else:
-        panel, reduction = _tile_parts_of_sums(context, anchor, k, part, tile)
+        panel, place, reduction = _tile_parts_of_sums(context, anchor, k, part, tile)
         if output.name != anchor.name:
             schedule_injective(context, output)
-    sch.compute_at(unpacked, panel, preserve_unit_loops=True)
+    sch.compute_at(unpacked, place, preserve_unit_loops=True)
     _schedule_unpacking(context, unpacked, tile)
     context.parallelize([panel], rows * columns * depth)
     unroll_reduction(context, reduction, tile)
@@ -321,15 +322,24 @@ def _split_tile(context: ScheduleContext, stage: BlockHandle, tile: RegisterTile
 
 def _tile_parts_of_sums(
     context: ScheduleContext, anchor: BlockHandle, depth: LoopHandle, part: int, tile: RegisterTile
-) -> tuple[LoopHandle, list[LoopHandle]]:
-    """A register tile around a part of the sums, which are added up in memory; gives the same loops."""
+) -> tuple[LoopHandle, LoopHandle, list[LoopHandle]]:
+    """A register tile around a part of the sums, which are added up in memory.
+
+    Gives the loop over panels, the loop in which a panel's part is unpacked, and those of the sums. Several cores have
+    whole panels each: they meet once, and sums stay in their caches.
+    """
     sch = context.sch
     parts, _ = sch.split(depth, [None, part])
     partial_sums = sch.rfactor(parts)
+    parts = sch.get_loops(anchor)[-1]
     panel, row_outer = _split_tile(context, anchor, tile)
-    sch.decompose_reduction(anchor, sch.get_loops(anchor)[0])
+    place = panel
+    if context.target.cores > 1:
+        sch.reorder(panel, parts)
+        place = parts
+    sch.decompose_reduction(anchor, parts)
     sch.compute_at(partial_sums, row_outer, preserve_unit_loops=True)
-    return panel, schedule_tile(context, partial_sums, row_outer, tile)
+    return panel, place, schedule_tile(context, partial_sums, row_outer, tile)
 
 
 def _tile(context: ScheduleContext, rows: int, columns: int, depth: int) -> RegisterTile:
