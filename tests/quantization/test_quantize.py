@@ -118,6 +118,24 @@ def test_groups_of_inputs_have_scales_of_their_own() -> None:
     np.testing.assert_allclose(ours, exported.run(None, {"x": data})[0], rtol=1e-3, atol=1e-3)
 
 
+def test_affine_weights_use_all_levels() -> None:
+    """Weights that lie on one side of zero lose half as much with a zero point; other runtimes read the same."""
+    shifted = perceptron()
+    first = shifted.graph.initializer[0]
+    first.CopyFrom(onnx.numpy_helper.from_array(np.abs(onnx.numpy_helper.to_array(first)), first.name))
+    data = np.random.default_rng(2).standard_normal((32, 64)).astype(np.float32)
+    symmetric, affine = (
+        tw.quantize(shifted.SerializeToString(), data, threads=1, scheme="weights", weight_bits=4, group=16, affine=yes)
+        for yes in (False, True)
+    )
+    assert affine.report.decibels > symmetric.report.decibels + 3
+    exported = onnxruntime.InferenceSession(to_onnx(affine.module))
+    ours = np.asarray(tw.compile(affine.module, threads=1)(data))
+    np.testing.assert_allclose(ours, exported.run(None, {"x": data})[0], rtol=1e-3, atol=1e-3)
+    with pytest.raises(UserError, match="zero points of weights"):
+        QuantizeOptions(affine=True)
+
+
 def test_dynamic_ranges() -> None:
     """Inputs of any range are quantised by their own range, as onnxruntime quantises them."""
     quantized = tw.quantize(

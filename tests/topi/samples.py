@@ -127,6 +127,32 @@ SAMPLES: list[Sample] = [
         ],
         {"padding": (1, 1, 1, 1)},
     ),
+    (
+        "packed.dequantize",
+        [_(5, 2, dtype="uint32", low=0, high=99), _(5, 1), _(5, 1, dtype="uint8", low=0, high=9)],
+        {"bits": 4, "group": 16, "axis": 1},
+    ),
+    *(
+        (
+            "packed.matmul",
+            [_(rows, 32), _(4, 6, dtype="uint32", low=0, high=99), _(2, 6), _(1, 1, dtype="uint8", low=0, high=9)],
+            {"bits": 4, "group": 16},
+        )
+        for rows in (2, 7)
+    ),
+    ("packed.digits", [_(2, 64)], {"group": 32}),
+    (
+        "packed.digit_matmul",
+        [
+            _(2, 3, 32, dtype="int8"),
+            _(2, 2),
+            _(4, 6, 4, dtype="uint8", low=0, high=255),
+            _(2, 6),
+            np.zeros((1, 1), "uint8"),
+            _(2, 2, 2, dtype="int32"),
+        ],
+        {"bits": 4, "group": 16},
+    ),
     ("nn.winograd_weight", [_(3, 3, 4, 5)], {"tile": 4}),
     ("nn.conv2d_winograd", [_(1, 7, 6, 4), _(6, 6, 4, 5, low=-1, high=1)], {"tile": 4, "padding": (1, 1, 1, 1)}),
     (

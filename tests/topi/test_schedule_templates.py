@@ -21,7 +21,7 @@ from tilewright.graph.ir.op import call
 from tilewright.lower.schedules import schedule_kernel, use_schedule
 from tilewright.support import settings
 from tilewright.target import Target
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script import parse_script
@@ -60,12 +60,30 @@ def _depthwise() -> PrimFunc:
     return kernel([x, w], call("nn.conv2d", x, w, groups=32, padding=(1, 1, 1, 1), **layout), on_cpu=True)
 
 
+def _packed(rows: int) -> PrimFunc:
+    a, scale = var("a", rows, 64), var("scale", 2, 32)
+    words, zero = var("words", 8, 32, dtype="uint32"), var("zero", 1, 1, dtype="uint8")
+    func = kernel([a, words, scale, zero], call("packed.matmul", a, words, scale, zero, bits=4, group=32))
+    return func.replace(attributes={CONSTANTS: (1, 2, 3)})
+
+
+def _packed_digits() -> PrimFunc:
+    digits, step, scale = var("digits", 1, 3, 64, dtype="int8"), var("step", 1, 2), var("scale", 2, 32)
+    data, zero = var("data", 8, 32, 4, dtype="uint8"), var("zero", 1, 1, dtype="uint8")
+    operands = [digits, step, data, scale, zero, var("sums", 1, 2, 2, dtype="int32")]
+    func = kernel(operands, call("packed.digit_matmul", *operands, bits=4, group=32))
+    return func.replace(attributes={CONSTANTS: (2, 3, 4)})
+
+
 KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "winograd": (lambda: winograd.Case((1, 8, 8, 16), 32).func, AVX512),
     "winograd-plain-weights": (lambda: winograd.Case((1, 7, 7, 16), 16, plain=True).func, AVX512),
     "recurrence": (_of_family("recurrence", 1, "rnn"), AVX512),
     "attention": (_of_family("projected_attention", 1, "nn_attention"), AVX512),
     "half-product": (_of_family("projected_attention", 2, "half_matmul", "float16"), AMX),
+    "packed-product-of-few-rows": (lambda: _packed(1), AVX512),
+    "packed-product-of-digits": (_packed_digits, AMX),
+    "packed-product-of-many-rows": (lambda: _packed(32), AVX512),
     "depthwise-separable": (lambda: separable.Case((1, 8, 8, 16), 32).func, AVX512),
     "amx-product": (_of_family("quantized_convolution", 0, "qnn_conv2d"), AMX),
     "dot-product": (_of_family("integer_product", 0, "qnn_matmul"), AMX),

@@ -27,6 +27,8 @@ class QuantizeOptions:
     """Whether each output channel of a weight has a scale of its own."""
     group: int = 0
     """For matrix products of the scheme "weights": inputs that share a scale (0: all inputs of an output)."""
+    affine: bool = False
+    """Whether weights of the scheme "weights" have zero points: their ranges need not be symmetric about zero then."""
     activations: str = "uint8"
     """"uint8" with a zero point (affine), or "int8" with none (symmetric)."""
     observer: str = "minmax"
@@ -64,6 +66,11 @@ class QuantizeOptions:
             raise UserError(f"the group is a number of inputs, 0 for all of them, not {self.group!r}")
         if self.group and self.scheme != "weights":
             raise UserError("scales of groups are for the scheme 'weights'", hint="scheme='weights', or group=0")
+        if self.affine and (self.scheme != "weights" or self.rounding != "nearest"):
+            raise UserError(
+                "zero points of weights are for the scheme 'weights' with rounding to the nearest",
+                hint="scheme='weights', rounding='nearest', or affine=False",
+            )
         if self.max_drop is not None and not (isinstance(self.max_drop, (int, float)) and self.max_drop >= 0):
             raise UserError(f"max_drop is a number that is not negative, not {self.max_drop!r}")
         if isinstance(self.skip, str):
@@ -83,6 +90,7 @@ class QuantizeFields(TypedDict, total=False):
     weight_bits: int
     per_channel: bool
     group: int
+    affine: bool
     activations: str
     observer: str
     rounding: str

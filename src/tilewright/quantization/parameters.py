@@ -92,6 +92,19 @@ def of_weight(values: Array, axes: tuple[int, ...], bits: int) -> Parameters:
     return Parameters(scale, np.asarray(0, np.int8), dtype, bits)
 
 
+def of_affine_weight(values: Array, axes: tuple[int, ...], bits: int) -> Parameters:
+    """Affine parameters of a weight, in unsigned bytes: its range in all levels, with 0 represented exactly."""
+    dtype = DataType.of("uint8")
+    largest = integer_range(dtype, bits)[1]
+    exact = values.astype(np.float64) if values.size else np.zeros((1,) * values.ndim)
+    low = np.minimum(exact.min(axis=axes, keepdims=True), 0.0)
+    scale = _safe((np.maximum(exact.max(axis=axes, keepdims=True), 0.0) - low) / largest)
+    zero = np.clip(np.rint(-low / scale.astype(np.float64)), 0, largest).astype(np.uint8)
+    if scale.size == 1:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    return Parameters(scale, zero, dtype, bits)
+
+
 def _least_error(values: Array, axes: tuple[int, ...], whole: Array, largest: int) -> Array:
     """Of some shares of the scales that hold everything, the ones whose rounding has the least squared error."""
     best, least = whole, np.full(whole.shape, np.inf)

@@ -17,7 +17,7 @@ from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.quantization.layers import Layer
 from tilewright.quantization.options import QuantizeOptions
-from tilewright.quantization.parameters import Parameters, of_weight
+from tilewright.quantization.parameters import Parameters, of_affine_weight, of_weight
 from tilewright.quantization.statistics import Moments
 
 Array = npt.NDArray[Any]
@@ -47,7 +47,8 @@ def quantize_weight(layer: Layer, values: Array, options: QuantizeOptions, momen
     shape, axes = (values.shape, layer.scale_axes) if grouped is None else (grouped[0], (grouped[1],))
     if grouped is None and not options.per_channel:
         axes = tuple(range(values.ndim))
-    parameters = of_weight(values.reshape(shape), axes, options.weight_bits)
+    find = of_affine_weight if options.affine else of_weight
+    parameters = find(values.reshape(shape), axes, options.weight_bits)
     if options.rounding == "learned" and moments is not None:
         scale = np.broadcast_to(parameters.scale, shape).reshape(values.shape)
         integers = _learned(layer, values, scale, options.weight_bits, moments)

@@ -134,6 +134,15 @@ for _bits, _features in ((512, ("avx512vnni",)), (256, ("avx512vnni avx512vl", "
         _dot4,
         "adds dot products of four unsigned with four signed bytes",
     )
+    define(
+        f"x86.vpdpbusd.columns.{_bits}",
+        f"llvm.x86.avx512.vpdpbusd.{_bits}",
+        f"int32x{_lanes}",
+        (f"int32x{_lanes}", f"uint8x{4 * _lanes}", "int8x4"),
+        _features,
+        lambda total, columns, row: _dot4(total, row, columns),
+        "adds dot products of four unsigned with four signed bytes, the same signed ones for all",
+    )
 for _sign, _left in (("s", "int8"), ("u", "uint8")):
     define(
         f"arm.{_sign}dot",

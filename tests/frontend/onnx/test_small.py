@@ -150,3 +150,49 @@ def test_arrays_of_ml_dtypes_in_and_out(name):
     y = tw.compile(model, threads=1)(x)
     assert y.dtype == dtype
     np.testing.assert_array_equal(y.astype(np.float32), x.T.astype(np.float32))
+
+
+def _moves(element: int):
+    """A model that slices, joins, turns, takes and reshapes values of a type at odd sizes, and gives their values."""
+    nodes = [
+        helper.make_node("Slice", ["x", "starts", "ends"], ["part"]),
+        helper.make_node("Concat", ["part", "x"], ["joined"], axis=2),
+        helper.make_node("Transpose", ["joined"], ["turned"], perm=[2, 0, 1]),
+        helper.make_node("Gather", ["turned", "places"], ["taken"], axis=0),
+        helper.make_node("Reshape", ["taken", "shape"], ["y"]),
+    ]
+    stored = {"starts": [0, 0, 1], "ends": [3, 5, 6], "places": [11, 0, 4], "shape": [9, 5]}
+    constants = [helper.make_tensor(name, TensorProto.INT64, [len(value)], value) for name, value in stored.items()]
+    graph = helper.make_graph(
+        [*nodes, helper.make_node("Cast", ["y"], ["values"], to=TensorProto.FLOAT)],
+        "moves",
+        [helper.make_tensor_value_info("x", element, (3, 5, 7))],
+        [helper.make_tensor_value_info("y", element, (9, 5)), helper.make_tensor_value_info("values", 1, (9, 5))],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=13)
+
+
+@pytest.mark.parametrize("element", [*FLOATS, *INTEGERS])
+def test_compiled_moves_at_odd_sizes(element):
+    kind = np.dtype({**FLOATS, **INTEGERS}[element])
+    bits = SMALL_TYPES[element].bits
+    codes = np.random.default_rng(element).integers(0, 1 << bits, (3, 5, 7)).astype(np.uint8)
+    x = codes.view(kind) if element in FLOATS else codes.astype(kind)
+    expected = np.concatenate([x[:, :, 1:6], x], axis=2).transpose(2, 0, 1)[[11, 0, 4]].reshape(9, 5)
+    y, values = tw.compile(_moves(element), threads=1)(x)
+    assert y.dtype == kind
+    np.testing.assert_array_equal(y.view(np.uint8), expected.view(np.uint8))
+    np.testing.assert_array_equal(values, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("number", [number for number in FLOATS if number != TensorProto.FLOAT8E8M0])
+def test_compiled_conversions_are_those_of_the_package(number):
+    """All codes, all half-way points and their neighbours, and zeros, as compiled code rounds them."""
+    exact = np.sort(values_of(SMALL_TYPES[number])[np.isfinite(values_of(SMALL_TYPES[number]))])
+    medians = (exact[1:] + exact[:-1]) / 2
+    samples = [exact, medians, np.nextafter(medians, np.float32(9e9)), np.nextafter(medians, np.float32(-9e9))]
+    x = np.concatenate([*samples, [0.0, -0.0, 1e-44, -1e-44]]).astype(np.float32)
+    to = helper.make_node("Cast", ["x"], ["y"], to=number, saturate=0)
+    y = tw.compile(_model([to], TensorProto.FLOAT, x.shape), threads=1)(x)
+    np.testing.assert_array_equal(y.view(np.uint8), x.astype(FLOATS[number]).view(np.uint8))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, shape_of, sizes_of
 from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.onnx.activation import build_softsign
 from tilewright.frontend.onnx.context import NodeContext
@@ -17,6 +17,7 @@ from tilewright.frontend.onnx.pooling import max_pool
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.ir.dimensions import constants
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8
 from tilewright.support.errors import UnsupportedError, UserError
@@ -244,7 +245,7 @@ def matmul_few_bits(node: NodeContext) -> GraphExpr:
     builder = node.builder
     numbers = _unpacked(node, node.input(1), (count, blocks, block), bits)
     scales = builder.reshape(builder.cast(node.input(2), FLOAT32), (count, blocks, 1))
-    zero: GraphExpr = builder.constant(float(1 << (bits - 1)), FLOAT32)
+    zero: GraphExpr = builder.constant(1 << (bits - 1), "int16")
     if node.has_input(3):
         zeros = node.input(3)
         if dtype_of(zeros) is UINT8:
@@ -252,12 +253,10 @@ def matmul_few_bits(node: NodeContext) -> GraphExpr:
             padded = -(-blocks // per_byte) * per_byte
             zeros = _unpacked(node, zeros, (count, padded), bits)
             zeros = builder.slice_axis(zeros, 1, 0, blocks)
-        zero = builder.reshape(builder.cast(zeros, FLOAT32), (count, blocks, 1))
-    weight = node.call("multiply", node.call("subtract", numbers, zero), scales)
-    weight = builder.slice_axis(builder.reshape(weight, (count, blocks * block)), 1, 0, depth)
-    known = evaluate(weight)
-    if known is not None:
-        weight = builder.constant(np.ascontiguousarray(known), FLOAT32)
+        zero = builder.reshape(zeros, (count, blocks, 1))
+    if dtype_of(zero).is_float:
+        numbers, zero = builder.cast(numbers, FLOAT32), builder.cast(zero, FLOAT32)
+    weight = _block_weight(node, node.call("subtract", numbers, zero), scales, depth)
     wide = builder.cast(data, FLOAT32)
     if rank_of(wide) < 2:
         raise UserError("MatMulNBits needs data of at least 2 dimensions")
@@ -267,8 +266,27 @@ def matmul_few_bits(node: NodeContext) -> GraphExpr:
     return builder.cast(result, dtype_of(data))
 
 
+def _block_weight(node: NodeContext, shifted: GraphExpr, scales: GraphExpr, depth: int) -> GraphExpr:
+    """The weight [outputs, inputs] of numbers [outputs, blocks, block] times the scales of blocks."""
+    builder, span = node.builder, node.builder.span
+    count, blocks, block = shape_of(shifted)
+    integers, factors = evaluate(shifted), evaluate(scales)
+    if integers is None or factors is None or not dtype_of(shifted).is_integer:
+        weight = node.call("multiply", builder.cast(shifted, FLOAT32), scales)
+        return builder.slice_axis(builder.reshape(weight, (count, blocks * block)), 1, 0, depth)
+    # Integers with a scale (not folded here): a product may keep them in few bits.
+    narrow = integers.astype(np.int16, copy=False)
+    if blocks * block == depth:
+        exact = make("cast", builder.constant(narrow, "int16"), dtype=FLOAT32, span=span)
+        return make("reshape", make("multiply", exact, scales, span=span), shape=(count, depth), span=span)
+    kept = np.ascontiguousarray(narrow.reshape(count, -1)[:, :depth])
+    spread = np.ascontiguousarray(np.repeat(factors[:, :, 0], block, axis=1)[:, :depth])
+    exact = make("cast", builder.constant(kept, "int16"), dtype=FLOAT32, span=span)
+    return make("multiply", exact, builder.constant(spread, FLOAT32), span=span)
+
+
 def _unpacked(node: NodeContext, packed: GraphExpr, shape: tuple[int, ...], bits: int) -> GraphExpr:
-    """Bytes as the numbers they hold, the lowest bits first, as float32 of a shape."""
+    """Bytes as the numbers they hold, the lowest bits first, as int16 of a shape."""
     builder = node.builder
     per_byte = 8 // bits
     total = math.prod(shape)
@@ -279,4 +297,4 @@ def _unpacked(node: NodeContext, packed: GraphExpr, shape: tuple[int, ...], bits
     shifts = builder.constant(np.arange(per_byte, dtype=np.uint8) * bits, UINT8)
     shifted = node.call("right_shift", column, shifts)
     low = node.call("bitwise_and", shifted, builder.constant((1 << bits) - 1, UINT8))
-    return builder.reshape(builder.cast(low, FLOAT32), shape)
+    return builder.reshape(builder.cast(low, "int16"), shape)

@@ -47,6 +47,8 @@ def _dot(name: str, row: str, column: str, total: str, lanes: int, group: int, s
 INSTRUCTIONS = (
     _dot("x86.vpdpbusd.512", "uint8", "int8", "int32", 16, 4),
     _dot("x86.vpdpbusd.256", "uint8", "int8", "int32", 8, 4),
+    _dot("x86.vpdpbusd.columns.512", "int8", "uint8", "int32", 16, 4),
+    _dot("x86.vpdpbusd.columns.256", "int8", "uint8", "int32", 8, 4),
     _dot("arm.usdot", "uint8", "int8", "int32", 4, 4, 4),
     _dot("arm.sdot", "int8", "int8", "int32", 4, 4, 4),
     _dot("arm.udot", "uint8", "uint8", "int32", 4, 4, 4),
@@ -85,7 +87,10 @@ def _declared(item: DotInstruction) -> TensorIntrin:
         zero = Broadcast(const(0, item.total), item.lanes)
 
         def product(start: PrimExpr) -> Stmt:
-            return total.store_vector(machine_call(item.name, start, row.vector(), column.vector()))
+            first, second = row.vector(), column.vector()
+            if find_instruction(item.name).arguments[1] is not first.dtype:
+                first, second = second, first
+            return total.store_vector(machine_call(item.name, start, first, second))
 
         return product(zero), total.store_vector(zero), product(total.vector())
 

@@ -16,6 +16,7 @@ from tilewright.topi.schedule.cpu import (
     dot_product,
     half_product,
     injective,
+    packed_product,
     recurrent,
     reduction,
     separable,
@@ -33,6 +34,9 @@ WHOLE_KERNELS = (winograd.TEMPLATE, winograd_plain.TEMPLATE, recurrent.TEMPLATE,
 
 INLINED_KERNELS = (
     half_product.TEMPLATE,
+    packed_product.FEW_ROWS,
+    packed_product.DIGITS_OF_ROWS,
+    packed_product.MANY_ROWS,
     separable.TEMPLATE,
     amx_product.TEMPLATE,
     dot_product.TEMPLATE,

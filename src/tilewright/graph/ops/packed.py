@@ -1,0 +1,288 @@
+"""Weights of few bits, several to a word: what they stand for, and products with them.
+
+A word of 32 bits holds `32 / bits` neighbours along an axis, as unsigned codes. Code n of a word lies in byte n % 4,
+from bit `n // 4 * bits` of that byte on, so that the bytes of a word are neighbours as well. A code stands for
+`(code - zero) * scale`; neighbours in groups share a scale and a zero point.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.graph.ir.expr import Attributes
+from tilewright.graph.ir.op import Array, FusionKind, Types, operator
+from tilewright.graph.ops.common import agree, constant_dim, require_rank, tensors
+from tilewright.ir.dtype import FLOAT32, INDEX, INT8, INT32
+from tilewright.ir.expr import IntImm
+from tilewright.ir.node import node
+from tilewright.ir.types import TensorType, TupleType, Type
+from tilewright.support.errors import UserError
+
+WORD_BITS = 32
+WIDTHS = (1, 2, 4, 8)
+"""Bits that a code may have."""
+FEW_ROWS = 4
+"""Rows up to which a product unpacks codes in registers for all of them; more rows read numbers unpacked once."""
+_NAMES = ("words", "scale", "zero")
+
+
+@node()
+class PackedAttributes(Attributes):
+    """The bits of a code, how many neighbours share a scale, and the axis along which they lie."""
+
+    bits: int = 4
+    group: int = 32
+    axis: int = 0
+
+    @property
+    def codes(self) -> int:
+        """Codes in a word."""
+        return WORD_BITS // self.bits
+
+
+def code_shift(number: int, bits: int) -> int:
+    """From which bit of a word on its code of a number lies."""
+    return number % 4 * 8 + number // 4 * bits
+
+
+def pack_codes(codes: Array, bits: int, axis: int) -> Array:
+    """Codes as words of neighbours along an axis, whose length is a multiple of the codes in a word."""
+    count = WORD_BITS // bits
+    outer, length, inner = codes.shape[:axis], codes.shape[axis], codes.shape[axis + 1 :]
+    parts = codes.astype(np.uint8, copy=False).reshape(*outer, length // count, count // 4, 4, *inner)
+    before = (slice(None),) * (axis + 1)
+    packed = np.zeros((*outer, length // count, 4, *inner), np.uint8)
+    for place in range(count // 4):
+        packed |= parts[(*before, place)] << np.uint8(place * bits)
+    bytes_last = np.ascontiguousarray(np.moveaxis(packed, axis + 1, -1))
+    return bytes_last.view("<u4")[..., 0].astype(np.uint32, copy=False)
+
+
+def unpack_codes(words: Array, bits: int, axis: int) -> Array:
+    """The codes of words, as bytes."""
+    count = WORD_BITS // bits
+    last = np.moveaxis(words, axis, -1)
+    codes = np.empty((*last.shape, count), np.uint8)
+    for number in range(count):
+        codes[..., number] = (last >> np.uint32(code_shift(number, bits))) & np.uint32((1 << bits) - 1)
+    return np.moveaxis(codes.reshape(*last.shape[:-1], last.shape[-1] * count), -1, axis)
+
+
+def _numbers(words: Array, scale: Array, zero: Array, attributes: PackedAttributes) -> Array:
+    codes = unpack_codes(words, attributes.bits, attributes.axis).astype(np.int32)
+    zeros = np.repeat(np.broadcast_to(zero, scale.shape), attributes.group, axis=attributes.axis)
+    with np.errstate(all="ignore"):
+        shifted = (codes - zeros.astype(np.int32)).astype(np.float32)
+        return np.asarray(shifted * np.repeat(scale, attributes.group, axis=attributes.axis), np.float32)
+
+
+def _check(words: TensorType, scale: TensorType, zero: TensorType, attributes: PackedAttributes) -> None:
+    if attributes.bits not in WIDTHS:
+        raise UserError(f"codes have {', '.join(map(str, WIDTHS))} bits, not {attributes.bits}")
+    if attributes.group < 1 or attributes.group % attributes.codes:
+        raise UserError(f"a group is whole words of {attributes.codes} codes, not {attributes.group} codes")
+    for item, name, dtype in ((words, "words", "uint32"), (scale, "scale", "float32"), (zero, "zero", "uint8")):
+        if item.dtype.name != dtype:
+            raise UserError(f"{name} must be {dtype}, it is {item.dtype}")
+    if words.shape is None or scale.shape is None or zero.shape is None:
+        raise UserError("packed weights need shapes that are known")
+    rank = len(words.shape)
+    require_rank(scale.shape, rank, "scale")
+    require_rank(zero.shape, rank, "zero")
+    if not 0 <= attributes.axis < rank:
+        raise UserError(f"there is no axis {attributes.axis} in {rank} dimensions")
+    for axis in range(rank):
+        if axis != attributes.axis:
+            agree(words.shape[axis], scale.shape[axis], f"dimension {axis} of words and scale")
+        if constant_dim(zero.shape[axis]) != 1:
+            agree(zero.shape[axis], scale.shape[axis], f"dimension {axis} of zero and scale")
+    count, groups = constant_dim(words.shape[attributes.axis]), constant_dim(scale.shape[attributes.axis])
+    if count is None or groups is None or count * attributes.codes != groups * attributes.group:
+        raise UserError(f"{count} words of {attributes.codes} codes are not {groups} groups of {attributes.group}")
+
+
+def _dequantize(args: list[Array], attributes: PackedAttributes) -> Array:
+    return _numbers(args[0], args[1], args[2], attributes)
+
+
+@operator(
+    "packed.dequantize", inputs=_NAMES, kind=FusionKind.INJECTIVE, reference=_dequantize, attributes=PackedAttributes
+)
+def dequantize(types: Types, attributes: PackedAttributes) -> Type:
+    """The numbers that packed codes stand for: (code - zero) * scale, with as many elements along `axis` as codes."""
+    words, scale, zero = tensors(types, _NAMES)
+    _check(words, scale, zero, attributes)
+    assert words.shape is not None
+    axis = attributes.axis
+    length = words.shape[axis]
+    assert length is not None
+    return TensorType((*words.shape[:axis], length * attributes.codes, *words.shape[axis + 1 :]), FLOAT32)
+
+
+def _matmul(args: list[Array], attributes: PackedAttributes) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.matmul(args[0], _numbers(args[1], args[2], args[3], attributes)), np.float32)
+
+
+@operator(
+    "packed.matmul",
+    inputs=("a", *_NAMES),
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_matmul,
+    attributes=PackedAttributes,
+)
+def matmul(types: Types, attributes: PackedAttributes) -> Type:
+    """The product of a float32 matrix with a matrix of packed codes [k, n], packed along k (`axis` is 0).
+
+    Sums are in float32, in any order; scales may be applied to the sums of groups.
+    """
+    a, words, scale, zero = tensors(types, ("a", *_NAMES))
+    if a.dtype is not FLOAT32:
+        raise UserError(f"a must be float32, it is {a.dtype}")
+    if attributes.axis != 0:
+        raise UserError(f"the matrix is packed along its first axis, not along axis {attributes.axis}")
+    _check(words, scale, zero, attributes)
+    assert words.shape is not None and words.shape[0] is not None
+    require_rank(words.shape, 2, "words")
+    if a.shape is None:
+        raise UserError("the rank of a must be known")
+    require_rank(a.shape, 2, "a")
+    agree(a.shape[-1], words.shape[0] * attributes.codes, "columns of a, and codes along the first axis of the matrix")
+    return TensorType((a.shape[0], words.shape[1]), FLOAT32)
+
+
+DIGITS = 3
+"""Bytes of a whole number that stands for an element of a row: least significant first, each signed."""
+MOST_GROUP = 256
+"""Elements of a group of such rows: sums of products of two lower bytes with codes of a byte stay within 32 bits."""
+STEP_BITS = 22
+"""Bits of such a number, beside its sign."""
+LEAST_EXPONENT = 30
+"""The exponent field that the largest magnitude of a group has at least: smaller ones are rounded as with 2^-97."""
+
+
+@node()
+class DigitsAttributes(Attributes):
+    """How many neighbours of a row share a step, and what steps are multiplied with: a power of two."""
+
+    group: int = 32
+    factor: float = 1.0
+
+
+def digit_bias(digit: int) -> int:
+    """What is added to a whole number so that a shift by `8 * digit` rounds as signed lower bytes want it."""
+    return sum(128 << (8 * lower) for lower in range(digit))
+
+
+def _digits(args: list[Array], attributes: DigitsAttributes) -> tuple[Array, ...]:
+    (data,) = args
+    count, depth = data.shape
+    groups = data.reshape(count, depth // attributes.group, attributes.group)
+    peak = np.abs(groups).max(axis=-1)
+    field = np.maximum((peak.view(np.uint32) >> np.uint32(23)) & np.uint32(255), np.uint32(LEAST_EXPONENT))
+    step = ((field - np.uint32(STEP_BITS - 1)) << np.uint32(23)).view(np.float32)
+    with np.errstate(all="ignore"):
+        whole = np.nan_to_num(np.rint(groups / step[..., None]), posinf=0.0, neginf=0.0).astype(np.int32)
+    whole = np.where((field == 255)[..., None], 0, whole)
+    digits = np.stack([((whole + digit_bias(n)) >> (8 * n)).astype(np.int8) for n in range(DIGITS)], axis=1)
+    sums = digits.astype(np.int32).sum(axis=-1)
+    factor = np.where(field == 255, np.float32(np.nan), step * np.float32(attributes.factor)).astype(np.float32)
+    parts = np.stack([sums[:, 0] + sums[:, 1] * 256, sums[:, 2]], axis=1)
+    return digits.reshape(count, DIGITS, depth), factor, parts.astype(np.int32)
+
+
+@operator("packed.digits", inputs=("data",), kind=FusionKind.OPAQUE, reference=_digits, attributes=DigitsAttributes)
+def digits_of(types: Types, attributes: DigitsAttributes) -> Type:
+    """Rows of float32 as whole numbers of three signed bytes, with a step for each group.
+
+    The step is 2^(e - 22), where 2^e is the least power of two above all magnitudes of the group: what is rounded off
+    an element is at most 2^-22 of the largest. Gives the bytes [rows, 3, k], the steps times `factor` [rows, groups],
+    and the sums of a group's lower two bytes and of its upper bytes [rows, 2, groups]. A group that has an infinity or
+    NaN has zeros with the step NaN.
+    """
+    (data,) = tensors(types, ("data",))
+    if data.dtype is not FLOAT32 or data.shape is None:
+        raise UserError(f"the rows must be float32 of a known rank, they are {data}")
+    require_rank(data.shape, 2, "the rows")
+    count, depth = data.shape
+    length = constant_dim(depth)
+    if not 1 <= attributes.group <= MOST_GROUP or length is None or length % attributes.group:
+        raise UserError(f"rows of {length} elements are not groups of {attributes.group}, at most {MOST_GROUP}")
+    groups = IntImm(length // attributes.group, INDEX)
+    three, two = IntImm(DIGITS, INDEX), IntImm(2, INDEX)
+    shapes = (((count, three, depth), INT8), ((count, groups), FLOAT32), ((count, two, groups), INT32))
+    return TupleType(tuple(TensorType(shape, dtype) for shape, dtype in shapes))
+
+
+@node()
+class DigitMatmulAttributes(PackedAttributes):
+    """As of packed codes. `signed` codes are two's complements, and stand for 2^(bits - 8) of what multiplies here.
+
+    They have no zero point. Bytes keep them at their upper end: the fields of code 1 of 4 bits are bits 4 to 7.
+    """
+
+    signed: bool = False
+
+
+def _byte_codes(data: Array, attributes: DigitMatmulAttributes) -> Array:
+    """The codes [k, n] of bytes [words, n, 4]; signed ones at the upper end of a byte."""
+    words, columns, _ = data.shape
+    parts: list[Array] = []
+    for place in range(8 // attributes.bits):
+        if attributes.signed:
+            top = data.view(np.uint8).astype(np.uint32) << np.uint32(8 - attributes.bits * (place + 1))
+            parts.append((top & np.uint32(256 - (1 << (8 - attributes.bits)))).astype(np.uint8).view(np.int8))
+        elif attributes.bits == 8:
+            parts.append(data)
+        else:
+            parts.append(
+                (data.view(np.uint8) >> np.uint8(attributes.bits * place)) & np.uint8((1 << attributes.bits) - 1)
+            )
+    codes = np.stack(parts, axis=1).astype(np.int64)
+    return codes.transpose(0, 1, 3, 2).reshape(words * len(parts) * 4, columns)
+
+
+def _digit_matmul(args: list[Array], attributes: DigitMatmulAttributes) -> Array:
+    digits, step, data, scale = args[:4]
+    group = attributes.group
+    codes = _byte_codes(data, attributes)
+    if not attributes.signed:
+        zero = np.broadcast_to(args[4], scale.shape).astype(np.int64)
+        codes = codes - np.repeat(zero, group, axis=0)
+    whole = np.sum([digits[:, n].astype(np.int64) << (8 * n) for n in range(DIGITS)], axis=0)
+    sums = np.einsum("igk,gkj->igj", whole.reshape(len(whole), -1, group), codes.reshape(-1, group, codes.shape[1]))
+    with np.errstate(all="ignore"):
+        return np.asarray((sums.astype(np.float32) * (step[:, :, None] * scale)).sum(axis=1, dtype=np.float32))
+
+
+@operator(
+    "packed.digit_matmul",
+    inputs=("digits", "step", "data", "scale", "zero", "sums"),
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_digit_matmul,
+    attributes=DigitMatmulAttributes,
+    optional=2,
+)
+def digit_matmul(types: Types, attributes: DigitMatmulAttributes) -> Type:
+    """The product of rows of whole numbers with packed codes.
+
+    `digits` [rows, 3, k] are the bytes of the numbers, `step` [rows, groups] what one stands for; `data` [words, n, 4]
+    the bytes of packed words, `scale` [groups, n]. Codes that are not `signed` have a `zero`, and come with the
+    `sums` [rows, 2, groups] of the numbers' two lower bytes and of their upper bytes. Sums of groups are exact.
+    """
+    digits, step, data, scale = tensors(types[:4], ("digits", "step", "data", "scale"))
+    if digits.dtype.name != "int8" or data.dtype.name not in ("int8", "uint8"):
+        raise UserError(f"digits and data are bytes, not {digits.dtype} and {data.dtype}")
+    if attributes.signed != (len(types) == 4):
+        raise UserError("codes that are not signed need a zero point and the sums of the rows, others have none")
+    for item, rank, name in ((digits, 3, "digits"), (step, 2, "step"), (data, 3, "data"), (scale, 2, "scale")):
+        if item.shape is None:
+            raise UserError(f"the shape of {name} must be known")
+        require_rank(item.shape, rank, name)
+    assert digits.shape is not None and step.shape is not None and data.shape is not None and scale.shape is not None
+    agree(step.shape[1], scale.shape[0], "groups of step and scale")
+    agree(data.shape[1], scale.shape[1], "columns of data and scale")
+    words, depth = constant_dim(data.shape[0]), constant_dim(digits.shape[2])
+    if words is None or words * attributes.codes != depth:
+        raise UserError(f"{words} words of {attributes.codes} codes are not {depth} codes")
+    return TensorType((digits.shape[0], data.shape[1]), FLOAT32)

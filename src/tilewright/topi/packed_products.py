@@ -1,0 +1,213 @@
+"""Products with packed codes, and the numbers these stand for.
+
+A code becomes a float without a conversion, which some processors are slow at: set among the low bits of 2^23 it makes
+that number larger by itself, and `2^23 + zero` less leaves `code - zero`, exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.graph.ops.packed import DIGITS, FEW_ROWS, LEAST_EXPONENT, STEP_BITS, digit_bias
+from tilewright.ir import intrinsics
+from tilewright.ir.build import (
+    as_expr,
+    bitwise_and,
+    bitwise_or,
+    cast,
+    const,
+    eq,
+    maximum,
+    select,
+    shift_left,
+    shift_right,
+)
+from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8, DataType
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
+from tilewright.ir.intrinsics import reinterpret
+from tilewright.ir.types import Type
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.tensor import Tensor
+from tilewright.tir.annotations import ANCHOR, KEPT, Anchor
+from tilewright.topi.registry import compute_of, result_shape
+
+_UINT32 = DataType.of("uint32")
+_BASE = 1 << 23
+_BASE_BITS = 0x4B000000
+
+
+def _shifted(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> PrimExpr:
+    """`code - zero` as float32, of the code of a number in a word."""
+    place = as_expr(number) % 4 * 8 + as_expr(number) // 4 * bits
+    code = bitwise_and(shift_right(word, cast(place, _UINT32)), const((1 << bits) - 1, _UINT32))
+    raised = reinterpret(bitwise_or(code, const(_BASE_BITS, _UINT32)), FLOAT32)
+    return raised - (cast(zero, FLOAT32) + const(float(_BASE), FLOAT32))
+
+
+def _zero_of(zero: Tensor, *index: ExprLike) -> PrimExpr:
+    """The zero point at a place; one for a whole axis where there is one."""
+    return zero[tuple(0 if const_value(size) == 1 else i for size, i in zip(zero.shape, index, strict=True))]
+
+
+@compute_of("packed.dequantize")
+def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    words, scale, zero = inputs
+    codes, axis = attributes.codes, attributes.axis
+
+    def element(*i: ExprLike) -> PrimExpr:
+        place = as_expr(i[axis])
+        word = (*i[:axis], place // codes, *i[axis + 1 :])
+        group = (*i[:axis], place // attributes.group, *i[axis + 1 :])
+        return _shifted(words[word], place % codes, _zero_of(zero, *group), attributes.bits) * scale[group]
+
+    return compute(result_shape(result), element, "unpacked")
+
+
+@compute_of("packed.matmul")
+def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    rows = const_value(result_shape(result)[0])
+    return (_few_rows if rows is not None and rows <= FEW_ROWS else _many_rows)(inputs, attributes, result)
+
+
+def _few_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """The sums of groups, of products with codes that are unpacked where they are used; scales go to the sums."""
+    a, words, scale, zero = inputs
+    shape, codes, size = result_shape(result), attributes.codes, attributes.group
+    groups, count = scale.shape[0], size // codes
+    word, number, group = (
+        reduce_axis((0, count), "word"),
+        reduce_axis((0, codes), "number"),
+        reduce_axis((0, groups), "g"),
+    )
+
+    def partial(g: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
+        value = _shifted(words[g * count + word, j], number, _zero_of(zero, g, j), attributes.bits)
+        return reduction.sum(a[i, g * size + word * codes + number] * value, [word, number])
+
+    sums = compute((groups, *shape), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED))
+    return compute(
+        shape,
+        lambda i, j: reduction.sum(sums[group, i, j] * scale[group, j], [group]),
+        "packed_matmul",
+        ANCHOR.entry(Anchor.PACKED_TOTAL),
+    )
+
+
+def _many_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """The numbers that codes stand for, which all rows meet."""
+    a, words, scale, zero = inputs
+    codes, depth = attributes.codes, a.shape[1]
+    columns = words.shape[1]
+
+    def number(k: ExprLike, j: ExprLike) -> PrimExpr:
+        place = as_expr(k)
+        group = place // attributes.group
+        value = _shifted(words[place // codes, j], place % codes, _zero_of(zero, group, j), attributes.bits)
+        return value * scale[group, j]
+
+    numbers = compute((depth, columns), number, "unpacked", KEPT.entry(True) | ANCHOR.entry(Anchor.UNPACKED))
+    k = reduce_axis((0, depth), "k")
+    return compute(
+        result_shape(result),
+        lambda i, j: reduction.sum(a[i, k] * numbers[k, j], [k]),
+        "packed_matmul",
+        ANCHOR.entry(Anchor.MATMUL),
+    )
+
+
+@compute_of("packed.digits")
+def _digits(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
+    """The exponent of each group's largest magnitude, the whole numbers by it, and their bytes and sums."""
+    (data,) = inputs
+    size = attributes.group
+    (count, _, depth), (_, groups) = result_shape(result, 0), result_shape(result, 1)
+    k, step_k = reduce_axis((0, size), "k"), reduce_axis((0, size), "k")
+    infinite = const(255 << 23, _UINT32)
+
+    def exponent(i: ExprLike, g: ExprLike) -> PrimExpr:
+        # Exponents as they lie in the bits of floats are in order; that of infinities and NaN is the greatest.
+        return reduction.max(bitwise_and(reinterpret(data[i, g * size + k], _UINT32), infinite), [k])
+
+    exponents = compute((count, groups), exponent, "exponent")
+    least = const(LEAST_EXPONENT << 23, _UINT32)
+    powers = compute((count, groups), lambda i, g: maximum(exponents[i, g], least), "power", KEPT.entry(True))
+    lower = const((STEP_BITS - 1) << 23, _UINT32)
+
+    def whole(i: ExprLike, j: ExprLike) -> PrimExpr:
+        bits = powers[i, as_expr(j) // size]
+        inverse = reinterpret(const(254 << 23, _UINT32) - (bits - lower), FLOAT32)
+        number = cast(intrinsics.round(data[i, j] * inverse), INT32)
+        return select(eq(bits, infinite), const(0, INT32), number)
+
+    numbers = compute((count, depth), whole, "whole", KEPT.entry(True))
+
+    def digit(i: ExprLike, d: ExprLike, j: ExprLike) -> PrimExpr:
+        bias = select(
+            eq(d, 0),
+            const(digit_bias(0), INT32),
+            select(eq(d, 1), const(digit_bias(1), INT32), const(digit_bias(2), INT32)),
+        )
+        return cast(shift_right(numbers[i, j] + bias, cast(as_expr(d) * 8, INT32)), INT8)
+
+    def step(i: ExprLike, g: ExprLike) -> PrimExpr:
+        value = reinterpret(powers[i, g] - lower, FLOAT32) * const(attributes.factor, FLOAT32)
+        return select(eq(powers[i, g], infinite), const(float("nan"), FLOAT32), value)
+
+    def part(i: ExprLike, p: ExprLike, g: ExprLike) -> PrimExpr:
+        number = numbers[i, g * size + step_k]
+        upper = shift_right(number + digit_bias(2), const(16, INT32))
+        return reduction.sum(select(eq(p, 0), number - upper * 65536, upper), [step_k])
+
+    return [
+        compute((count, DIGITS, depth), digit, "digits"),
+        compute((count, groups), step, "step"),
+        compute((count, 2, groups), part, "digit_parts"),
+    ]
+
+
+@compute_of("packed.digit_matmul")
+def _digit_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """Sums of products of bytes, for each byte of the rows' numbers; groups are put together in float32."""
+    digits, step, data, scale = inputs[:4]
+    shape = result_shape(result)
+    columns = data if attributes.bits == 8 else _byte_codes(data, attributes)
+    steps, groups = attributes.group // 4, scale.shape[0]
+    four, byte, group = reduce_axis((0, steps), "four"), reduce_axis((0, 4), "byte"), reduce_axis((0, groups), "g")
+
+    def partial(g: ExprLike, digit: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
+        place = g * steps + four
+        return reduction.sum(
+            cast(digits[i, digit, place * 4 + byte], INT32) * cast(columns[place, j, byte], INT32), [four, byte]
+        )
+
+    sums = compute((groups, DIGITS, *shape), partial, "digit_sums", ANCHOR.entry(Anchor.PACKED))
+
+    def total(i: ExprLike, j: ExprLike) -> PrimExpr:
+        low: PrimExpr = sums[group, 1, i, j] * 256 + sums[group, 0, i, j]
+        high: PrimExpr = sums[group, 2, i, j]
+        if not attributes.signed:
+            zero, parts = cast(_zero_of(inputs[4], group, j), INT32), inputs[5]
+            low, high = low - zero * parts[i, 0, group], high - zero * parts[i, 1, group]
+        whole = cast(high, FLOAT32) * const(65536.0, FLOAT32) + cast(low, FLOAT32)
+        return reduction.sum(whole * (step[i, group] * scale[group, j]), [group])
+
+    return compute(shape, total, "digit_matmul", ANCHOR.entry(Anchor.PACKED_TOTAL))
+
+
+def _byte_codes(data: Tensor, attributes: Any) -> Tensor:
+    """The codes of packed bytes, a byte each: [k / 4, n, 4]."""
+    words, width, _ = data.shape
+    bits, count = attributes.bits, 8 // attributes.bits
+
+    def element(four: ExprLike, j: ExprLike, b: ExprLike) -> PrimExpr:
+        byte, place = cast(data[as_expr(four) // count, j, b], UINT8), cast(as_expr(four) % count, UINT8)
+        if attributes.signed:
+            code = bitwise_and(
+                shift_left(byte, const(8 - bits, UINT8) - place * bits), const(256 - (1 << (8 - bits)), UINT8)
+            )
+        else:
+            code = bitwise_and(shift_right(byte, place * bits), const((1 << bits) - 1, UINT8))
+        return cast(code, data.dtype)
+
+    return compute((words * count, width, 4), element, "byte_codes", KEPT.entry(True) | ANCHOR.entry(Anchor.UNPACKED))

@@ -1,0 +1,174 @@
+"""Products with packed codes: numpy, the schedules of every kind of processor, and what lowering makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.codegen.compiled import HOST
+from tests.topi.scheduling import schedule_cpu
+from tests.topi.test_schedule_cpu import kernel
+from tilewright.backends.host import host_source
+from tilewright.graph.ir.expr import Var
+from tilewright.graph.ir.op import call, get_operator
+from tilewright.graph.ops.packed import (
+    DigitMatmulAttributes,
+    DigitsAttributes,
+    PackedAttributes,
+    pack_codes,
+    unpack_codes,
+)
+from tilewright.ir.expr import Var as Symbol
+from tilewright.ir.types import tensor_type
+from tilewright.target import Target
+from tilewright.tir.function import CONSTANTS, PrimFunc
+from tilewright.tir.interpreter import interpret
+from tilewright.tir.pipeline import cpu_pipeline
+from tilewright.topi.schedule.packing import packing_of
+
+TARGETS = {
+    "avx2": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
+    "avx512": "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512",
+    "vnni": "llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server",
+    "avxvnni": "llvm -mtriple=x86_64-linux-gnu -mcpu=alderlake",
+    "neon": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72",
+    "dotprod": "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1",
+}
+COLUMNS = 32
+
+
+def target_of(name: str) -> Target:
+    return Target(TARGETS[name]).replace(cores=1)
+
+
+def check(func: PrimFunc, arrays: list[np.ndarray], constants: tuple[int, ...], target: Target, template: str) -> None:
+    """The scheduled and the lowered program give what the operator's reference gives, up to the order of sums."""
+    expected = [array.copy() for array in arrays]
+    interpret(func, *expected)
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: constants}), target)
+    assert template in str(host_source([made], target)) or template == ""
+    given = [array.copy() for array in arrays]
+    for number, index_map in packing_of(made).items():
+        given[number] = np.ascontiguousarray(index_map.rearrange(given[number]))
+    lowered = made
+    for _, step in cpu_pipeline(target):
+        lowered = step(lowered)
+    for stage in (made, lowered):
+        actual = [array.copy() for array in given]
+        interpret(stage, *actual)
+        np.testing.assert_allclose(actual[-1], expected[-1], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_codes_come_back_as_they_were(bits: int, axis: int) -> None:
+    codes = np.random.default_rng(0).integers(0, 1 << bits, (64, 96)).astype(np.uint8)
+    words = pack_codes(codes, bits, axis)
+    assert words.nbytes * 8 == codes.size * bits
+    np.testing.assert_array_equal(unpack_codes(words, bits, axis), codes)
+
+
+def packed(bits: int, group: int, is_affine: bool, depth: int = 64) -> tuple[list[np.ndarray], PackedAttributes]:
+    random = np.random.default_rng(bits)
+    codes = random.integers(0, 1 << bits, (depth, COLUMNS)).astype(np.uint8)
+    scale = random.uniform(0.1, 0.5, (depth // group, COLUMNS)).astype(np.float32)
+    zero = np.full((1, 1), 1 << (bits - 1), np.uint8)
+    if is_affine:
+        zero = random.integers(0, 1 << bits, scale.shape).astype(np.uint8)
+    return [pack_codes(codes, bits, 0), scale, zero], PackedAttributes(bits=bits, group=group)
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512", "neon"])
+@pytest.mark.parametrize(
+    ("rows", "bits", "group", "is_affine"), [(1, 4, 32, True), (3, 8, 64, False), (6, 4, 16, True)]
+)
+def test_schedules_of_products(target: str, rows: int, bits: int, group: int, is_affine: bool) -> None:
+    weights, attributes = packed(bits, group, is_affine)
+    a = np.random.default_rng(9).normal(size=(rows, 64)).astype(np.float32)
+    operands = [Var("a", tensor_type(a.shape, "float32"))]
+    operands += [Var(f"w{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(weights)]
+    func = kernel(operands, call("packed.matmul", *operands, bits=bits, group=group))
+    result = np.zeros((rows, COLUMNS), np.float32)
+    check(func, [a, *weights, result], (1, 2, 3), target_of(target), "")
+    reference = get_operator("packed.matmul").reference([a, *weights], attributes)
+    interpret(func, a, *weights, result)
+    np.testing.assert_allclose(result, reference, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"), [("vnni", "vpdpbusd"), ("avxvnni", "vpdpbusd"), ("dotprod", "sdot")]
+)
+@pytest.mark.parametrize(
+    ("rows", "bits", "is_signed"), [(1, 4, True), (2, 8, True), (3, 4, False), (1, 8, False), (1, 2, False)]
+)
+def test_schedules_of_digit_products(target: str, instruction: str, rows: int, bits: int, is_signed: bool) -> None:
+    is_arm = target == "dotprod"
+    if is_signed and not is_arm:
+        pytest.skip("codes of x86's dot products are unsigned")
+    random = np.random.default_rng(bits)
+    x = random.normal(size=(rows, 64)).astype(np.float32)
+    digits, step, sums = get_operator("packed.digits").reference([x], DigitsAttributes(group=32))
+    kind = np.int8 if is_arm else np.uint8
+    data = random.integers(0, 256, (64 * bits // 32, COLUMNS, 4)).astype(np.uint8).view(kind)
+    scale = random.uniform(0.1, 0.5, (2, COLUMNS)).astype(np.float32)
+    zero = random.integers(0, min(127, (1 << bits) - 1), (2, COLUMNS)).astype(kind)
+    arrays = [digits, step, data, scale] + ([] if is_signed else [zero, sums])
+    names = [Var(f"p{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(arrays)]
+    func = kernel(names, call("packed.digit_matmul", *names, bits=bits, group=32, signed=is_signed))
+    result = np.zeros((rows, COLUMNS), np.float32)
+    constants = (2, 3) if is_signed else (2, 3, 4)
+    check(func, [*arrays, result], constants, target_of(target), instruction)
+    interpret(func, *arrays, result)
+    attributes = DigitMatmulAttributes(bits=bits, group=32, signed=is_signed)
+    reference = get_operator("packed.digit_matmul").reference(arrays, attributes)
+    np.testing.assert_allclose(result, reference, rtol=1e-5, atol=1e-4)
+
+
+def test_digits_are_exact_to_their_step() -> None:
+    """Every element is a whole number of steps to within half a step; a group that is not finite says so."""
+    random = np.random.default_rng(0)
+    x = (random.normal(size=(3, 128)) * 10.0 ** random.integers(-30, 30, (3, 128))).astype(np.float32)
+    x[0, :32], x[1, 5], x[2, 40], x[2, 70] = 0.0, np.inf, np.nan, 1e-44
+    func_x = Var("x", tensor_type(x.shape, "float32"))
+    func = kernel([func_x], call("packed.digits", func_x, group=32, factor=0.5))
+    reference = get_operator("packed.digits").reference([x], DigitsAttributes(group=32, factor=0.5))
+    made = [np.zeros(item.shape, item.dtype) for item in reference]
+    interpret(func, x, *made)
+    for mine, other in zip(made, reference, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    digits, step, _ = made
+    whole = sum(digits[:, n].astype(np.int64) << (8 * n) for n in range(3)).reshape(3, 4, 32)
+    error = np.abs(whole * (2.0 * step[..., None].astype(np.float64)) - x.reshape(3, 4, 32))
+    finite = np.isfinite(step)
+    assert (~finite).sum() == 2
+    assert (error.max(axis=-1) <= step)[finite].all()
+
+
+@pytest.mark.parametrize(("target", "cores"), [("avx512", 1), ("neon", 2)])
+def test_parts_of_sums(target: str, cores: int) -> None:
+    """Where rows do not stay in the second cache level, sums are added up part by part."""
+    weights, _ = packed(4, 32, True, depth=512)
+    a = np.random.default_rng(9).normal(size=(12, 512)).astype(np.float32)
+    operands = [Var("a", tensor_type(a.shape, "float32"))]
+    operands += [Var(f"w{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(weights)]
+    func = kernel(operands, call("nn.relu", call("packed.matmul", *operands, bits=4, group=32)))
+    small = target_of(target).replace(l2_bytes=1 << 14, l1_bytes=1 << 12, cores=cores)
+    check(func, [a, *weights, np.zeros((12, COLUMNS), np.float32)], (1, 2, 3), small, "")
+
+
+def test_open_rows() -> None:
+    weights, attributes = packed(4, 32, True)
+    rows = Symbol("rows")
+    a = Var("a", tensor_type((rows, 64), "float32"))
+    operands = [a, *(Var(f"w{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(weights))]
+    func = kernel(operands, call("packed.matmul", *operands, bits=4, group=32))
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1, 2, 3)}), HOST)
+    given = [*weights]
+    for number, index_map in packing_of(made).items():
+        given[number - 1] = np.ascontiguousarray(index_map.rearrange(given[number - 1]))
+    for count in (1, 5, 13):
+        x = np.random.default_rng(count).normal(size=(count, 64)).astype(np.float32)
+        result = np.zeros((count, COLUMNS), np.float32)
+        interpret(made, x, *given, result)
+        reference = get_operator("packed.matmul").reference([x, *weights], attributes)
+        np.testing.assert_allclose(result, reference, rtol=1e-4, atol=1e-4)
