@@ -2,6 +2,7 @@
 
 from tilewright.graph.ops import (
     attention,
+    bitserial,
     broadcast,
     checks,
     contract,
@@ -30,6 +31,7 @@ from tilewright.graph.ops import (
 
 __all__ = [
     "attention",
+    "bitserial",
     "broadcast",
     "checks",
     "contract",

@@ -10,6 +10,7 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu import (
     amx_product,
     attention,
+    bitserial,
     contraction,
     depthwise,
     depthwise_planar,
@@ -33,6 +34,7 @@ WHOLE_KERNELS = (winograd.TEMPLATE, winograd_plain.TEMPLATE, recurrent.TEMPLATE,
 
 INLINED_KERNELS = (
     half_product.TEMPLATE,
+    bitserial.TEMPLATE,
     separable.TEMPLATE,
     amx_product.TEMPLATE,
     dot_product.TEMPLATE,

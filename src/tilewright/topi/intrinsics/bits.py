@@ -1,0 +1,69 @@
+"""Counting the bits that meet: one word of a row, broadcast, against a vector of words of columns.
+
+    c[j] += popcount(a[0] & b[j, 0]) + ... + popcount(a[3] & b[j, 3])        (j: the lanes of a register, bytes)
+
+LLVM has the best instructions for a count of 32-bit lanes that is added to a sum: `cnt` and `udot` on ARM (`cnt` and
+pairwise sums without dot products), `vpopcntd` on x86. Where x86 has no vector count, bytes are counted by looking up
+nibbles, and a dot product with ones adds them up.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilewright import te
+from tilewright.ir.build import bitwise_and, bitwise_xor, cast, const
+from tilewright.ir.dtype import INT8, INT32, UINT8
+from tilewright.ir.expr import Broadcast, PrimExpr
+from tilewright.ir.intrinsics import popcount, reinterpret
+from tilewright.target import Target
+from tilewright.te import reduction
+from tilewright.tir.machine import machine_call
+from tilewright.tir.stmt import Stmt
+from tilewright.tir.tensor_intrin import Operand, TensorIntrin
+from tilewright.topi.intrinsics.dot import dot_instruction
+
+GROUP = 4
+"""Bytes of a word."""
+
+
+def has_vector_popcount(target: Target) -> bool:
+    """Whether a processor counts the bits of vectors by an instruction."""
+    return target.has_feature("avx512vpopcntdq") if target.arch == "x86_64" else target.has_feature("neon")
+
+
+def popcount_dot(target: Target, mode: str) -> TensorIntrin:
+    """The intrinsic of a target for words that meet by "and" or "xor"."""
+    adding = None if has_vector_popcount(target) else dot_instruction(target, UINT8, INT8)
+    return _declared(target.lanes(32), mode, None if adding is None else adding.name)
+
+
+@cache
+def _declared(lanes: int, mode: str, adding: str | None) -> TensorIntrin:
+    a = te.placeholder((GROUP,), "uint8", name="a")
+    b = te.placeholder((lanes, GROUP), "uint8", name="b")
+    k = te.reduce_axis((0, GROUP), name="k")
+    meet = bitwise_and if mode == "and" else bitwise_xor
+    c = te.compute((lanes,), lambda j: reduction.sum(cast(popcount(meet(a[k], b[j, k])), INT32), [k]), name="c")
+
+    def counted(start: PrimExpr, row: PrimExpr, columns: PrimExpr) -> PrimExpr:
+        words = INT32.with_lanes(lanes)
+        spread: PrimExpr = reinterpret(row, INT32)
+        met = meet(spread if lanes == 1 else Broadcast(spread, lanes), reinterpret(columns, words))
+        if adding is None:
+            return start + popcount(met)
+        ones = popcount(reinterpret(met, UINT8.with_lanes(GROUP * lanes)))
+        unit = Broadcast(const(1, UINT8), GROUP)
+        return machine_call(adding, start, unit, reinterpret(ones, INT8.with_lanes(GROUP * lanes)))
+
+    def rule(inputs: list[Operand], outputs: list[Operand]) -> tuple[Stmt | None, ...]:
+        row, column = (item.vector() for item in inputs)
+        total = outputs[0]
+        zero: PrimExpr = const(0, INT32) if lanes == 1 else Broadcast(const(0, INT32), lanes)
+        return (
+            total.store_vector(counted(zero, row, column)),
+            total.store_vector(zero),
+            total.store_vector(counted(total.vector(), row, column)),
+        )
+
+    return te.decl_tensor_intrin(c.op, rule, name=f"popcount_{mode}_{lanes}{'_dot' if adding else ''}")
