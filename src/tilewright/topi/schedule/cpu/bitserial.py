@@ -1,4 +1,4 @@
-"""The schedule of bit-serial products and convolutions: counts of meeting bits in registers, a pair of planes at a time."""
+"""The schedule of bit-serial products: counts of meeting bits in registers, one pair of planes at a time."""
 
 from __future__ import annotations
 
@@ -64,6 +64,8 @@ def schedule_bitserial(context: ScheduleContext) -> None:
     (output,) = sch.get_output_blocks()
     extents = context.sizes(sch.get_loops(output))
     tile = _tile(context, extents)
+    # Each element of the result counts the bits of so many pairs of words.
+    pairs_of_words = prod(context.sizes(sch.get_loops(sums))) // (prod(extents) * GROUP)
     weights = _pack(context, sums, tile.columns)
     order, unrolled = _order(context, output, weights, tile)
     pairs: list[LoopHandle] = []
@@ -77,8 +79,7 @@ def schedule_bitserial(context: ScheduleContext) -> None:
     own = _own_loops(context, sums)
     sch.reorder(step, *own, word)
     start = sch.decompose_reduction(sums, [*steps[:-1], step][0])
-    work = prod(extents) * prod(weights.static_shape or (1,)) // (extents[-1] * GROUP)
-    context.parallelize_tiles(order, work * _planes(context, sums, extents))
+    context.parallelize_tiles(order, prod(extents) * pairs_of_words)
     for handle in (sums, *totals[:1]):
         sch.set_scope(handle, 0, "local")
     for handle in (*totals, start):
@@ -95,14 +96,6 @@ def _mode(context: ScheduleContext, sums: BlockHandle) -> str:
     """How the bits of the planes meet."""
     names = {item.name for item in find_all(context.block(sums).body, Call)}
     return "and" if "bitwise_and" in names else "xor"
-
-
-def _planes(context: ScheduleContext, sums: BlockHandle, extents: list[int]) -> int:
-    """How many planes rows have: weights count their own."""
-    pairs = const_value(context.block(sums).writes[0].buffer.shape[0]) or 1
-    weights = _weights(context, sums)
-    assert weights is not None
-    return max(1, pairs * extents[-1] // max(extents[-1], 1))
 
 
 def _tile(context: ScheduleContext, extents: list[int]) -> RegisterTile:
