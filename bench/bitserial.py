@@ -7,8 +7,9 @@ Each layer is compiled as a model of its own: bytes (levels of the activations) 
 the packing of bit planes and the requantisation of results. W1A1 has bipolar weights and activations, W1A2 bipolar
 weights and unsigned activations of two bits, W2A2 signed weights and unsigned activations of two bits; float32 has a
 bias and ReLU, by the quickest algorithm. All forms of a layer run in turn, a few milliseconds each, round after round;
-figures are medians of ratios in the same round. `bound` is the ratio of W1A1 to 8 bits that counting instructions
-allow: three for 32 products a lane, where a dot product is one for four. Ends with one line of JSON.
+figures are medians of ratios in the same round. `bound` is the ratio of the peaks of W1A1 and 8 bits: counting takes
+three instructions for 32 products a lane, where a dot product is one for four. The last mean leaves out layers whose
+channels fill no word of 32. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ def _bases(names: Sequence[str] | dict[str, Callable[[], object]]) -> list[str]:
 
 
 def _geometric_mean(values: Sequence[float]) -> float:
-    return float(np.exp(np.mean(np.log(values))))
+    return float(np.exp(np.mean(np.log(values)))) if values else 0.0
 
 
 def render(results: dict[str, dict[str, dict[str, float]]]) -> str:
@@ -253,8 +254,10 @@ def render(results: dict[str, dict[str, dict[str, float]]]) -> str:
         times = [f"{figures[name]['ms']:.3f}" for name in names]
         ratios = [f"{figures[form][f'over {base}']:.2f}" for form, base in pairs]
         rows.append([layer, *times, *ratios, f"{_layer(layer).bound:.2f}"])
-    means = [_geometric_mean([item[form][f"over {base}"] for item in results.values()]) for form, base in pairs]
-    rows.append(["geometric mean", *[""] * len(names), *(f"{mean:.2f}" for mean in means), ""])
+    whole = [layer for layer in results if _layer(layer).channels % _WORD == 0]
+    for label, layers in (("geometric mean", list(results)), ("of whole words", whole)):
+        means = [_geometric_mean([results[layer][form][f"over {base}"] for layer in layers]) for form, base in pairs]
+        rows.append([label, *[""] * len(names), *(f"{mean:.2f}" if layers else "" for mean in means), ""])
     head = ["layer", *(f"{name} ms" for name in names), *(f"{form}/{base}" for form, base in pairs), "bound"]
     return table(head, rows)
 
