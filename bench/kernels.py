@@ -189,7 +189,7 @@ def build(case: Case, target: Target, seed: int = 0) -> Runner:
     artifact = compilation.artifact()
     executable = deploy.executable(artifact, 1)
     random = np.random.default_rng(seed + 1)
-    given, made, workspace = _arrays(executable)
+    given, made, workspace = arrays_of(executable)
     inputs = {
         info.name: _filled(array, random, info.dtype) for info, array in zip(executable.input_info, given, strict=True)
     }
@@ -198,10 +198,10 @@ def build(case: Case, target: Target, seed: int = 0) -> Runner:
     constants = artifact.constants.nbytes
     read = sum(array.nbytes for array in given) + constants
     written = sum(array.nbytes for array in made)
-    return Runner(case, _bare_call(executable, given, made, workspace), operators, error, read, written, constants)
+    return Runner(case, bare_call(executable, given, made, workspace), operators, error, read, written, constants)
 
 
-def _arrays(executable: deploy.Executable) -> tuple[list[Array], list[Array], Array]:
+def arrays_of(executable: deploy.Executable) -> tuple[list[Array], list[Array], Array]:
     """Inputs, results and a workspace, placed as in a model."""
     infos = (*executable.input_info, *executable.output_info)
     kinds = [(tuple(map(int, info.static_shape)), storage_dtype(info.dtype)) for info in infos]
@@ -225,7 +225,7 @@ def _filled(array: Array, random: np.random.Generator, dtype: str) -> Array:
     return array
 
 
-def _bare_call(
+def bare_call(
     executable: deploy.Executable, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array
 ) -> Callable[[], object]:
     """The model's entry with all its arguments ready: one call through ctypes, less than a microsecond."""

@@ -8,8 +8,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import helper
 
 import tilewright as tw
+from tests.integration.small_models import FLOAT, model
 from tests.quantization.networks import IMAGE, images, perceptron, residual_network
 from tests.requirements import need_module
 from tilewright.graph.interpreter import evaluate
@@ -272,3 +274,35 @@ def test_skipped_layers_stay(static: Quantized) -> None:
     quantized = tw.quantize(MODEL, images(), threads=1, skip=["depthwise", "fc"])
     assert [layer.name for layer in quantized.report.layers] == ["conv1", "shortcut", "conv2"]
     assert text_of(quantized).count("qnn.quantize") < text_of(static).count("qnn.quantize")
+
+
+def test_few_bits_of_activations() -> None:
+    """Weights of two bits and activations of one or two: the integers that the interpreter computes, by any kernel."""
+    random = np.random.default_rng(4)
+    nodes = [
+        helper.make_node("Conv", ["image", "w1"], ["a"], name="conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        helper.make_node("Conv", ["b", "w2"], ["c"], name="conv2", pads=[1, 1, 1, 1], strides=[2, 2]),
+    ]
+    weights = {name: random.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24 for name in ("w1", "w2")}
+    network = model(nodes, {"image": (FLOAT, (1, 64, 6, 6))}, {"c": (FLOAT, (1, 64, 3, 3))}, weights)
+    data = random.standard_normal((4, 64, 6, 6)).astype(np.float32)
+    for bits in (1, 2):
+        quantized = tw.quantize(
+            network.SerializeToString(), data, threads=1, weight_bits=2, activation_bits=bits, correct_bias=False
+        )
+        expected = evaluate(quantized.module, data[:1])
+        np.testing.assert_allclose(np.asarray(tw.compile(quantized.module, threads=1)(data[:1])), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"activation_bits": 9}, "1 to 8 bits, not 9"),
+        ({"activation_bits": 1, "activations": "int8"}, "2 to 8 bits, not 1"),
+        ({"activation_bits": 2, "scheme": "dynamic"}, "no activations of 2 bits"),
+    ],
+)
+def test_bits_that_activations_cannot_have(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        tw.quantize(MODEL, images(), threads=1, **options)  # type: ignore[arg-type]

@@ -117,6 +117,17 @@ SAMPLES: list[Sample] = [
     ),
     ("grouped_matmul", [_(7, 12), _(3, 12, 9), np.array([0, 0, 2, 2, 5, -1, 1])], {}),
     ("grouped_matmul", [_(5, 8, dtype="float16"), _(2, 8, 3, dtype="float16"), np.array([0, 1, 1, 0, 1], "int32")], {}),
+    ("nn.bitpack", [_(3, 2, 37, dtype="uint8", low=0, high=255)], {"bits": 3}),
+    (
+        "nn.bitserial_dense",
+        [_(5, 2, 8, dtype="uint8", low=0, high=255), _(3, 8, 6, dtype="uint8", low=0, high=255)],
+        {"signed": True},
+    ),
+    (
+        "nn.bitserial_conv2d",
+        [_(1, 5, 4, 1, 4, dtype="uint8", low=0, high=255), _(3, 3, 1, 4, 5, dtype="uint8", low=0, high=255)],
+        {"mode": "xor", "padding": (1, 1, 0, 1), "strides": (2, 1), "border": 1, "channels": 27},
+    ),
     ("qnn.matmul", [_(7, 12, dtype="uint8", low=0, high=255), _(12, 9, dtype="int8", low=-128, high=127)], {}),
     (
         "qnn.conv2d",

@@ -17,7 +17,9 @@ from tests.topi.test_schedule_cpu import kernel, var
 from tilewright.cli.main import main
 from tilewright.compiler import Compilation
 from tilewright.frontend import from_onnx
+from tilewright.graph.ir.expr import Var
 from tilewright.graph.ir.op import call
+from tilewright.ir.types import tensor_type
 from tilewright.lower.schedules import schedule_kernel, use_schedule
 from tilewright.support import settings
 from tilewright.target import Target
@@ -30,6 +32,7 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu import reduction, strategy
 from tilewright.topi.schedule.cpu.strategy import INLINED_KERNELS, WHOLE_KERNELS, schedule_cpu
 from tilewright.topi.schedule.inline import inline_stages
+from tilewright.topi.schedule.packing import CONSTANTS
 from tilewright.topi.schedule.template import PassedOver, Template, apply_first
 
 AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
@@ -75,6 +78,11 @@ def _packed_digits() -> PrimFunc:
     return func.replace(attributes={CONSTANTS: (2, 3, 4)})
 
 
+def _bitserial() -> PrimFunc:
+    x, w = Var("x", tensor_type((5, 2, 8), "uint8")), Var("w", tensor_type((1, 8, 32), "uint8"))
+    return kernel([x, w], call("nn.bitserial_dense", x, w)).replace(attributes={CONSTANTS: (1,)})
+
+
 KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "winograd": (lambda: winograd.Case((1, 8, 8, 16), 32).func, AVX512),
     "winograd-plain-weights": (lambda: winograd.Case((1, 7, 7, 16), 16, plain=True).func, AVX512),
@@ -84,6 +92,7 @@ KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "packed-product-of-few-rows": (lambda: _packed(1), AVX512),
     "packed-product-of-digits": (_packed_digits, AMX),
     "packed-product-of-many-rows": (lambda: _packed(32), AVX512),
+    "bitserial": (_bitserial, AVX512),
     "depthwise-separable": (lambda: separable.Case((1, 8, 8, 16), 32).func, AVX512),
     "amx-product": (_of_family("quantized_convolution", 0, "qnn_conv2d"), AMX),
     "dot-product": (_of_family("integer_product", 0, "qnn_matmul"), AMX),

@@ -58,6 +58,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scheme", choices=SCHEMES, default=default.scheme, help="what is rounded (default: static)")
     parser.add_argument("--weight-bits", type=int, default=default.weight_bits, metavar="N", help="2 to 8 (default: 8)")
     parser.add_argument("--affine", action="store_true", help="weights have zero points (scheme weights)")
+    parser.add_argument(
+        "--activation-bits", type=int, default=default.activation_bits, metavar="N", help="1 to 8 (default: 8)"
+    )
     parser.add_argument("--group", type=int, default=0, metavar="N", help="inputs that share a scale (scheme weights)")
     parser.add_argument("--per-tensor", action="store_true", help="one scale for a weight, not one for each output")
     parser.add_argument("--activations", choices=ACTIVATIONS, default=default.activations, help="(default: uint8)")
@@ -93,6 +96,7 @@ def execute(options: argparse.Namespace) -> int:
     settings = QuantizeOptions(
         scheme=options.scheme,
         weight_bits=options.weight_bits,
+        activation_bits=options.activation_bits,
         per_channel=not options.per_tensor,
         group=options.group,
         affine=options.affine,

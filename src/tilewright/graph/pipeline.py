@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.attention import attention
+from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
 from tilewright.graph.passes.convert_layout import convert_layout
@@ -79,6 +80,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [with_options("convert_layout", convert_layout), *_SIMPLIFY]
     if options.target is not None:
         passes += [
+            with_options("bitserial_products", bitserial_products),
             with_options("integer_products", integer_products),
             *_SIMPLIFY,
             with_options("integer_epilogues", integer_epilogues),

@@ -31,6 +31,9 @@ class QuantizeOptions:
     """Whether weights of the scheme "weights" have zero points: their ranges need not be symmetric about zero then."""
     activations: str = "uint8"
     """"uint8" with a zero point (affine), or "int8" with none (symmetric)."""
+    activation_bits: int = 8
+    """Bits of activations of the scheme "static", 1 to 8 (2 to 8 for "int8"); few bits of both are for bit-serial
+    kernels."""
     observer: str = "minmax"
     """How the range of an activation is taken from what calibration saw: see `observers.py`."""
     rounding: str = "nearest"
@@ -62,6 +65,7 @@ class QuantizeOptions:
                 raise UserError(f"there is no {name} {getattr(self, name)!r}", hint=f"one of {', '.join(choices)}")
         if not isinstance(self.weight_bits, int) or not 2 <= self.weight_bits <= 8:
             raise UserError(f"weights have 2 to 8 bits, not {self.weight_bits!r}")
+        self._check_activation_bits()
         if not isinstance(self.group, int) or self.group < 0:
             raise UserError(f"the group is a number of inputs, 0 for all of them, not {self.group!r}")
         if self.group and self.scheme != "weights":
@@ -76,6 +80,15 @@ class QuantizeOptions:
         if isinstance(self.skip, str):
             raise UserError("skip is a list of names, not one text", hint=f"skip=[{self.skip!r}]")
         object.__setattr__(self, "skip", tuple(self.skip))
+
+    def _check_activation_bits(self) -> None:
+        least = 1 if self.activations == "uint8" else 2
+        if not isinstance(self.activation_bits, int) or not least <= self.activation_bits <= 8:
+            raise UserError(f"activations of {self.activations} have {least} to 8 bits, not {self.activation_bits!r}")
+        if self.activation_bits < 8 and self.scheme != "static":
+            raise UserError(
+                f"the scheme {self.scheme!r} has no activations of {self.activation_bits} bits", hint='scheme="static"'
+            )
 
     @property
     def corrects_bias(self) -> bool:
@@ -92,6 +105,7 @@ class QuantizeFields(TypedDict, total=False):
     group: int
     affine: bool
     activations: str
+    activation_bits: int
     observer: str
     rounding: str
     products: bool

@@ -237,7 +237,7 @@ class _Quantization:
             )
         dtype = DataType.of(options.activations)
         ranges = statistics.ranges if options.scheme == "static" else {}
-        activations = {group: of_range(*ends, dtype) for group, ends in ranges.items()}
+        activations = {group: of_range(*ends, dtype, options.activation_bits) for group, ends in ranges.items()}
         weights, corrections = {}, {}
         with Progress("rounding weights", len(self.layers)) as progress:
             for layer in self.layers:

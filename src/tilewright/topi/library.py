@@ -2,6 +2,7 @@
 
 from tilewright.topi import (
     attention,
+    bitserial,
     checks,
     convolution,
     cumulative,
@@ -28,6 +29,7 @@ from tilewright.topi.registry import compute_operator
 
 FAMILIES = (
     attention,
+    bitserial,
     checks,
     convolution,
     cumulative,

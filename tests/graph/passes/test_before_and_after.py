@@ -9,11 +9,13 @@ import numpy as np
 from tests.graph.helpers import random
 from tests.graph.passes.checking import assert_becomes
 from tilewright.graph.ir.expr import Function
+from tilewright.graph.ops.bitserial import bit_planes
 from tilewright.graph.ops.special import round_to_tf32
 from tilewright.graph.ops.winograd import transformed_weight
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bind_symbols import bind_symbols
+from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
 from tilewright.graph.passes.convert_layout import convert_layout
@@ -86,6 +88,23 @@ def test_expand_quantization() -> None:
         return multiply(cast(shifted, dtype=float32), constant(0.5, "float32"))
         """,
         x="f32[2, 5]",
+    )
+
+
+def test_bitserial_products() -> None:
+    """Weights of -1 and 1 are one plane; how many of its bits are ones is known."""
+    weight = np.random.default_rng(0).choice([-1, 1], (128, 64)).astype(np.int32)
+    planes = bit_planes((weight.T > 0).astype(np.uint8), 1).transpose(1, 2, 0)
+    assert_becomes(
+        partial(bitserial_products, options=GraphOptions(target=VNNI)),
+        "return matmul(cast(cast(clip(x, minimum=0.0, maximum=1.0), dtype=uint8), dtype=int32), const[0])",
+        """
+        planes = nn.bitpack(cast(clip(x, minimum=0.0, maximum=1.0), dtype=uint8), bits=1)
+        return subtract(const[1], nn.bitserial_dense(planes, const[2], mode="xor"))
+        """,
+        constants=[weight, (weight > 0).sum(axis=0, dtype=np.int32), np.ascontiguousarray(planes)],
+        rtol=0,
+        x="f32[3, 128]",
     )
 
 

@@ -2,6 +2,7 @@
 
 from tilewright.graph.ops import (
     attention,
+    bitserial,
     broadcast,
     checks,
     contract,
@@ -31,6 +32,7 @@ from tilewright.graph.ops import (
 
 __all__ = [
     "attention",
+    "bitserial",
     "broadcast",
     "checks",
     "contract",

@@ -64,33 +64,33 @@ def _rewritten(function: Function, rules: tuple[Rule, ...]) -> Function:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shifted:
+class ShiftedBytes:
     """`int32(data) - zero`: bytes, and their zero point as a single int32 (None for 0)."""
 
     data: GraphExpr
     zero: GraphExpr | None
 
 
-def _shifted(item: GraphExpr, moves: int = MOST_MOVES) -> _Shifted | None:
+def shifted_bytes(item: GraphExpr, moves: int = MOST_MOVES) -> ShiftedBytes | None:
     """An int32 expression as bytes and a zero point; rearrangements move to the bytes."""
     if not moves or not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not INT32:
         return None
     if is_call_to(item, "transpose") or is_call_to(item, "reshape"):
-        below = _shifted(item.args[0], moves - 1)
+        below = shifted_bytes(item.args[0], moves - 1)
         if below is None:
             return None
         moved = Call(item.callee, (below.data,), item.attributes)
         moved.span = item.span
         fill_type(moved)
-        return _Shifted(moved, below.zero)
+        return ShiftedBytes(moved, below.zero)
     if is_call_to(item, "subtract"):
-        below, zero = _shifted(item.args[0], moves - 1), item.args[1]
+        below, zero = shifted_bytes(item.args[0], moves - 1), item.args[1]
         size = static_shape(zero)
         if below is None or below.zero is not None or size is None or any(dim != 1 for dim in size):
             return None
-        return _Shifted(below.data, zero if size == () else make("reshape", zero, shape=()))
+        return ShiftedBytes(below.data, zero if size == () else make("reshape", zero, shape=()))
     if is_call_to(item, "cast") and item.args[0].tensor_type.dtype in (INT8, UINT8):
-        return _Shifted(item.args[0], None)
+        return ShiftedBytes(item.args[0], None)
     return None
 
 
@@ -114,7 +114,7 @@ class _Rules:
     def _matmul(self, b: Bindings) -> GraphExpr | None:
         call = b.call("root")
         assert isinstance(call.attributes, MatmulAttributes)
-        rows, byte_weights = _shifted(call.args[0]), _byte_weights(call.args[1])
+        rows, byte_weights = shifted_bytes(call.args[0]), _byte_weights(call.args[1])
         if rows is None or byte_weights is None or byte_weights.values.ndim != 2 or call.attributes.transpose_a:
             return None
         weights = byte_weights.values.T if call.attributes.transpose_b else byte_weights.values
@@ -124,7 +124,7 @@ class _Rules:
         columns = weights.shape[1]
         data, padded = _pad_depth(rows.data, weights, 0), self._pad_columns(weights)
         product: GraphExpr = make("qnn.matmul", data, _as_bytes(padded), span=call.span)
-        product = _corrected(_first_columns(product, columns), rows.zero, weights)
+        product = _corrected(first_columns(product, columns), rows.zero, weights)
         if not byte_weights.offset:
             return product
         rank = call.args[0].tensor_type.rank
@@ -140,7 +140,7 @@ class _Rules:
             return None
         if attributes.groups != 1:
             return _depthwise(call, attributes)
-        data, byte_weights = _shifted(call.args[0]), _byte_weights(call.args[1])
+        data, byte_weights = shifted_bytes(call.args[0]), _byte_weights(call.args[1])
         if data is None or byte_weights is None or 0 in byte_weights.values.shape:
             return None
         weights = byte_weights.values
@@ -162,13 +162,13 @@ class _Rules:
             dilation=attributes.dilation,
             span=call.span,
         )
-        product = _corrected(_first_columns(product, outputs), data.zero, weights)
+        product = _corrected(first_columns(product, outputs), data.zero, weights)
         if not byte_weights.offset:
             return product
         sums = _window_sums(call, weights.shape[0], weights.shape[1])
         return make("add", product, make("multiply", sums, constant(np.int32(byte_weights.offset))))
 
-    def _line_conv2d(self, call: Call, attributes: Conv2dAttributes, data: _Shifted, weights: Array) -> GraphExpr:
+    def _line_conv2d(self, call: Call, attributes: Conv2dAttributes, data: ShiftedBytes, weights: Array) -> GraphExpr:
         """A convolution of few channels by whole lines: what a window meets of a line is one step of matrix tiles."""
         height, width, channels, outputs = weights.shape
         depth = channels + -channels % _GROUP
@@ -188,9 +188,9 @@ class _Rules:
             padding=(top, left * depth, bottom, (right + taps - width) * depth),
             span=call.span,
         )
-        return _corrected(_first_columns(product, outputs), data.zero, weights)
+        return _corrected(first_columns(product, outputs), data.zero, weights)
 
-    def _suited(self, item: _Shifted) -> _Shifted:
+    def _suited(self, item: ShiftedBytes) -> ShiftedBytes:
         """Data of a sign that the processor multiplies: moved by 128 if it has the other one."""
         dtype = item.data.tensor_type.dtype
         if dtype in self._rows:
@@ -200,7 +200,7 @@ class _Rules:
         zero: GraphExpr = constant(np.int32(step))
         if item.zero is not None:
             zero = _folded(make("add", item.zero, zero))
-        return _Shifted(make("cast", moved, dtype=suited), zero)
+        return ShiftedBytes(make("cast", moved, dtype=suited), zero)
 
     def _pad_columns(self, weights: Array) -> Array:
         """Weights with the reduction in whole groups and whole vectors of columns.
@@ -217,7 +217,7 @@ class _Rules:
 
 def _depthwise(call: Call, attributes: Conv2dAttributes) -> GraphExpr | None:
     """A convolution of each channel by itself; any sign will do, and the zero point is taken off every element."""
-    data, weights = _shifted(call.args[0]), _byte_weights(call.args[1])
+    data, weights = shifted_bytes(call.args[0]), _byte_weights(call.args[1])
     if data is None or weights is None or weights.offset or weights.values.shape[2] != 1:
         return None
     zero = None if data.zero is None else known_value(data.zero)
@@ -241,7 +241,7 @@ def _is_few_channels(call: Call, attributes: Conv2dAttributes, weights: Array) -
     return 1 < width and channels <= _GROUP and tuple(attributes.dilation) == (1, 1) and static_shape(call) is not None
 
 
-def _border(data: _Shifted) -> GraphExpr:
+def _border(data: ShiftedBytes) -> GraphExpr:
     """The byte that stands for zero."""
     dtype = data.data.tensor_type.dtype
     if data.zero is None:
@@ -286,7 +286,7 @@ def _pad_depth(data: GraphExpr, weights: Array, depth_axis: int) -> GraphExpr:
     return make("pad", data, before=(0,) * rank, after=(*(0,) * (rank - 1), extra))
 
 
-def _first_columns(product: GraphExpr, columns: int) -> GraphExpr:
+def first_columns(product: GraphExpr, columns: int) -> GraphExpr:
     """The columns that are not padding."""
     shape = product.tensor_type.shape
     assert shape is not None

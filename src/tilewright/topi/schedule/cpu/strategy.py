@@ -10,6 +10,7 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu import (
     amx_product,
     attention,
+    bitserial,
     contraction,
     depthwise,
     depthwise_planar,
@@ -37,6 +38,7 @@ INLINED_KERNELS = (
     packed_product.FEW_ROWS,
     packed_product.DIGITS_OF_ROWS,
     packed_product.MANY_ROWS,
+    bitserial.TEMPLATE,
     separable.TEMPLATE,
     amx_product.TEMPLATE,
     dot_product.TEMPLATE,

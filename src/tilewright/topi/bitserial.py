@@ -1,0 +1,154 @@
+"""Bit-serial products: packing of bit planes, product and convolution by counting ones.
+
+Each pair of planes has a sum of its own; the total shifts and adds them. So the inner loop is the same for any number
+of bits: three instructions on a vector (meet, count, add).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir.build import (
+    all_of,
+    as_expr,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    cast,
+    const,
+    eq,
+    le,
+    lt,
+    select,
+    shift_left,
+    shift_right,
+)
+from tilewright.ir.dtype import INT32, UINT8
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
+from tilewright.ir.intrinsics import popcount
+from tilewright.ir.types import Type
+from tilewright.support.errors import UnsupportedError
+from tilewright.te import reduction
+from tilewright.te.language import compute, reduce_axis
+from tilewright.te.tensor import Axis, Tensor
+from tilewright.tir.annotations import ANCHOR, Anchor
+from tilewright.topi.registry import compute_of, result_shape
+
+
+@compute_of("nn.bitpack")
+def _bitpack(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (data,) = inputs
+    shape = result_shape(result)
+    channels, size = data.shape[-1], shape[-1]
+
+    def element(*i: ExprLike) -> PrimExpr:
+        *outer, plane, byte = i
+        packed: PrimExpr = const(0, UINT8)
+        for bit in range(8):
+            channel = as_expr(byte) + size * bit
+            level = data[(*outer, channel)]
+            digit = bitwise_and(shift_right(level, cast(as_expr(plane), UINT8)), const(1, UINT8))
+            placed = shift_left(digit, const(bit, UINT8))
+            packed = bitwise_or(packed, select(lt(channel, channels), placed, const(0, UINT8)))
+        return packed
+
+    return compute(shape, element, "bitpack")
+
+
+@compute_of("nn.bitserial_dense")
+def _dense(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight = inputs
+    k = reduce_axis((0, weight.shape[1]), "k")
+
+    def ones(left: PrimExpr, right: PrimExpr, *i: ExprLike) -> PrimExpr:
+        *rows, column = i
+        return _counted(data[(*rows, left, k)], weight[right, k, column], attributes.mode, [k])
+
+    return _total(data.shape[-2], weight.shape[0], result, attributes.signed, ones, "bitserial_dense")
+
+
+@compute_of("nn.bitserial_conv2d")
+def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight = inputs
+    padded = _padded(data, attributes)
+    kh, kw = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "kw")
+    k = reduce_axis((0, weight.shape[3]), "k")
+    (sh, sw), (dh, dw) = attributes.strides, attributes.dilation
+
+    def ones(left: PrimExpr, right: PrimExpr, *i: ExprLike) -> PrimExpr:
+        n, y, x, c = i
+        value = padded[n, as_expr(y) * sh + kh * dh, as_expr(x) * sw + kw * dw, left, k]
+        return _counted(value, weight[kh, kw, right, k, c], attributes.mode, [kh, kw, k])
+
+    return _total(data.shape[3], weight.shape[2], result, attributes.signed, ones, "bitserial_conv2d")
+
+
+def _counted(value: PrimExpr, factor: PrimExpr, mode: str, axes: list[Axis]) -> PrimExpr:
+    """How many bits of two planes meet."""
+    met = bitwise_and(value, factor) if mode == "and" else bitwise_xor(value, factor)
+    return reduction.sum(cast(popcount(met), INT32), axes)
+
+
+def _padded(data: Tensor, attributes: Any) -> Tensor:
+    """The planes of an image, with those of the border around it."""
+    top, left, bottom, right = attributes.padding
+    if not any(attributes.padding):
+        return data
+    n, height, width, planes, size = data.shape
+
+    def element(b: ExprLike, y: ExprLike, x: ExprLike, plane: ExprLike, byte: ExprLike) -> PrimExpr:
+        row, column = as_expr(y) - top, as_expr(x) - left
+        inside = all_of([le(0, row), lt(row, height), le(0, column), lt(column, width)])
+        return select(
+            inside, data[b, row, column, plane, byte], _border(attributes, as_expr(plane), as_expr(byte), size)
+        )
+
+    return compute((n, height + top + bottom, width + left + right, planes, size), element, "pad_data")
+
+
+def _border(attributes: Any, plane: PrimExpr, byte: PrimExpr, size: PrimExpr) -> PrimExpr:
+    """A byte of the border's plane: the same bit for all channels that there are."""
+    if not attributes.border:
+        return const(0, UINT8)
+    channels, count = attributes.channels, const_value(size)
+    if count is None:
+        raise UnsupportedError("a border of ones needs planes of a known size")
+    full, more = divmod(channels or 8 * count, count)
+    mask: PrimExpr = const((1 << full) - 1, UINT8)
+    if more:
+        mask = select(lt(byte, more), const((1 << (full + 1)) - 1, UINT8), mask)
+    digit = bitwise_and(shift_right(const(attributes.border, UINT8), cast(plane, UINT8)), const(1, UINT8))
+    return select(eq(digit, const(1, UINT8)), mask, const(0, UINT8))
+
+
+def _total(
+    left_planes: PrimExpr,
+    right_planes: PrimExpr,
+    result: Type,
+    signed: bool,
+    ones: Callable[..., PrimExpr],
+    name: str,
+) -> Tensor:
+    """The sums of all pairs of planes, shifted and added up."""
+    shape, left, right = result_shape(result), const_value(left_planes), const_value(right_planes)
+    if left is None or right is None:
+        raise UnsupportedError("the number of bit planes must be known when a model is compiled")
+    planes = right
+    sums = compute(
+        (left * right, *shape),
+        lambda pair, *i: ones(as_expr(pair) // planes, as_expr(pair) % planes, *i),
+        "bit_sums",
+        ANCHOR.entry(Anchor.BITSERIAL),
+    )
+    if left * right == 1:
+        return compute(shape, lambda *i: -sums[(0, *i)] if signed else sums[(0, *i)], name)
+    pair = reduce_axis((0, left * right), "pair")
+
+    def total(*i: ExprLike) -> PrimExpr:
+        shifted = shift_left(sums[(pair, *i)], cast(pair // planes + pair % planes, INT32))
+        value = select(eq(pair % planes, planes - 1), -shifted, shifted) if signed else shifted
+        return reduction.sum(value, [pair])
+
+    totals = compute(shape, total, "bit_total", ANCHOR.entry(Anchor.BITSERIAL_TOTAL))
+    return compute(shape, lambda *i: totals[i], name)
