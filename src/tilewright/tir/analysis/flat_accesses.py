@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
@@ -191,11 +192,16 @@ def are_written_first(accesses: Sequence[Access], analyzer: Analyzer, carried: V
     `carried` is the variable of a loop around whose iterations run in order: one may leave a value to the next.
     """
     written = _Written(analyzer)
-    for position, load in enumerate(accesses):
-        if load.is_store:
+    earlier: list[Access] = []
+    for (_, is_store), group in groupby(accesses, lambda access: (access.path, access.is_store)):
+        if is_store:
+            earlier += group
             continue
-        earlier = [access for access in accesses[:position] if access.is_store]
-        if not any(_covers(store, load, written, carried) for store in earlier):
+        # Loads of one statement mostly read what one store wrote: they are asked about together.
+        loads = list(group)
+        if any(_covers(store, loads, written, carried) for store in earlier):
+            continue
+        if not all(any(_covers(store, [load], written, carried) for store in earlier) for load in loads):
             return False
     return True
 
@@ -223,7 +229,9 @@ class _Written:
             return store.box(depth, self.analyzer)
 
 
-def _covers(store: Access, load: Access, written: _Written, carried: Var | None) -> bool:
+def _covers(store: Access, loads: Sequence[Access], written: _Written, carried: Var | None) -> bool:
+    """Whether a store certainly comes before loads of one statement, and reaches all that they read."""
+    load = loads[0]
     depth = 0
     for ours, theirs in zip(store.path, load.path, strict=False):
         if ours[0] is not theirs[0] or ours[1] != theirs[1]:
@@ -242,14 +250,15 @@ def _covers(store: Access, load: Access, written: _Written, carried: Var | None)
         for access in (store, load):
             for var, domain in access.loops_below(0).items():
                 analyzer.bind(var, domain)
-        read = load.box(depth, analyzer)
+        read = [load.box(depth, analyzer) for load in loads]
         # Only where the load runs must there be a value.
         with analyzer.assume(*shared):
             if not all(analyzer.prove(part) for part in _open_conditions(store, depth, shared, carried, analyzer)):
                 return False
             return all(
                 w is not None and r is not None and _covers_range(w, r, analyzer)
-                for w, r in zip(box, read, strict=True)
+                for part in read
+                for w, r in zip(box, part, strict=True)
             )
 
 

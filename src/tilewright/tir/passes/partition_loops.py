@@ -83,7 +83,9 @@ class _Partition(StmtRewriter):
 
     def visit_for(self, loop: For) -> Stmt:
         if loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL):
-            loop = self._skipping(loop)
+            guards = self._shared_guards(loop)
+            if guards:
+                return self._skipping(loop, guards)
             if self._is_cut_by_sizes(loop):
                 return self._by_tiles(loop)
         splittable = loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._edge_depth <= MAX_EDGE_DEPTH
@@ -162,13 +164,10 @@ class _Partition(StmtRewriter):
         used = {var for part, _ in self._open_conditions(loop) for var in self._analyzer.variables_of(part)}
         return loop.var in used and used.isdisjoint(_nested(loop))
 
-    def _skipping(self, loop: For) -> For:
-        """A loop over large tiles with what all of an iteration's statements are guarded by tested once, around them.
-
-        Blocks of tiles past the end are not computed; the others need not ask again.
-        """
+    def _shared_guards(self, loop: For) -> list[PrimExpr]:
+        """What guards all statements of an iteration alike, of a loop over large tiles of open sizes."""
         if not self._symbols or self._is_open_tile or _copied_statements(loop) <= OPEN_STATEMENTS:
-            return loop
+            return []
         sets = guards_below(loop.body)
         shared = set.intersection(*({*guards} for guards, _ in sets)) if sets else set()
         inner = {var for _, domains in sets for var, _ in domains}
@@ -177,9 +176,19 @@ class _Partition(StmtRewriter):
             for guard in dict.fromkeys(guard for guards, _ in sets for guard in guards if guard in shared)
             if not uses_any(guard, inner) and not depends_on_memory(guard) and self._is_open(guard)
         ]
-        if not guards or not any(uses_any(guard, [loop.var]) for guard in guards):
-            return loop
-        return loop.replace(body=IfThenElse(all_of(guards), assume_held(loop.body, guards)))
+        return guards if any(uses_any(guard, [loop.var]) for guard in guards) else []
+
+    def _skipping(self, loop: For, guards: list[PrimExpr]) -> Stmt:
+        """A loop with what guards all of an iteration tested once, around it: it runs as a whole or not at all."""
+        condition = all_of(guards)
+        with inside_loop(self._analyzer, loop), self._analyzer.assume(condition):
+            unguarded = loop.replace(body=simplify_stmt(assume_held(loop.body, guards), self._analyzer))
+        self._loop_vars.add(loop.var)
+        is_tile = self._is_cut_by_sizes(unguarded)
+        conditions = self._open_conditions(unguarded) if is_tile else []
+        with inside_loop(self._analyzer, loop), self._analyzer.assume(condition):
+            body = self._tile(unguarded.body, conditions) if is_tile else self.stmt(unguarded.body)
+        return loop.replace(body=IfThenElse(condition, body))
 
     def _is_open(self, condition: PrimExpr) -> bool:
         return not self._symbols.isdisjoint(self._analyzer.variables_of(condition))
@@ -187,18 +196,22 @@ class _Partition(StmtRewriter):
     def _by_tiles(self, loop: For) -> Stmt:
         """A loop that decides for each tile whether it needs guards."""
         conditions = self._open_conditions(loop)
-        self.open_tiles += 1
         self._loop_vars.add(loop.var)
-        self._is_open_tile = True
-        # Those that are no comparison are decided once the tile is unrolled.
-        part = _small_part(loop.body, {part for part, _ in conditions if positive_form(part) is not None})
         with inside_loop(self._analyzer, loop):
-            if part is loop.body:
-                body = self._two_bodies(part, conditions, is_small=False)
-            else:
-                body = self.stmt(_Replace(part, self._two_bodies(part, conditions, is_small=True)).stmt(loop.body))
+            return loop.replace(body=self._tile(loop.body, conditions))
+
+    def _tile(self, body: Stmt, conditions: list[tuple[PrimExpr, dict[Var, Range]]]) -> Stmt:
+        """A tile of open sizes: two bodies, of all of it or of the small part that has the conditions."""
+        self.open_tiles += 1
+        self._is_open_tile = True
+        # Conditions that are no comparison are decided once the tile is unrolled.
+        part = _small_part(body, {part for part, _ in conditions if positive_form(part) is not None})
+        if part is body:
+            result = self._two_bodies(part, conditions, is_small=False)
+        else:
+            result = self.stmt(_Replace(part, self._two_bodies(part, conditions, is_small=True)).stmt(body))
         self._is_open_tile = False
-        return loop.replace(body=body)
+        return result
 
     def _two_bodies(self, body: Stmt, conditions: list[tuple[PrimExpr, dict[Var, Range]]], is_small: bool) -> Stmt:
         """A choice between code for tiles in the image and code for those at its edges, with loops in small parts."""
