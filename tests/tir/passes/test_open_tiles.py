@@ -157,7 +157,7 @@ class TestOpenTiles:
             random = np.random.default_rng(rows)
             a, w = random.random((rows * 6, 4), np.float32), random.random((4, 8), np.float32)
             result = np.full((rows * 6, 8), np.nan, np.float32)
-            interpret(after, a, w, result)
+            interpret(after, a, w, result, rows)
             np.testing.assert_allclose(result, a @ w, rtol=1e-6)
 
     @pytest.mark.parametrize("size", [0, 1, 5, 6, 7, 30])
