@@ -13,6 +13,7 @@ from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import FLOAT32, INDEX, INT32, UINT8
 from tilewright.ir.expr import FALSE, TRUE, Broadcast, Call, FloatImm, IntImm, Ramp, Var
+from tilewright.ir.visit import pre_order
 
 X, J, K, N = Var("i"), Var("j"), Var("k"), Var("n")
 DOMAINS = {X: range(7), J: range(-3, 4), K: range(2, 6)}
@@ -103,6 +104,32 @@ def analyzer():
 )
 def test_simplify_to(analyzer, before, after):
     assert analyzer.simplify(before) is after
+
+
+def test_a_symbolic_quotient_and_its_remainder_are_the_number() -> None:
+    """What fused loops of open extents give back: n * (x // n) + x % n, for any n that divides."""
+    simple = Analyzer()
+    for divisor in (N, build.floordiv(N + 3, 4), N + 2, N * K):
+        number = X * 5 + J
+        whole = build.floordiv(number, divisor) * divisor + build.floormod(number, divisor)
+        assert simple.simplify(whole) is simple.simplify(number)
+        assert simple.simplify(whole * 3 + 1) is simple.simplify(number * 3 + 1)
+        assert simple.simplify(build.floordiv(whole, 5)) is simple.simplify(X + build.floordiv(J, 5))
+    other = build.floordiv(X, N) * N + build.floormod(J, N)
+    assert build.floormod(J, N) in list(pre_order(simple.simplify(other)))
+
+
+def test_a_search_for_bounds_ends() -> None:
+    """Sums of products of sizes have inequalities without number."""
+    sizes = [Var(f"s{n}") for n in range(9)]
+    analyzer = Analyzer()
+    for size in sizes:
+        analyzer.assume_always(build.ge(size, 0))
+    total = sum((a * b for a, b in zip(sizes[1:], sizes, strict=False)), start=sizes[0] * sizes[8])
+    analyzer.bind(X, rng(0, total))
+    start = time.process_time()
+    assert not analyzer.prove(build.le(X * 7 + sizes[0] * sizes[1], total - 3 * sizes[2] * sizes[3]))
+    assert time.process_time() - start < 2
 
 
 def test_products_are_multiplied_out_only_where_that_is_cheaper():

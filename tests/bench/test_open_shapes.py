@@ -15,12 +15,12 @@ def test_a_small_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     small = replace(open_shapes.MODELS["open_recogniser"], timed=(1, 3, 32, 40), checked=((2, 3, 32, 21),))
     monkeypatch.setitem(open_shapes.MODELS, "open_recogniser", small)
     path = tmp_path / "open_shapes.json"
-    assert open_shapes.main(["--models", "open_recogniser", "--rounds", "1", "--json", str(path)]) == 0
+    assert open_shapes.main(["--only", "open_rec*", "--rounds", "1", "--json", str(path)]) == 0
     figures = json.loads(path.read_text())
     assert figures["models"]["open_recogniser"]["compile_ratio"] > 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == figures
 
 
 def test_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert open_shapes.main(["--models", "resnet"]) == 2
+    assert open_shapes.main(["--only", "resnet"]) == 2
     assert "unknown model 'resnet'" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 
 import numpy as np
@@ -21,12 +22,12 @@ from tilewright.ir.expr import Mul, PrimExpr
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
-from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.script import to_script
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.packing import packing_of
@@ -43,7 +44,8 @@ Pads = tuple[int, int, int, int]
 class Case:
     """A convolution with random values: its inputs, its kernel by Winograd's algorithm, and the expected result.
 
-    `batch` is the number of images as the kernel knows it, where that is not the number at hand.
+    `batch` is the number of images as the kernel knows it, where that is not the number at hand; `pixels` are their
+    height and width, where those are open.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Case:
         axes: tuple[int, ...] = (0, 3, 1, 2),
         plain: bool = False,
         batch: PrimExpr | None = None,
+        pixels: tuple[PrimExpr | int, PrimExpr | int] | None = None,
     ) -> None:
         rng = np.random.default_rng(sum(size) + outputs)
         channels = size[-1]
@@ -70,7 +73,10 @@ class Case:
         bias = rng.standard_normal(outputs).astype(np.float32)
         other = rng.standard_normal(expected.shape).astype(np.float32)
         images = size[0] if batch is None else batch
-        x, r = (Var(name, tensor_type((images, *a.shape[1:]), "float32")) for name, a in (("x", data), ("r", other)))
+        height, width = pixels or size[1:3]
+        open_result = (height + pads[0] + pads[2] - 2, width + pads[1] + pads[3] - 2)
+        shapes = (height, width, channels), (*(open_result if pixels else expected.shape[1:3]), outputs)
+        x, r = (Var(name, tensor_type((images, *shape), "float32")) for name, shape in zip("xr", shapes, strict=True))
         u, b = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("u", transformed), ("b", bias)))
         name = "nn.conv2d_winograd_plain" if plain else "nn.conv2d_winograd"
         body: GraphExpr = call(name, x, u, tile=tile, padding=pads)
@@ -400,16 +406,67 @@ def test_compiled_for_any_number_of_images(
         case.check(scheduled, module)
 
 
-@pytest.mark.parametrize("axis", [1, 2])
-def test_images_of_open_size_are_refused(axis: int) -> None:
-    sizes = [1, 8, 8, 4]
-    sizes[axis] = tw.te.var("n")
-    x = Var("x", tensor_type(tuple(sizes), "float32"))
-    u = Var("u", tensor_type((6, 6, 4, 4), "float32"))
-    function = infer_types(Function("k", (x, u), call("nn.conv2d_winograd", x, u, tile=4, padding=(1, 1, 1, 1))))
-    assert isinstance(function, Function)
-    with pytest.raises(UnsupportedError, match="known at compile time"):
-        lower_primitive(function, "k")
+N, H, W = (tw.te.var(name) for name in "nhw")
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+class TestOpenPixels:
+    """One kernel for any height and width."""
+
+    @pytest.mark.parametrize("epilogue", ["none", "relu", "transpose"])
+    @pytest.mark.parametrize("cores", [1, 2])
+    def test_heights_and_widths(self, target: Target, epilogue: str, cores: int) -> None:
+        sizes = ((1, 1, 1), (2, 3, 5), (0, 4, 4), (1, 9, 14), (1, 0, 6), (1, 6, 0))
+        cases = [Case((*size, 4), 16, epilogue=epilogue, batch=N, pixels=(H, W)) for size in sizes]
+        scheduled = schedule_cpu(cases[0].func, target.replace(cores=cores))
+        assert bool(parallel_loops(scheduled)) == (cores > 1)
+        for case in cases:
+            case.check(case.func)
+            case.check(scheduled)
+
+    @pytest.mark.parametrize("tile", [2, 3, 4, 6])
+    @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (2, 0, 1, 3)])
+    def test_tiles_and_borders(self, target: Target, tile: int, pads: Pads) -> None:
+        for size in ((1, 3, 3, 4), (1, 7, 10, 4)):
+            case = Case(size, 8, tile, pads, epilogue="none", batch=N, pixels=(H, W))
+            case.check(schedule_cpu(case.func, target))
+
+    @pytest.mark.parametrize("pixels", [(8, W), (H, 8)], ids=["width", "height"])
+    def test_only_one_is_open(self, target: Target, pixels: tuple[PrimExpr | int, PrimExpr | int]) -> None:
+        case = Case((2, 8, 8, 3), 5, pixels=pixels)
+        case.check(schedule_cpu(case.func, target))
+
+    def test_tiles_past_the_end_are_left_out(self, target: Target) -> None:
+        """A single tile is one block of them, whatever the size of a group is."""
+        func = schedule_cpu(Case((1, 4, 4, 16), 16, batch=N, pixels=(H, W)).func, target)
+        text = to_script(lower(func, target))
+        assert "// 5:" in text, "blocks of tiles are asked for, and no tile again"
+
+    def test_code_is_written_once(self, target: Target) -> None:
+        """Windows and results have code for the inside and loops for the edges; transforms and products do not."""
+        fixed, open_sizes = (
+            lower(schedule_cpu(Case((1, 40, 40, 32), 32, epilogue="none", pixels=pixels).func, target), target)
+            for pixels in (None, (H, W))
+        )
+        counts = [len(find_all(func.body, BufferStore)) for func in (fixed, open_sizes)]
+        assert counts[1] < 1.5 * counts[0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 23), st.integers(1, 23)), min_size=1, max_size=6))
+@settings(max_examples=8, deadline=None)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_compiled_for_any_height_and_width(threads: int, sizes: list[tuple[int, int, int]]) -> None:
+    target = Target("native").replace(cores=threads)
+    cases = [Case((*size, 8), 24, batch=N, pixels=(H, W)) for size in [(1, 1, 1), *sizes]]
+    scheduled, module = _built(target)
+    for case in cases:
+        case.check(scheduled, module)
+
+
+@functools.cache
+def _built(target: Target) -> tuple[PrimFunc, tw.Module]:
+    scheduled = schedule_cpu(Case((1, 4, 4, 8), 24, batch=N, pixels=(H, W)).func, target)
+    return scheduled, tw.build(scheduled, target=target)
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -14,6 +14,8 @@ from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr
 
+_MOST_TRIED: Final = 1000
+"""Forms that a search looks at: of sums of many products there are as many as there are orders of inequalities."""
 _NESTED_SEARCHES: Final = 4
 """How deep searches for inequalities may nest (a search looks at terms whose own bounds may ask for a search)."""
 
@@ -91,6 +93,11 @@ class BoundsAnalysis(Knowledge):
         best = self.naive_bounds(form).upper
         if depth == 0 or not form.terms or self._searches >= _NESTED_SEARCHES:
             return best
+        if self._searches == 0:
+            self._tried, self._facts = 0, {}
+        self._tried += 1
+        if self._tried > _MOST_TRIED:
+            return best
         self._searches += 1
         try:
             return self._search(form, best, depth, goal)
@@ -101,7 +108,7 @@ class BoundsAnalysis(Knowledge):
         for term, coefficient in form.terms.items():
             if goal is not None and best is not None and best <= goal:
                 return best
-            for fact in self._facts_about(term, coefficient):
+            for fact in self._facts_about(term):
                 known = fact.terms[term]
                 if known * coefficient <= 0:
                     continue
@@ -116,8 +123,14 @@ class BoundsAnalysis(Knowledge):
                 best = split
         return best
 
-    def _facts_about(self, term: PrimExpr, coefficient: int) -> list[Linear]:
+    def _facts_about(self, term: PrimExpr) -> list[Linear]:
         """Forms that are <= 0 and contain a term: assumed ones and those that hold by the meaning of the term."""
+        known = self._facts.get(term)
+        if known is None:
+            known = self._facts[term] = [fact for fact in self._all_facts(term) if term in fact.terms]
+        return known
+
+    def _all_facts(self, term: PrimExpr) -> list[Linear]:
         facts = list(self.inequalities.get(term, ()))
         if isinstance(term, e.FloorDiv) and isinstance(term.b, IntImm) and term.b.value > 0:
             # b * (a // b) <= a <= b * (a // b) + b - 1
@@ -136,7 +149,7 @@ class BoundsAnalysis(Knowledge):
             facts.extend(self._facts_about_remainder(term))
         elif isinstance(term, e.Mul):
             facts.extend(self._facts_about_product(term))
-        return [fact for fact in facts if term in fact.terms]
+        return facts
 
     def _facts_about_remainder(self, term: e.FloorMod) -> list[Linear]:
         facts = []

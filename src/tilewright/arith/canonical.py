@@ -290,8 +290,10 @@ class CanonicalAnalysis(ModularAnalysis):
         return form
 
     def merge_remainder(self, form: Linear, term: e.FloorMod) -> Linear | None:
-        """k*(x % m) + k*m*(x // m) -> k*x, and k*(x % m) + k*m*((x // m) % p) -> k*(x % (m*p))."""
-        if type(term.b) is not IntImm or term.b.value <= 0:
+        """k*(x % m) + k*m*(x // m) -> k*x, and for constants k*(x % m) + k*m*((x // m) % p) -> k*(x % (m*p))."""
+        if type(term.b) is not IntImm:
+            return self._merge_symbolic_remainder(form, term)
+        if term.b.value <= 0:
             return None
         modulus, coefficient = term.b.value, form.terms[term]
         wanted = coefficient * modulus
@@ -311,6 +313,16 @@ class CanonicalAnalysis(ModularAnalysis):
                 rest = form.plus(linear.term(other), -wanted).plus(linear.term(term), -coefficient)
                 return rest.plus(self.floormod(numerator, modulus * other.b.value), coefficient)
         return None
+
+    def _merge_symbolic_remainder(self, form: Linear, term: e.FloorMod) -> Linear | None:
+        coefficient = form.terms[term]
+        if not any(type(other) is e.Mul and count == coefficient for other, count in form.terms.items()):
+            return None
+        multiple = self.form(e.Mul(e.FloorDiv(term.a, term.b), term.b))
+        if multiple.constant or any(form.terms.get(t) != coefficient * c for t, c in multiple.terms.items()):
+            return None
+        rest = form.plus(multiple, -coefficient).plus(linear.term(term), -coefficient)
+        return rest.plus(self.form(term.a), coefficient)
 
     def merge_quotient(self, form: Linear, term: e.FloorDiv) -> Linear | None:
         """k*x - k*m*(x // m) -> k*(x % m), also for x = y//a where the quotient is y//(a*m); m*(x//m) -> x if m | x."""

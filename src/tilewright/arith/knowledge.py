@@ -78,6 +78,10 @@ class Knowledge(ABC):
         self._variables: dict[PrimExpr, frozenset[Var]] = {}
         self._failing: dict[PrimExpr, bool] = {}
         self._searches = 0
+        self._tried = 0
+        """Forms that the outermost search has looked at."""
+        self._facts: dict[PrimExpr, list[Linear]] = {}
+        """What that search knows of terms."""
         self._clear()
 
     def _clear(self) -> None:

@@ -17,8 +17,9 @@ from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, Type
-from tilewright.ir.visit import variables
+from tilewright.ir.visit import rewrite_nodes, variables
 from tilewright.lower.cost import Work
+from tilewright.lower.general_sizes import general_sizes
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel, plain_label
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
@@ -33,10 +34,13 @@ _COMPARED_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A primitive function as a kernel: equal ones share the kernel, each has symbols and work of its own."""
+    """A primitive function as a kernel: equal ones share the kernel, each has sizes and work of its own.
+
+    `sizes` are what it passes for the kernel's symbols: expressions of the model's.
+    """
 
     kernel: Kernel
-    symbols: tuple[Symbol, ...]
+    sizes: tuple[PrimExpr, ...]
     work: Work
 
 
@@ -72,12 +76,14 @@ class KernelSet:
         found = self._uses.get(key)
         if found is None:
             with trace.span("tensor expressions"):
-                func = lower_primitive(function, "kernel", constants, on_cpu=self.on_cpu)
+                general, sizes = general_sizes(function) if self.on_cpu else (function, {})
+                func = lower_primitive(general, "kernel", constants, on_cpu=self.on_cpu)
                 wanted = [(argument, len(function.params) + result) for argument, result in ending]
                 func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
                 kernel = make_kernel(func, label)
             shared = self._kernels.setdefault(kernel.symbol, kernel)
-            found = self._uses[key] = _Use(shared, kernel_symbols(func), kernel.work)
+            work = Work(*(rewrite_nodes(part, sizes) for part in (kernel.work.flops, kernel.work.bytes)))
+            found = self._uses[key] = _Use(shared, tuple(sizes.get(item, item) for item in kernel_symbols(func)), work)
             self._kept.append(function)
         return found
 
@@ -162,9 +168,10 @@ def lower_segment(
     if symbols is None:
         shapes = [dim for kind in types for dim in tensor_dims(kind)]
         symbols = _all_symbols([*shapes, *plan.slots, *(size for pair in required for size in pair)], uses)
-    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    sizes = dict.fromkeys(size for use in uses for size in use.sizes if type(size) is not Symbol)
+    numbers = {size: number for number, size in enumerate((*symbols, *sizes))}
     steps = tuple(
-        Step(number, _arguments(step, _symbol_args(use, numbers)))
+        Step(number, _arguments(step, _size_args(use, numbers)))
         for number, (step, use) in enumerate(zip(plan.steps, uses, strict=True))
     )
     info = ModelInfo(
@@ -175,6 +182,7 @@ def lower_segment(
         kernels=tuple(infos),
         steps=steps,
         symbols=tuple(table.name(symbol) for symbol in symbols),
+        sizes=tuple(table.extent(size) for size in sizes),
         slots=tuple(table.extent(size) for size in plan.slots),
         requires=tuple((table.extent(a), table.extent(b)) for a, b in required),
         checks=_checks(plan, table),
@@ -225,15 +233,15 @@ def _all_symbols(exprs: Iterable[PrimExpr], uses: Iterable[_Use]) -> tuple[Symbo
     for expr in exprs:
         symbols.update(dict.fromkeys(variables(expr)))
     for use in uses:
-        symbols.update(dict.fromkeys(use.symbols))
+        symbols.update(dict.fromkeys(symbol for size in use.sizes for symbol in variables(size)))
     return tuple(symbols)
 
 
-def _symbol_args(use: _Use, numbers: dict[Symbol, int]) -> tuple[ArgRef, ...]:
-    missing = [symbol.name for symbol in use.symbols if symbol not in numbers]
+def _size_args(use: _Use, numbers: dict[PrimExpr, int]) -> tuple[ArgRef, ...]:
+    missing = [symbol.name for size in use.sizes for symbol in variables(size) if symbol not in numbers]
     if missing:
         raise CompilerBug(f"the kernel {use.kernel.symbol} needs the symbols {', '.join(missing)}, which nothing binds")
-    return tuple(ArgRef(ArgKind.SYMBOL, numbers[symbol]) for symbol in use.symbols)
+    return tuple(ArgRef(ArgKind.SYMBOL, numbers[size]) for size in use.sizes)
 
 
 def _kernel_info(use: _Use, step: PlannedStep, table: SymbolTable) -> KernelInfo:
@@ -246,7 +254,8 @@ def _kernel_info(use: _Use, step: PlannedStep, table: SymbolTable) -> KernelInfo
 
 def _work_text(work: PrimExpr, use: _Use, table: SymbolTable) -> Extent:
     """Work as text; 0 where it varies inside the kernel (a triangular loop)."""
-    return table.extent(work) if set(variables(work)) <= set(use.symbols) else 0
+    symbols = {symbol for size in use.sizes for symbol in variables(size)}
+    return table.extent(work) if symbols.issuperset(variables(work)) else 0
 
 
 def _reference(place: Place) -> ArgRef:

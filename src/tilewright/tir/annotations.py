@@ -33,6 +33,8 @@ class Anchor(StrEnum):
     POOL2D = "pool2d"
     ATTENTION = "attention"
     WINOGRAD = "winograd"
+    WINOGRAD_OPEN = "winograd_open"
+    """Winograd's algorithm for images of open height or width."""
     WINOGRAD_PLAIN = "winograd_plain"
     """Winograd's algorithm with transforms and weights made as the kernel runs."""
     HALF = "half"

@@ -20,9 +20,8 @@ Weights that are transformed where they are used (`nn.conv2d_winograd_plain`) ha
 and tiles at the lower and right border, of which fewer results are wanted, fewer points: the rows of B and columns of A
 for the others are zero there, and their products are left out.
 
-A transform is written as a choice between rows: `select(i == 0, row 0, select(i == 1, row 1, ...))`. When a schedule
-unrolls i, what remains is one row, in which coefficients of zero and one cost nothing. Rows (columns) for a pair of
-opposite points are written as sum and difference of the same two parts, so that each part is computed once.
+`winograd_transforms.py` has the sums of one element of a transform; images of open height or width have stages of their
+own (`winograd_open.py`).
 """
 
 from __future__ import annotations
@@ -32,14 +31,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from tilewright.graph.ops.winograd import KERNEL, Matrix, plain_matrices, winograd_matrices
+from tilewright.graph.ops.winograd import KERNEL, plain_matrices, winograd_matrices
 from tilewright.ir import build
 from tilewright.ir.build import const
-from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
-from tilewright.ir.intrinsics import fma
 from tilewright.ir.types import Type
 from tilewright.support.errors import UnsupportedError
 from tilewright.te import reduction
@@ -48,6 +43,16 @@ from tilewright.te.tensor import Tensor
 from tilewright.tir.annotations import ANCHOR, COLUMNS, TILES, Anchor
 from tilewright.topi.convolution import pad_spatial
 from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.winograd_open import open_winograd
+from tilewright.topi.winograd_transforms import (
+    Element,
+    input_row,
+    output_row,
+    plain_row,
+    transform,
+    weight_row,
+    weight_row_by_another,
+)
 
 _ROW_BLOCKS = (14, 13, 12, 11, 10, 9, 8, 7, 6)
 """Tiles that are multiplied together in registers: the number of tiles is rounded up to have such a divisor."""
@@ -58,92 +63,6 @@ _TILES_A_READING = 20
 """So many tiles are computed while weights are read once from farther away."""
 _WORTH_MORE_TILES = 1.3
 """How much less work more tiles must be: their number also decides what fits the registers."""
-
-Element = Callable[[int], PrimExpr]
-"""The n-th element of the vector that a transform is applied to."""
-Row = Callable[[Matrix, int, Element, DataType], PrimExpr]
-"""One element of `matrix @ vector`, of a fixed number."""
-
-
-def _chosen(row: ExprLike, rows: list[PrimExpr]) -> PrimExpr:
-    """The expression whose number is `row`, which may be a variable."""
-    result = rows[-1]
-    for n in reversed(range(len(rows) - 1)):
-        result = build.select(build.eq(row, n), rows[n], result)
-    return result
-
-
-def _transform(make: Row, matrix: Matrix, row: ExprLike, element: Element, dtype: DataType) -> PrimExpr:
-    """Element number `row` of `matrix @ vector`."""
-    return _chosen(row, [make(matrix, n, element, dtype) for n in range(matrix.shape[0])])
-
-
-def _plain_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
-    return _sum([(float(value), element(n)) for n, value in enumerate(matrix[row]) if value], dtype)
-
-
-def _input_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
-    """A row of B. The rows of a pair of opposite points are the sum and the difference of the same two parts."""
-    if row == 0 or row > _paired(len(matrix)):
-        return _plain_row(matrix, row, element, dtype)
-    first = row if row % 2 else row - 1
-    one, other = matrix[first], matrix[first + 1]
-    shared, opposite = (
-        _sum([(float(value), element(n)) for n, value in enumerate(part) if value], dtype)
-        for part in ((one + other) / 2, (one - other) / 2)
-    )
-    return shared + opposite if row % 2 else shared - opposite
-
-
-def _paired(size: int) -> int:
-    """The last row of B (column of A) that belongs to a pair of opposite points; the first is 1."""
-    return (size - 2) // 2 * 2
-
-
-def _output_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
-    """A row of A. The columns of a pair of points have the same coefficient, or opposite ones."""
-    values = [float(value) for value in matrix[row]]
-    last = len(values) - 1
-    paired = _paired(len(values))
-    terms = [(values[n], element(n)) for n in (0, *range(paired + 1, last + 1)) if values[n]]
-    for n in range(1, paired, 2):
-        pair = element(n) + element(n + 1) if values[n] == values[n + 1] else element(n) - element(n + 1)
-        terms.append((values[n], pair))
-    return _sum(terms, dtype)
-
-
-def _sum(terms: list[tuple[float, PrimExpr]], dtype: DataType) -> PrimExpr:
-    # Terms of coefficient one come first: they start the sum, and each later term is one multiply-add.
-    total: PrimExpr | None = None
-    for factor, value in sorted(terms, key=lambda term: term[0] != 1.0):
-        scaled = value if factor == 1.0 else value * const(factor, dtype)
-        total = scaled if total is None else total + scaled
-    return const(0.0, dtype) if total is None else total
-
-
-def _weight_row(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
-    """A row of G for plain weights. Every term after the first, whose coefficient is one, is one multiply-add."""
-    terms = [(float(value), element(n)) for n, value in enumerate(matrix[row]) if value]
-    (_, total), *others = sorted(terms, key=lambda term: term[0] != 1.0)
-    for factor, value in others:
-        total = _added(total, factor, value, dtype)
-    return total
-
-
-def _weight_row_by_another(matrix: Matrix, row: int, element: Element, dtype: DataType) -> PrimExpr:
-    """The same where all rows are made together: one that has its first two terms from an earlier one adds the last."""
-    for earlier in range(row):
-        if np.array_equal(matrix[earlier, :2], matrix[row, :2]):
-            total = _weight_row(matrix, earlier, element, dtype)
-            return _added(total, float(matrix[row, 2] - matrix[earlier, 2]), element(2), dtype)
-    return _weight_row(matrix, row, element, dtype)
-
-
-def _added(total: PrimExpr, factor: float, value: PrimExpr, dtype: DataType) -> PrimExpr:
-    """A term added in one instruction: products that several rows share would be one more."""
-    if abs(factor) == 1.0:
-        return total + value if factor > 0 else total - value
-    return fma(value, const(factor, dtype), total)
 
 
 def padded_tiles(tiles: int, input_bytes: int = 0, weight_bytes: int = 0) -> int:
@@ -176,12 +95,12 @@ def _winograd_weight(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
     size, _, channels, outputs = result_shape(result)
     rows = compute(
         (size, KERNEL, channels, outputs),
-        lambda i, v, c, o: _transform(_plain_row, matrix, i, lambda n: weight[n, v, c, o], dtype),
+        lambda i, v, c, o: transform(plain_row, matrix, i, lambda n: weight[n, v, c, o], dtype),
         "weight_rows",
     )
     return compute(
         (size, size, channels, outputs),
-        lambda i, j, c, o: _transform(_plain_row, matrix, j, lambda n: rows[i, n, c, o], dtype),
+        lambda i, j, c, o: transform(plain_row, matrix, j, lambda n: rows[i, n, c, o], dtype),
         "winograd_weight",
     )
 
@@ -327,6 +246,9 @@ def _convolution(
 @compute_of("nn.conv2d_winograd")
 def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     data, weight = inputs
+    shape = result_shape(result)
+    if any(const_value(dim) is None for dim in shape[1:3]):
+        return open_winograd(data, weight, attributes.tile, attributes.padding, shape)
     layout, dtype = _layout(data, attributes, result), data.dtype
     matrices = winograd_matrices(layout.tile)
     *_, channels, outputs = weight.shape
@@ -335,12 +257,12 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
     # Groups of tiles of several images are whole images.
     count = padded_tiles(layout.tiles, *((points * sizes[0], points * prod(sizes)) if layout.images == 1 else ()))
     parts = _Parts(
-        lambda p, axis, row, element: _transform(_input_row, matrices.input, row, element, dtype),
-        lambda p, axis, row, element: _transform(_output_row, matrices.output, row, element, dtype),
+        lambda p, axis, row, element: transform(input_row, matrices.input, row, element, dtype),
+        lambda p, axis, row, element: transform(output_row, matrices.output, row, element, dtype),
         lambda i, j, p, value, c, o: value * weight[i, j, c, o],
         ANCHOR.entry(Anchor.WINOGRAD) | COLUMNS.entry(layout.columns) | TILES.entry(layout.tiles),
     )
-    return _convolution(data, layout, result_shape(result), channels, outputs, parts, count)
+    return _convolution(data, layout, shape, channels, outputs, parts, count)
 
 
 @compute_of("nn.conv2d_winograd_plain")
@@ -356,28 +278,26 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
         rest = layout.rest(axis)
         return value_of(tile) if rest == tile else build.select(layout.is_last(p, axis), value_of(rest), value_of(tile))
 
-    def input_row(p: PrimExpr, axis: int, row: ExprLike, element: Element) -> PrimExpr:
+    def tile_input(p: PrimExpr, axis: int, row: ExprLike, element: Element) -> PrimExpr:
         return by_border(
-            p, axis, lambda rest: _transform(_plain_row, plain_matrices(tile, rest).input, row, element, dtype)
+            p, axis, lambda rest: transform(plain_row, plain_matrices(tile, rest).input, row, element, dtype)
         )
 
-    def output_row(p: PrimExpr, axis: int, row: ExprLike, element: Element) -> PrimExpr:
+    def tile_output(p: PrimExpr, axis: int, row: ExprLike, element: Element) -> PrimExpr:
         def value_of(rest: int) -> PrimExpr:
             matrix = plain_matrices(tile, rest).output
-            return _transform(_output_row if rest == tile else _plain_row, matrix, row, element, dtype)
+            return transform(output_row if rest == tile else plain_row, matrix, row, element, dtype)
 
         return by_border(p, axis, value_of)
 
     weight_rows = compute(
         (size, KERNEL, channels, outputs),
-        lambda i, v, c, o: _transform(_weight_row, whole.weight, i, lambda n: weight[n, v, c, o], dtype),
+        lambda i, v, c, o: transform(weight_row, whole.weight, i, lambda n: weight[n, v, c, o], dtype),
         "winograd_weight_rows",
     )
     weights = compute(
         (size, size, channels, outputs),
-        lambda i, j, c, o: _transform(
-            _weight_row_by_another, whole.weight, j, lambda n: weight_rows[i, n, c, o], dtype
-        ),
+        lambda i, j, c, o: transform(weight_row_by_another, whole.weight, j, lambda n: weight_rows[i, n, c, o], dtype),
         "winograd_weight",
     )
 
@@ -394,5 +314,5 @@ def _conv2d_winograd_plain(inputs: list[Tensor], attributes: Any, result: Type) 
     def term(i: PrimExpr, j: PrimExpr, p: PrimExpr, value: PrimExpr, c: PrimExpr, o: PrimExpr) -> PrimExpr:
         return build.select(needed(i, j, p), value * weights[i, j, c, o], const(0.0, dtype))
 
-    parts = _Parts(input_row, output_row, term, ANCHOR.entry(Anchor.WINOGRAD_PLAIN))
+    parts = _Parts(tile_input, tile_output, term, ANCHOR.entry(Anchor.WINOGRAD_PLAIN))
     return _convolution(data, layout, result_shape(result), channels, outputs, parts, layout.tiles)

@@ -26,6 +26,7 @@ from tilewright.graph.passes.choose_algorithm import (
     winograd_cycles,
 )
 from tilewright.graph.pipeline import graph_pipeline, optimize
+from tilewright.ir.build import floordiv
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as SymbolicVar
 from tilewright.ir.function import IRModule
@@ -101,11 +102,35 @@ def test_an_open_batch_keeps_its_meaning() -> None:
         np.testing.assert_allclose(evaluate(after, x), expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("axis", [1, 2])
-def test_images_of_open_size_stay(axis: int) -> None:
+@pytest.mark.parametrize("axes", [(1,), (2,), (0, 1, 2)])
+def test_images_of_open_size_keep_their_meaning(axes: tuple[int, ...]) -> None:
     shape: list[PrimExpr | int] = [1, 28, 28, 32]
-    shape[axis] = SymbolicVar("n")
-    assert calls(choose_algorithm(module(tuple(shape), (3, 3, 32, 32)), GraphOptions(target=AVX512)), "nn.conv2d")
+    for axis in axes:
+        shape[axis] = SymbolicVar(f"n{axis}")
+    before = module(tuple(shape), (3, 3, 32, 32))
+    after = choose_algorithm(before, GraphOptions(target=AVX512))
+    (call,) = calls(after, "nn.conv2d_winograd")
+    assert call.attributes.tile == 4
+    for size in (1, 3, 9):
+        x = random(1, *(size if axis in axes else dim for axis, dim in enumerate((1, 28, 28, 32))))
+        expected = evaluate(before, x)
+        np.testing.assert_allclose(evaluate(after, x), expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+
+
+def test_layers_of_open_sizes_are_chosen_alike() -> None:
+    """Whatever their sizes were computed from: they are one question, and share a kernel."""
+    height, w, asking = SymbolicVar("h"), constant(random(0, 3, 3, 16, 16)), GraphChoices()
+    images = [var(f"x{n}", 1, size, size, 16) for n, size in enumerate((height, floordiv(height + 1, 2)))]
+    results = tuple(op("nn.conv2d", x, w, span=x.name, **NHWC) for x in images)
+    found = infer_types(IRModule([function(images, Tuple(results))]))
+    after = choose_algorithm(found, GraphOptions(target=AVX512, choices=asking))
+    assert len(asking.asked) == 1
+    assert [call.attributes.tile for call in calls(after, "nn.conv2d_winograd")] == [4, 4]
+
+
+def test_open_sizes_never_have_plain_weights() -> None:
+    for size in (ConvolutionSize(1, 7, 7, 512, 512), ConvolutionSize(1, 7, 7, 512, 512, is_open=True)):
+        assert is_plain_possible(size, AVX512) == (not size.is_open)
 
 
 def test_open_batches_of_images_of_different_sizes_are_different_questions() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.tir.passes.programs import script
 from tilewright.ir.expr import Select
 from tilewright.ir.visit import find_all
+from tilewright.tir.annotations import ROLLED
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.partition_loops import OPEN_TILES, partition_loops
@@ -54,6 +55,31 @@ def windows(A: Buffer[(h, w), "float32"], W: Buffer[(3, 3), "float32"], B: Buffe
             if xo * 8 + i < w:
                 B[y, xo * 8 + i] = acc[i]
 """.replace("INSIDE", "1 <= y + kh and y + kh <= h and 1 <= xo * 8 + i + kw and xo * 8 + i + kw <= w")
+
+
+SMOOTHED = """
+@script.function
+def smoothed(A: Buffer[(h, 4), "float32"], B: Buffer[(h + 1, 6, 3), "float32"]):
+    for y in range(h + 1):
+        window = allocate((6, 3), "float32", scope="local")
+        smooth = allocate((6, 3), "float32", scope="local")
+        for u in unroll(6):
+            for v in unroll(3):
+                window[u, v] = A[y + u - 2, v] if 2 <= y + u and y + u < h + 2 else 0.0
+        for u in unroll(6):
+            for v in unroll(3):
+                smooth[u, v] = window[u, v] * 2.0
+        for u in unroll(6):
+            for v in unroll(3):
+                smooth[u, v] = smooth[u, v] + window[u, v] * 2.0
+        for u in unroll(6):
+            for v in unroll(3):
+                B[y, u, v] = smooth[u, v]
+"""
+
+
+def _stores(func: PrimFunc) -> list[BufferStore]:
+    return [item for item in all_statements(func.body) if isinstance(item, BufferStore)]
 
 
 def _guarded_sums(func: PrimFunc) -> list[IfThenElse]:
@@ -118,6 +144,38 @@ class TestOpenTiles:
         (loop,) = [item for item in all_statements(after.body) if isinstance(item, For) and item.var.name == "io"]
         assert isinstance(loop.body, IfThenElse) and isinstance(loop.body.else_body, IfThenElse)
         assert "if io * 6 < m:" in to_script(after)
+
+    def test_what_is_guarded_as_a_whole_is_asked_once(self) -> None:
+        """Blocks of rows are there or not: they have one body, and nothing in it is guarded."""
+        text = PRODUCT.replace("(m, ", "(m * 6, ").replace("range((m + 5) // 6)", "range(9)")
+        after = partition_loops(script(text.replace("io * 6 + i < m", "io < m")))
+        assert OPEN_TILES not in after.attributes
+        assert len([item for item in all_statements(after.body) if isinstance(item, BufferStore)]) == 3
+        (guard,) = [item for item in all_statements(after.body) if isinstance(item, IfThenElse)]
+        assert "if io < m:" in to_script(after) and guard.else_body is None
+        for rows in (0, 1, 4):
+            random = np.random.default_rng(rows)
+            a, w = random.random((rows * 6, 4), np.float32), random.random((4, 8), np.float32)
+            result = np.full((rows * 6, 8), np.nan, np.float32)
+            interpret(after, a, w, result, rows)
+            np.testing.assert_allclose(result, a @ w, rtol=1e-6)
+
+    @pytest.mark.parametrize("size", [0, 1, 5, 6, 7, 30])
+    def test_a_small_guarded_part_is_chosen_where_it_is(self, size: int) -> None:
+        """What is computed of a window is written once; the window has a body for the inside, and loops for edges."""
+        after = partition_loops(script(SMOOTHED))
+        assert after.attributes[OPEN_TILES] == 1
+        computed = [store for store in _stores(after) if store.buffer.name == "smooth"]
+        assert len(computed) == 2, "both stages once"
+        assert len([store for store in _stores(after) if store.buffer.name == "window"]) == 3, "the last for no image"
+        rolled = [item for item in all_statements(after.body) if isinstance(item, For) and ROLLED.of(item)]
+        assert {loop.var.name for loop in rolled} == {"u", "v"} and len(rolled) == 3
+        a = np.random.default_rng(size).random((size, 4), np.float32)
+        result = np.full((size + 1, 6, 3), np.nan, np.float32)
+        interpret(after, a, result)
+        padded = np.pad(a, ((2, 4), (1, 1)))
+        windows = np.stack([np.stack([padded[y : y + 6, x : x + 3] for x in [1]])[0] for y in range(size + 1)])
+        np.testing.assert_allclose(result, windows * 2 + windows * 2, rtol=1e-6)
 
     def test_a_small_body_is_still_split(self) -> None:
         func = script(

@@ -72,18 +72,19 @@ def _entry(model: ModelInfo, declared: dict[str, str]) -> str:
 
 
 class _Places:
-    """What the start of an entry computes: symbols, and the slots of a symbolic workspace."""
+    """What the start of an entry computes: symbols, sizes over them, and the slots of a symbolic workspace."""
 
     def __init__(self, model: ModelInfo) -> None:
         self.lines: list[str] = []
         self.symbols = _load_symbols(model, self.lines)
+        extents = ExtentEmitter(self.lines, self.symbols)
+        self.names = [*self.symbols.values(), *map(extents.value, model.sizes)]
         self.slots: list[str] = []
         if model.slots:
-            offsets, _ = _slot_offsets(ExtentEmitter(self.lines, self.symbols), model.slots)
+            offsets, _ = _slot_offsets(extents, model.slots)
             for number, offset in enumerate(offsets):
                 self.lines.append(f"  %slot{number} = getelementptr i8, ptr %workspace, i64 {offset}")
                 self.slots.append(f"%slot{number}")
-        self.names = list(self.symbols.values())
 
     def workspace(self, index: int) -> str:
         return self.slots[index] if self.slots else "%workspace"

@@ -8,7 +8,7 @@ The weights are constants and are transformed here, once, in float64. The estima
 of the transforms against the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each
 inference reads them from memory, which takes longer than the arithmetic where an image has few tiles. Weights that are
 transformed in the kernel are no larger than they were, but each inference transforms them. What was measured
-(`graph/choices.py`) goes before the estimate.
+(`graph/choices.py`) goes before the estimate. Heights and widths that are open are taken for likely ones.
 """
 
 from __future__ import annotations
@@ -35,16 +35,24 @@ _PLAIN_TILE, _PLAIN = 4, "winograd4_plain"
 _PLAIN_TRANSFORM = 48
 """Multiply-adds that transform the weights of a pair of channels for that tile, one row of points after the other."""
 
+_LIKELY = 40
+"""Rows and columns that are open count as so many: images of some hundred pixels, of which few layers see every one.
+
+One number for all layers: those with equal weights' sizes then share a kernel.
+"""
+
 
 @dataclass(frozen=True)
 class ConvolutionSize:
-    """The sizes of a 3 x 3 convolution of stride 1; a batch that is open counts as one image."""
+    """The sizes of a 3 x 3 convolution of stride 1; a batch that is open counts as one image, other sizes as likely."""
 
     batch: int
     height: int
     width: int
     channels: int
     outputs: int
+    is_open: bool = False
+    """Whether height or width are open."""
 
 
 def choose_algorithm(module: IRModule, options: GraphOptions) -> IRModule:
@@ -106,24 +114,18 @@ def convolution_size(item: Call) -> ConvolutionSize | None:
     """The sizes of a convolution that Winograd's algorithm can compute, or None."""
     attributes, (data, weight) = item.attributes, item.args
     assert isinstance(attributes, Conv2dAttributes)
-    source, taps, result = _images_shape(data), static_shape(weight), _images_shape(item)
+    source, taps, result = known_sizes(data), static_shape(weight), known_sizes(item)
     if source is None or taps is None or result is None or attributes.data_layout != "NHWC":
         return None
     if tuple(attributes.strides) != (1, 1) or tuple(attributes.dilation) != (1, 1) or attributes.groups != 1:
         return None
     if taps[:2] != (KERNEL, KERNEL) or data.tensor_type.dtype.name != "float32" or 0 in (*source, *result):
         return None
-    return ConvolutionSize(result[0], result[1], result[2], source[3], result[3])
-
-
-def _images_shape(item: GraphExpr) -> tuple[int, ...] | None:
-    """The shape of images, one where their number is open: kernels take those one by one. None for other open sizes."""
-    sizes = known_sizes(item)
-    if sizes is None:
-        return None
-    batch, *others = sizes
-    shape = [size for size in (batch if isinstance(batch, int) else 1, *others) if isinstance(size, int)]
-    return tuple(shape) if len(shape) == len(sizes) else None
+    batch, height, width, _ = result
+    is_open = not isinstance(height, int) or not isinstance(width, int)
+    batch = batch if isinstance(batch, int) else 1
+    rows, columns = (size if isinstance(size, int) else _LIKELY for size in (height, width))
+    return ConvolutionSize(batch, rows, columns, taps[2], taps[3], is_open)
 
 
 def possible_tiles(size: ConvolutionSize, target: Target) -> tuple[int, ...]:
@@ -160,7 +162,7 @@ def is_plain_possible(size: ConvolutionSize, target: Target) -> bool:
     """
     row, lanes = _PLAIN_TILE + KERNEL - 1, target.lanes(32)
     tiles = size.batch * -(-size.height // _PLAIN_TILE) * -(-size.width // _PLAIN_TILE)
-    if target.arch != "x86_64" or size.channels % lanes or size.outputs % lanes:
+    if target.arch != "x86_64" or size.is_open or size.channels % lanes or size.outputs % lanes:
         return False
     is_less = _plain_products(size) < KERNEL**2 * size.batch * size.height * size.width
     return is_less and (tiles + 1) * row + 2 <= target.vector_registers

@@ -158,7 +158,7 @@ class ArgRef:
     """One argument of a step: `offset` bytes into input/output number `index`, the workspace or the constants.
 
     In a symbolic model `index` numbers the slots of the workspace. For a scalar, `index` is the value itself, for a
-    symbol its number.
+    symbol or a size its number.
     """
 
     kind: ArgKind
@@ -207,6 +207,8 @@ class ModelInfo:
     steps: tuple[Step, ...] = ()
     threads: int | None = None
     symbols: tuple[str, ...] = ()
+    sizes: tuple[Extent, ...] = ()
+    """Sizes over the symbols that kernels take as they take symbols: numbered after these."""
     slots: tuple[Extent, ...] = ()
     """Sizes in bytes of the parts of a symbolic workspace; each is rounded up to the alignment."""
     requires: tuple[tuple[Extent, Extent], ...] = ()
@@ -417,6 +419,7 @@ def _model(data: Mapping[str, Any]) -> ModelInfo:
         threads=None if data["threads"] is None else _number(data["threads"]),
         # Libraries of format 1 have none of these.
         symbols=tuple(_each(_text, data.get("symbols", ()))),
+        sizes=tuple(_each(_extent, data.get("sizes", ()))),
         slots=tuple(_each(_extent, data.get("slots", ()))),
         requires=tuple((_extent(a), _extent(b)) for a, b in data.get("requires", ())),
         program=_text(data.get("program", "")),

@@ -219,6 +219,7 @@ class _Slots:
         model = prepared.part.info
         self.symbols = dict(zip(model.symbols, prepared.values, strict=True))
         self.starts = slot_starts(model, self.symbols)
+        self.sizes = [*prepared.values, *map(self.number, model.sizes)]
 
     def number(self, extent: Extent) -> int:
         """An extent in this call."""
@@ -238,7 +239,7 @@ class _Slots:
             case ArgKind.SCALAR:
                 return ref.index
             case ArgKind.SYMBOL:
-                return self.prepared.values[ref.index]
+                return self.sizes[ref.index]
 
 
 def _profile(prepared: Prepared, library: Library, slots: _Slots, repeat: int, clock: Callable[[], float]) -> Profile:

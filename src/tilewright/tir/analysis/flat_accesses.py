@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
@@ -190,16 +191,47 @@ def are_written_first(accesses: Sequence[Access], analyzer: Analyzer, carried: V
 
     `carried` is the variable of a loop around whose iterations run in order: one may leave a value to the next.
     """
-    for position, load in enumerate(accesses):
-        if load.is_store:
+    written = _Written(analyzer)
+    earlier: list[Access] = []
+    for (_, is_store), group in groupby(accesses, lambda access: (access.path, access.is_store)):
+        if is_store:
+            earlier += group
             continue
-        earlier = [access for access in accesses[:position] if access.is_store]
-        if not any(_covers(store, load, analyzer, carried) for store in earlier):
+        # Loads of one statement mostly read what one store wrote: they are asked about together.
+        loads = list(group)
+        if any(_covers(store, loads, written, carried) for store in earlier):
+            continue
+        if not all(any(_covers(store, [load], written, carried) for store in earlier) for load in loads):
             return False
     return True
 
 
-def _covers(store: Access, load: Access, analyzer: Analyzer, carried: Var | None) -> bool:
+class _Written:
+    """What stores certainly write, each asked once for all the loads that it comes before."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.analyzer = analyzer
+        self._boxes: dict[tuple[int, int], list[Range | None] | None] = {}
+
+    def box(self, store: Access, depth: int) -> list[Range | None] | None:
+        """The region that a store fills while the loops from a depth on run; None if some of it may stay as it was."""
+        key = id(store), depth
+        if key not in self._boxes:
+            self._boxes[key] = self._box(store, depth)
+        return self._boxes[key]
+
+    def _box(self, store: Access, depth: int) -> list[Range | None] | None:
+        if store.may_not_run_below(depth) or not _is_dense(store, depth, self.analyzer):
+            return None
+        with self.analyzer.scope():
+            for var, domain in store.loops_below(0).items():
+                self.analyzer.bind(var, domain)
+            return store.box(depth, self.analyzer)
+
+
+def _covers(store: Access, loads: Sequence[Access], written: _Written, carried: Var | None) -> bool:
+    """Whether a store certainly comes before loads of one statement, and reaches all that they read."""
+    load = loads[0]
     depth = 0
     for ours, theirs in zip(store.path, load.path, strict=False):
         if ours[0] is not theirs[0] or ours[1] != theirs[1]:
@@ -210,21 +242,23 @@ def _covers(store: Access, load: Access, analyzer: Analyzer, carried: Var | None
     if not isinstance(store.path[depth][0], SeqStmt):
         # Not one after the other: the two branches of a condition, or a store and its own loads.
         return False
-    if store.may_not_run_below(depth) or not _is_dense(store, depth, analyzer):
+    box = written.box(store, depth)
+    if box is None:
         return False
-    shared = load.guards_below(depth)
+    analyzer, shared = written.analyzer, load.guards_below(depth)
     with analyzer.scope():
         for access in (store, load):
             for var, domain in access.loops_below(0).items():
                 analyzer.bind(var, domain)
-        written, read = store.box(depth, analyzer), load.box(depth, analyzer)
+        read = [load.box(depth, analyzer) for load in loads]
         # Only where the load runs must there be a value.
         with analyzer.assume(*shared):
             if not all(analyzer.prove(part) for part in _open_conditions(store, depth, shared, carried, analyzer)):
                 return False
             return all(
                 w is not None and r is not None and _covers_range(w, r, analyzer)
-                for w, r in zip(written, read, strict=True)
+                for part in read
+                for w, r in zip(box, part, strict=True)
             )
 
 

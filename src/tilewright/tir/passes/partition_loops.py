@@ -32,6 +32,7 @@ from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import add, all_of, ge, le, logical_not, lt, maximum, minimum, sub
 from tilewright.ir.expr import ONE, TRUE, ZERO, IntImm, PrimExpr, Range, Select, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.annotations import REDUCTION
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.hoist_guards import hoist_conditions
 from tilewright.tir.passes.simplify_loops import simplify_stmt, size_analyzer
@@ -54,6 +55,8 @@ MAX_STATEMENTS: Final = 256
 LARGE_STATEMENTS: Final = 64
 LARGE_SHARE: Final = 4
 """A loop body of so many unrolled stores is not copied for conditions in a part that is so many times smaller."""
+SMALL_SHARE: Final = 2
+"""A tile of open sizes has its conditions in a small part where all of it is so many times larger."""
 OPEN_TILES: Final = "open_tiles"
 """The attribute of a function with tiles of open sizes: how many there are."""
 OPEN_STATEMENTS: Final = 24
@@ -79,8 +82,12 @@ class _Partition(StmtRewriter):
         self.open_tiles = 0
 
     def visit_for(self, loop: For) -> Stmt:
-        if loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._is_cut_by_sizes(loop):
-            return self._by_tiles(loop)
+        if loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL):
+            guards = self._shared_guards(loop)
+            if guards:
+                return self._skipping(loop, guards)
+            if self._is_cut_by_sizes(loop):
+                return self._by_tiles(loop)
         splittable = loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and self._edge_depth <= MAX_EDGE_DEPTH
         window = self._window(loop) if splittable and _statements(loop.body) <= MAX_STATEMENTS else None
         if window is not None:
@@ -157,34 +164,76 @@ class _Partition(StmtRewriter):
         used = {var for part, _ in self._open_conditions(loop) for var in self._analyzer.variables_of(part)}
         return loop.var in used and used.isdisjoint(_nested(loop))
 
+    def _shared_guards(self, loop: For) -> list[PrimExpr]:
+        """What guards all statements of an iteration alike, of a loop over large tiles of open sizes."""
+        if not self._symbols or self._is_open_tile or _copied_statements(loop) <= OPEN_STATEMENTS:
+            return []
+        sets = guards_below(loop.body)
+        shared = set.intersection(*({*guards} for guards, _ in sets)) if sets else set()
+        inner = {var for _, domains in sets for var, _ in domains}
+        guards = [
+            guard
+            for guard in dict.fromkeys(guard for guards, _ in sets for guard in guards if guard in shared)
+            if not uses_any(guard, inner) and not depends_on_memory(guard) and self._is_open(guard)
+        ]
+        return guards if any(uses_any(guard, [loop.var]) for guard in guards) else []
+
+    def _skipping(self, loop: For, guards: list[PrimExpr]) -> Stmt:
+        """A loop with what guards all of an iteration tested once, around it: it runs as a whole or not at all."""
+        condition = all_of(guards)
+        with inside_loop(self._analyzer, loop), self._analyzer.assume(condition):
+            unguarded = loop.replace(body=simplify_stmt(assume_held(loop.body, guards), self._analyzer))
+        self._loop_vars.add(loop.var)
+        is_tile = self._is_cut_by_sizes(unguarded)
+        conditions = self._open_conditions(unguarded) if is_tile else []
+        with inside_loop(self._analyzer, loop), self._analyzer.assume(condition):
+            body = self._tile(unguarded.body, conditions) if is_tile else self.stmt(unguarded.body)
+        return loop.replace(body=IfThenElse(condition, body))
+
+    def _is_open(self, condition: PrimExpr) -> bool:
+        return not self._symbols.isdisjoint(self._analyzer.variables_of(condition))
+
     def _by_tiles(self, loop: For) -> Stmt:
         """A loop that decides for each tile whether it needs guards."""
         conditions = self._open_conditions(loop)
-        self.open_tiles += 1
         self._loop_vars.add(loop.var)
-        self._is_open_tile = True
         with inside_loop(self._analyzer, loop):
-            certain: dict[PrimExpr, None] = {}
-            holding: list[PrimExpr] = []
-            for part, domains in conditions:
-                difference = positive_form(part)
-                least = None if difference is None else touched([difference], domains, self._analyzer)[0]
-                if least is not None and not depends_on_memory(part):
-                    holding.append(part)
-                    certain[self._analyzer.simplify(lt(ZERO, least.min))] = None
-            tests = self._independent(list(certain))
-            inner = all_of(tests)
-            some, facts = self._some_run(loop.body)
-            with self._analyzer.assume(*facts):
-                body = self._edge_tile(loop.body)
-            body = body if some is TRUE else IfThenElse(some, body)
-            if holding:
-                with self._analyzer.assume(inner):
-                    main = fresh_copy(assume_held(loop.body, holding), {})
-                    main = self.stmt(simplify_stmt(main, self._analyzer))
-                body = IfThenElse(inner, main, body)
+            return loop.replace(body=self._tile(loop.body, conditions))
+
+    def _tile(self, body: Stmt, conditions: list[tuple[PrimExpr, dict[Var, Range]]]) -> Stmt:
+        """A tile of open sizes: two bodies, of all of it or of the small part that has the conditions."""
+        self.open_tiles += 1
+        self._is_open_tile = True
+        # Conditions that are no comparison are decided once the tile is unrolled.
+        part = _small_part(body, {part for part, _ in conditions if positive_form(part) is not None})
+        if part is body:
+            result = self._two_bodies(part, conditions, is_small=False)
+        else:
+            result = self.stmt(_Replace(part, self._two_bodies(part, conditions, is_small=True)).stmt(body))
         self._is_open_tile = False
-        return loop.replace(body=body)
+        return result
+
+    def _two_bodies(self, body: Stmt, conditions: list[tuple[PrimExpr, dict[Var, Range]]], is_small: bool) -> Stmt:
+        """A choice between code for tiles in the image and code for those at its edges, with loops in small parts."""
+        certain: dict[PrimExpr, None] = {}
+        holding: list[PrimExpr] = []
+        for part, domains in conditions:
+            difference = positive_form(part)
+            least = None if difference is None else touched([difference], domains, self._analyzer)[0]
+            if least is not None and not depends_on_memory(part):
+                holding.append(part)
+                certain[self._analyzer.simplify(lt(ZERO, least.min))] = None
+        inner = all_of(self._independent(list(certain)))
+        some, facts = self._some_run(body)
+        with self._analyzer.assume(*facts):
+            edge = self._edge_tile(rolled(body, by_rows=True) if is_small else body)
+        edge = edge if some is TRUE else IfThenElse(some, edge)
+        if not holding:
+            return edge
+        with self._analyzer.assume(inner):
+            main = fresh_copy(assume_held(body, holding), {})
+            main = self.stmt(simplify_stmt(main, self._analyzer))
+        return IfThenElse(inner, main, edge)
 
     def _some_run(self, body: Stmt) -> tuple[PrimExpr, list[PrimExpr]]:
         """A condition that holds where any statement of a tile runs, and what follows from it.
@@ -385,6 +434,21 @@ def _guarded_part(stmt: Stmt, conditions: tuple[PrimExpr, ...]) -> For | None:
             return part
 
 
+def _small_part(stmt: Stmt, conditions: set[PrimExpr]) -> Stmt:
+    """The part of a tile's body that has all of some conditions, if it is a small one; else all of the body."""
+    part = stmt
+    while not isinstance(part, BufferStore):
+        inner = [
+            item
+            for item in inner_statements(part)
+            if any(not conditions.isdisjoint(conjuncts(condition)) for condition, _ in conditions_below(item))
+        ]
+        if len(inner) != 1 or isinstance(part, IfThenElse) or _is_copied(part):
+            break
+        (part,) = inner
+    return part if SMALL_SHARE * _count_copied(part) <= _count_copied(stmt) else stmt
+
+
 class _Replace(StmtRewriter):
     """Puts a statement in the place of another."""
 
@@ -408,16 +472,18 @@ def _statements(stmt: Stmt) -> int:
 
 def _copied_statements(loop: For) -> int:
     """Stores of a loop's body once what is to be unrolled is."""
+    return _count_copied(loop.body)
 
-    def count(stmt: Stmt) -> int:
-        if isinstance(stmt, (BufferStore, Evaluate)):
-            return 1
-        inner = sum(map(count, inner_statements(stmt)))
-        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
-            return (const_value(stmt.extent) or 1) * inner
-        return inner
 
-    return count(loop.body)
+def _count_copied(stmt: Stmt) -> int:
+    if isinstance(stmt, (BufferStore, Evaluate)):
+        return 1
+    inner = sum(map(_count_copied, inner_statements(stmt)))
+    return (const_value(stmt.extent) or 1) * inner if _is_copied(stmt) else inner
+
+
+def _is_copied(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED
 
 
 def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
@@ -425,10 +491,9 @@ def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
 
 
 def _nested(loop: For) -> set[Var]:
-    """The variables of loops directly inside each other, below a loop."""
-    inner: set[Var] = set()
-    body = loop.body
-    while isinstance(body, For) and body.kind in (LoopKind.SERIAL, LoopKind.PARALLEL):
-        inner.add(body.var)
-        body = body.body
-    return inner
+    """The variables of loops over tiles below a loop: of those that no sum is over."""
+    return {
+        item.var
+        for item in all_statements(loop.body)
+        if isinstance(item, For) and item.kind in (LoopKind.SERIAL, LoopKind.PARALLEL) and not REDUCTION.of(item)
+    }

@@ -73,18 +73,29 @@ def compute_whole(stmt: Stmt, analyzer: Analyzer) -> Whole | None:
     return Whole(result, tuple(rewriter.sizes))
 
 
-def rolled(stmt: Stmt) -> Stmt:
-    """A tile with its unrolled loops as loops: small code for what hardly ever runs."""
-    return _Roll().stmt(stmt)
+def rolled(stmt: Stmt, *, by_rows: bool = False) -> Stmt:
+    """A tile with its unrolled loops as loops: small code for what hardly ever runs.
+
+    `by_rows` leaves the innermost unrolled loops: one row of a window is written out.
+    """
+    return _Roll(by_rows).stmt(stmt)
 
 
 class _Roll(StmtRewriter):
+    def __init__(self, by_rows: bool) -> None:
+        self._by_rows = by_rows
+
     def visit_for(self, loop: For) -> Stmt:
-        if loop.kind is LoopKind.UNROLLED:
+        if loop.kind is LoopKind.UNROLLED and not (self._by_rows and _is_innermost(loop)):
             loop = loop.replace(kind=LoopKind.SERIAL)
         if loop.kind is LoopKind.SERIAL:
             loop = ROLLED.put(loop, True)
         return super().visit_for(loop)
+
+
+def _is_innermost(loop: For) -> bool:
+    """Whether no other loop below is unrolled."""
+    return not any(isinstance(item, For) and item.kind is LoopKind.UNROLLED for item in all_statements(loop.body))
 
 
 class _MustStayGuardedError(Exception):

@@ -24,13 +24,20 @@ from tilewright.topi.schedule.cpu import (
     split_k_product,
     streaming_taps,
     winograd,
+    winograd_open,
     winograd_plain,
 )
 from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
 from tilewright.topi.schedule.template import Scheduled, TemplateChoice, apply_first
 
-WHOLE_KERNELS = (winograd.TEMPLATE, winograd_plain.TEMPLATE, recurrent.TEMPLATE, attention.TEMPLATE)
+WHOLE_KERNELS = (
+    winograd.TEMPLATE,
+    winograd_open.TEMPLATE,
+    winograd_plain.TEMPLATE,
+    recurrent.TEMPLATE,
+    attention.TEMPLATE,
+)
 """Templates that take every stage as it was written."""
 
 INLINED_KERNELS = (

@@ -23,6 +23,7 @@ from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
 _STAGES = (
+    "winograd_window",
     "winograd_input_rows",
     "winograd_input",
     "winograd_weight_rows",
@@ -31,7 +32,7 @@ _STAGES = (
     "winograd_output_rows",
     "winograd_output",
 )
-_ASSUMED_CACHE = 1 << 20
+ASSUMED_CACHE = 1 << 20
 """The second cache level of a target that does not say."""
 _IMAGE_RANK = 4
 
@@ -99,7 +100,7 @@ def schedule_winograd(context: ScheduleContext) -> None:
     target = output_block(context)
     inline_others(context, target)
     plan = _plan(context, target)
-    _pack_weights(context, plan)
+    pack_weights(context, plan.register.columns)
     group, panel, block = _schedule_output(context, target, plan)
     depth = _schedule_product(context, panel if plan.streamed else block, plan)
     images = open_images(context, target)
@@ -181,7 +182,7 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
     register = choose_tile(context, register, tiles, outputs, heights=heights)
     blocks = -(-tiles // register.rows)
     item = size * size * channels * buffer.dtype.itemsize
-    cache = context.target.l2_bytes or _ASSUMED_CACHE
+    cache = context.target.l2_bytes or ASSUMED_CACHE
     allowed = [n for n in divisors(blocks, blocks) if fits(n * register.rows)]
     limits = context.cpu.winograd
     are_far = item * outputs > int(cache * limits.group_share)
@@ -245,14 +246,13 @@ def _divides_well(context: ScheduleContext, count: int) -> bool:
     return -(-count // cores) * cores <= context.cpu.winograd.most_idle * count
 
 
-def _pack_weights(context: ScheduleContext, plan: _Plan) -> None:
+def pack_weights(context: ScheduleContext, columns: int) -> None:
     """Constant weights in panels as wide as the register tile.
 
     Before: `u[i, j, c, o]`; after: `u[o // columns, i, j, c, o % columns]`.
     """
     product = context.sch.get_block("winograd_product")
     constants = constant_parameters(context.sch.func)
-    columns = plan.register.columns
     for load in find_all(context.block(product).body, BufferLoad):
         if load.buffer in constants:
             index_map = IndexMap.of(lambda i, j, c, o: _panels(i, j, c, *_parts(o, columns)), 4)
@@ -279,7 +279,7 @@ def _schedule_output(
     for name in ("winograd_output", "winograd_output_rows"):
         stage = sch.get_block(name)
         sch.compute_at(stage, vector)
-        _unroll_below(context, stage, vector)
+        unroll_below(context, stage, vector)
     sch.unroll(row)
     sch.unroll(column)
     sch.vectorize(lane)
@@ -305,7 +305,7 @@ def open_images(context: ScheduleContext, target: BlockHandle) -> LoopHandle | N
     return first if context.is_symbolic(first) else None
 
 
-def _unroll_below(context: ScheduleContext, stage: BlockHandle, place: LoopHandle) -> None:
+def unroll_below(context: ScheduleContext, stage: BlockHandle, place: LoopHandle) -> None:
     """A transform stage under its loop: rows and columns unrolled, channels in one vector; values in registers."""
     sch = context.sch
     loops = sch.get_loops(stage)
@@ -338,7 +338,7 @@ def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) 
     started = sch.get_loops(start)
     _pack_input(context, product, plan)
     for nest in (spatial, started[-len(spatial) :], rest):
-        _vectorize(context, nest, plan.register.lanes)
+        vectorize_last(context, nest, plan.register.lanes)
     return reduction[-1]
 
 
@@ -395,7 +395,7 @@ def _parts(index: Var, length: int) -> tuple[PrimExpr, ...]:
     return (index // length, index % length) if length > 1 else (index,)
 
 
-def _vectorize(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
+def vectorize_last(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
     """The innermost loop in vectors of the given length, the others unrolled."""
     sch = context.sch
     if not loops:
@@ -428,7 +428,7 @@ def _schedule_input(
     outer, inner = sch.split(tiles, [None, plan.columns if plan.whole_rows else plan.register.rows])
     sch.reorder(outer, chunk, inner, i, j, lane)
     sch.compute_at(rows, inner)
-    _unroll_below(context, rows, inner)
+    unroll_below(context, rows, inner)
     for loop in (i, j):
         sch.unroll(loop)
     sch.vectorize(lane)
