@@ -32,7 +32,6 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu import reduction, strategy
 from tilewright.topi.schedule.cpu.strategy import INLINED_KERNELS, WHOLE_KERNELS, schedule_cpu
 from tilewright.topi.schedule.inline import inline_stages
-from tilewright.topi.schedule.packing import CONSTANTS
 from tilewright.topi.schedule.template import PassedOver, Template, apply_first
 
 AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
