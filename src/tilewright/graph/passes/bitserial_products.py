@@ -135,8 +135,9 @@ def find_planes(item: GraphExpr) -> Planes | None:
     if values is None or values.dtype != np.int32 or values.size == 0:
         return None
     low, high = int(values.min()), int(values.max())
+    levels: Array
     if bool((np.abs(values) == 1).all()):
-        levels, bits, mode, signed = (values > 0).astype(np.uint8), 1, "xor", False
+        levels, bits, mode, signed = values > 0, 1, "xor", False
     elif low >= 0:
         levels, bits, mode, signed = values, max(1, high.bit_length()), "and", False
     else:

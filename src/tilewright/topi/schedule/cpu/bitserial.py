@@ -122,8 +122,8 @@ def _order(
 ) -> tuple[list[LoopHandle], list[LoopHandle]]:
     """The loops over tiles, and those of a tile around its vectors."""
     sch = context.sch
-    *order, row, column = [None, *sch.get_loops(output)]
-    outer = [loop for loop in order if loop is not None]
+    *outer, column = sch.get_loops(output)
+    row = outer.pop() if outer else None
     column_outer, vector, lane = sch.split(column, [None, tile.vectors, tile.lanes])
     inner = [vector]
     if row is not None:
