@@ -10,6 +10,7 @@ from tests.graph.helpers import random
 from tests.graph.passes.checking import assert_becomes
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.ops.bitserial import bit_planes
+from tilewright.graph.ops.packed import pack_codes
 from tilewright.graph.ops.special import round_to_tf32
 from tilewright.graph.ops.winograd import transformed_weight
 from tilewright.graph.options import GraphOptions
@@ -31,6 +32,7 @@ from tilewright.graph.passes.integer_epilogues import integer_epilogues
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.quantized_products import quantized_products
@@ -285,6 +287,21 @@ def test_integer_products() -> None:
         constants=[weight, weight.astype(np.int8), 9 * weight.sum(axis=0, dtype=np.int32)],
         rtol=0,
         x="uint8[3, 8]",
+    )
+
+
+def test_packed_weights() -> None:
+    """Integers from -8 to 7 are codes of four bits less 8; one scale a column is one group."""
+    weight = np.random.default_rng(0).integers(-8, 8, (256, 80)).astype(np.int8)
+    weight[0, 0], weight[1, 0] = -8, 7
+    scale = np.random.default_rng(1).uniform(0.1, 0.2, (1, 80)).astype(np.float32)
+    words = pack_codes((weight + 8).astype(np.uint8), 4, 0)
+    assert_becomes(
+        partial(packed_weights, options=GraphOptions(target=VNNI)),
+        "return matmul(x, multiply(cast(const[0], dtype=float32), const[1]))",
+        "return packed.matmul(x, const[2], const[1], const[3], bits=4, group=256)",
+        constants=[weight, scale, words, np.full((1, 1), 8, np.uint8)],
+        x="f32[9, 256]",
     )
 
 
