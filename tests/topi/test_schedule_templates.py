@@ -84,6 +84,7 @@ def _bitserial() -> PrimFunc:
 
 KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "winograd": (lambda: winograd.Case((1, 8, 8, 16), 32).func, AVX512),
+    "winograd-open": (lambda: winograd.Case((1, 8, 8, 16), 16, pixels=(winograd.H, winograd.W)).func, AVX512),
     "winograd-plain-weights": (lambda: winograd.Case((1, 7, 7, 16), 16, plain=True).func, AVX512),
     "recurrence": (_of_family("recurrence", 1, "rnn"), AVX512),
     "attention": (_of_family("projected_attention", 1, "nn_attention"), AVX512),

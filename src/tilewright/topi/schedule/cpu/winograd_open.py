@@ -170,7 +170,7 @@ def _schedule_input(context: ScheduleContext, group: LoopHandle, plan: _Plan) ->
 
 
 TEMPLATE = Template(
-    "winograd_open",
+    "winograd-open",
     "blocks of Winograd tiles of images of open sizes, in groups whose transformed input stays in cache",
     requires_kind(Anchor.WINOGRAD_OPEN),
     schedule_winograd_open,
