@@ -43,7 +43,9 @@ def _parts(value: PrimExpr, analyzer: Analyzer) -> tuple[PrimExpr, ...]:
     match value:
         case Add(a=Mul(a=(FloorDiv() | FloorMod()) as digit, b=IntImm(value=factor)), b=rest):
             low, high = analyzer.bounds(rest)
-            if low is not None and high is not None and 0 <= low and high < factor:
+            # Iterator maps divide by constants themselves.
+            is_symbolic = type(digit.b) is not IntImm
+            if is_symbolic and low is not None and high is not None and 0 <= low and high < factor:
                 return digit, rest
     return (value,)
 
