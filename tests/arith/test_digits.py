@@ -54,6 +54,17 @@ def test_a_first_digit_with_a_radix_needs_a_bound() -> None:
     assert joined_digits(values, [lt(X, H * W)], Analyzer()) == values
 
 
+def test_pixels_of_tiles() -> None:
+    """Rows and columns of a tile beside its place: told apart where they are within the tile."""
+    known, row, column = analyzer(), Var("row"), Var("column")
+    for var in (row, column):
+        known.bind(var, Range(IntImm(0), IntImm(4)))
+    pixels = [floordiv(X, W) * 4 + row, floormod(X, W) * 4 + column]
+    assert joined_digits(pixels, [], known) == [X, row, column]
+    overlapping = [floordiv(X, W) * 3 + row, floormod(X, W) * 4 + column]
+    assert joined_digits(overlapping, [], known)[0] is overlapping[0]
+
+
 def test_incomplete_digits_stay() -> None:
     for values in (
         [floordiv(X, W), floormod(X, H)],  # steps of w after a radix of h

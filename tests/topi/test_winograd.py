@@ -413,22 +413,20 @@ N, H, W = (tw.te.var(name) for name in "nhw")
 class TestOpenPixels:
     """One kernel for any height and width."""
 
-    @pytest.mark.parametrize("epilogue", ["none", "relu", "transpose"])
-    @pytest.mark.parametrize("cores", [1, 2])
+    @pytest.mark.parametrize(("epilogue", "cores"), [("none", 1), ("relu", 2), ("transpose", 1)])
     def test_heights_and_widths(self, target: Target, epilogue: str, cores: int) -> None:
-        sizes = ((1, 1, 1), (2, 3, 5), (0, 4, 4), (1, 9, 14), (1, 0, 6), (1, 6, 0))
+        sizes = ((1, 1, 1), (2, 3, 5), (0, 4, 4), (1, 9, 6), (1, 0, 6))
         cases = [Case((*size, 4), 16, epilogue=epilogue, batch=N, pixels=(H, W)) for size in sizes]
         scheduled = schedule_cpu(cases[0].func, target.replace(cores=cores))
         assert bool(parallel_loops(scheduled)) == (cores > 1)
         for case in cases:
-            case.check(case.func)
             case.check(scheduled)
 
-    @pytest.mark.parametrize("tile", [2, 3, 4, 6])
-    @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (2, 0, 1, 3)])
+    @pytest.mark.parametrize(("tile", "pads"), [(2, (0, 0, 0, 0)), (3, (2, 0, 1, 3)), (6, (0, 1, 0, 2))])
     def test_tiles_and_borders(self, target: Target, tile: int, pads: Pads) -> None:
-        for size in ((1, 3, 3, 4), (1, 7, 10, 4)):
+        for size in ((1, 3, 3, 4), (1, 7, 6, 4)):
             case = Case(size, 8, tile, pads, epilogue="none", batch=N, pixels=(H, W))
+            case.check(case.func)
             case.check(schedule_cpu(case.func, target))
 
     @pytest.mark.parametrize("pixels", [(8, W), (H, 8)], ids=["width", "height"])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, ge, mul
-from tilewright.ir.expr import LE, LT, ONE, ZERO, FloorDiv, FloorMod, PrimExpr
+from tilewright.ir.expr import LE, LT, ONE, ZERO, Add, FloorDiv, FloorMod, IntImm, Mul, PrimExpr
 
 _Digit = tuple[PrimExpr, PrimExpr, PrimExpr | None]
 """number // step % radix: the number, the step and the radix (None without one)."""
@@ -20,10 +20,12 @@ def joined_digits(values: Sequence[PrimExpr], conditions: Sequence[PrimExpr], an
     """The values, with each complete set of digits of a number replaced by the number.
 
     [x // (h * w), x // w % h, x % w, y]  ->  [x, y]
+    [x // w * 4 + i, x % w * 4 + j]       ->  [x, i, j]      for i and j in [0, 4): pixels of tiles
 
     The first digit may have a radix too, if a condition says that the number has no more digits (x < b * h * w). The
     new values are functions of the old ones wherever no size is 0, so where the new ones differ the old ones do.
     """
+    values = [part for value in values for part in _parts(value, analyzer)]
     groups: dict[PrimExpr, list[_Digit]] = {}
     for value in values:
         digit = _digit(value)
@@ -34,6 +36,18 @@ def joined_digits(values: Sequence[PrimExpr], conditions: Sequence[PrimExpr], an
         if len(digits) > 1 and _is_complete(number, digits, conditions, analyzer)
     ]
     return [*whole, *(value for value in values if all(_digit(value)[0] is not number for number in whole))]
+
+
+def _parts(value: PrimExpr, analyzer: Analyzer) -> tuple[PrimExpr, ...]:
+    """`digit * k + rest` as its two parts where the rest is in [0, k); other values as they are."""
+    match value:
+        case Add(a=Mul(a=(FloorDiv() | FloorMod()) as digit, b=IntImm(value=factor)), b=rest):
+            low, high = analyzer.bounds(rest)
+            # Iterator maps divide by constants themselves.
+            is_symbolic = type(digit.b) is not IntImm
+            if is_symbolic and low is not None and high is not None and 0 <= low and high < factor:
+                return digit, rest
+    return (value,)
 
 
 def _digit(value: PrimExpr) -> _Digit:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.arith.analyzer import Analyzer
 from tilewright.graph.ops.winograd import KERNEL, winograd_matrices
 from tilewright.ir import build
 from tilewright.ir.build import const
@@ -39,9 +40,11 @@ def open_winograd(
     top, left = padding[:2]
     channels, dtype, size = data.shape[3], data.dtype, tile + KERNEL - 1
     matrices = winograd_matrices(tile)
-    rows, columns = (build.floordiv(length + (tile - 1), tile) for length in (height, width))
-    tiles = rows * columns
-    blocks = build.floordiv(tiles + (BLOCK_TILES - 1), BLOCK_TILES)
+    # As schedules write the extents of the loops that they make.
+    simplify = Analyzer().simplify
+    rows, columns = (simplify(build.floordiv(length + (tile - 1), tile)) for length in (height, width))
+    tiles = simplify(rows * columns)
+    blocks = simplify(build.floordiv(tiles + (BLOCK_TILES - 1), BLOCK_TILES))
 
     def transformed_input(row: PrimExpr, element: Element) -> PrimExpr:
         return transform(input_row, matrices.input, row, element, dtype)
