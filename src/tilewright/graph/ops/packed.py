@@ -50,10 +50,9 @@ def pack_codes(codes: Array, bits: int, axis: int) -> Array:
     count = WORD_BITS // bits
     outer, length, inner = codes.shape[:axis], codes.shape[axis], codes.shape[axis + 1 :]
     parts = codes.astype(np.uint8, copy=False).reshape(*outer, length // count, count // 4, 4, *inner)
-    before = (slice(None),) * (axis + 1)
     packed = np.zeros((*outer, length // count, 4, *inner), np.uint8)
     for place in range(count // 4):
-        packed |= parts[(*before, place)] << np.uint8(place * bits)
+        packed |= np.take(parts, place, axis=axis + 1) << np.uint8(place * bits)
     bytes_last = np.ascontiguousarray(np.moveaxis(packed, axis + 1, -1))
     return bytes_last.view("<u4")[..., 0].astype(np.uint32, copy=False)
 
