@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tilewright import te
+from tilewright.ir.build import all_of, cast, le, lt, select
+from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
@@ -140,6 +142,8 @@ LAYERS = [
 
 def function_of(layer: Layer, dtype: str = "float32") -> PrimFunc:
     """The program of a layer, not scheduled."""
+    if DataType.of(dtype).bits == 8:
+        return _byte_function(layer, dtype)
     names = ("x", "w", "bias", "other")
     x, w, *rest = [te.placeholder(shape, dtype, name) for shape, name in zip(layer.operands, names, strict=False)]
     if layer.size:
@@ -162,3 +166,53 @@ def function_of(layer: Layer, dtype: str = "float32") -> PrimFunc:
     z = te.compute(layer.result, element, "z")
     func = create_prim_func([x, w, *rest, z], "layer")
     return func.replace(attributes={**func.attributes, CONSTANTS: (1, 2)})
+
+
+def _byte_function(layer: Layer, dtype: str) -> PrimFunc:
+    """A layer of 8-bit integers or floats: its sums are scaled, a scale for each column, before bias and ReLU.
+
+    Integers are quantised again; results of floats are halves.
+    """
+    total = DataType.of("float32" if DataType.of(dtype).is_float else "int32")
+    shapes = (*layer.operands[:2], (layer.columns,), (layer.columns,), *layer.operands[3:])
+    types = (dtype, dtype, "float32", "float32", dtype)
+    names = ("x", "w", "scale", "bias", "other")
+    x, w, scale, bias, *other = [
+        te.placeholder(shape, kind, name) for shape, kind, name in zip(shapes, types, names, strict=False)
+    ]
+    y = _byte_convolution(layer, x, w, total) if layer.size else _byte_product(layer, x, w, total)
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        value = cast(y[i], FLOAT32) * scale[i[-1]] + bias[i[-1]]
+        for item in other:
+            value = value + cast(item[i], FLOAT32)
+        value = te.maximum(value, te.const(0.0, "float32"))
+        if total is FLOAT32:
+            return cast(value, DataType.of("float16"))
+        return cast(te.minimum(te.round(value), te.const(127.0, "float32")), DataType.of(dtype))
+
+    z = te.compute(layer.result, element, "z")
+    func = create_prim_func([x, w, scale, bias, *other, z], "layer")
+    return func.replace(attributes={**func.attributes, CONSTANTS: (1, 2, 3)})
+
+
+def _byte_product(layer: Layer, x: te.Tensor, w: te.Tensor, total: DataType) -> te.Tensor:
+    k = te.reduce_axis((0, layer.channels), "k")
+    return te.compute(layer.result, lambda i, j: te.sum(cast(x[i, k], total) * cast(w[k, j], total), axis=k), "y")
+
+
+def _byte_convolution(layer: Layer, x: te.Tensor, w: te.Tensor, total: DataType) -> te.Tensor:
+    edge, size = layer.window // 2, layer.size
+    kh, kw, ic = (te.reduce_axis((0, extent), name) for extent, name in zip(w.shape[:3], ("kh", "kw", "ic")))
+
+    def padded(n: PrimExpr, row: PrimExpr, column: PrimExpr, c: PrimExpr) -> PrimExpr:
+        inside = all_of([le(edge, row), lt(row, size + edge), le(edge, column), lt(column, size + edge)])
+        return select(inside, x[n, row - edge, column - edge, c], te.const(0, str(x.dtype)))
+
+    data = te.compute((layer.batch, size + 2 * edge, size + 2 * edge, layer.channels), padded, "pad") if edge else x
+
+    def element(n: PrimExpr, row: PrimExpr, column: PrimExpr, c: PrimExpr) -> PrimExpr:
+        value = data[n, row * layer.stride + kh, column * layer.stride + kw, ic]
+        return te.sum(cast(value, total) * cast(w[kh, kw, ic, c], total), axis=[kh, kw, ic])
+
+    return te.compute(layer.result, element, "y")

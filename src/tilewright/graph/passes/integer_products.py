@@ -98,10 +98,13 @@ class _Rules:
     """The rules for one target."""
 
     def __init__(self, target: Target) -> None:
-        self._lanes = target.lanes(32)
-        # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension.
         self._has_tiles = target.has_feature("amx-int8")
-        self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if target.has_i8mm else (INT8,)
+        # Tiles of GPUs have edges of their own.
+        self._lanes = target.lanes(32) if target.is_cpu else 1
+        # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension,
+        # and tensor cores take any.
+        takes_both = target.has_i8mm or target.has_tensor_cores
+        self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if takes_both else (INT8,)
 
     def rules(self) -> tuple[Rule, ...]:
         """All of them, tried in order at each node."""
@@ -209,7 +212,7 @@ class _Rules:
         """
         depth, columns = weights.shape[-2:]
         vectors = -(-columns // self._lanes)
-        if vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
+        if self._lanes > 1 and vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
             vectors += -vectors % _VECTORS
         widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % _GROUP), (0, vectors * self._lanes - columns)]
         return np.pad(weights, widths)

@@ -104,8 +104,10 @@ class WarpTile:
 class GroupTile:
     """Products of warp groups on tensor cores."""
 
+    products_8_bit: float
+    """Multiply-adds of bytes that a multiprocessor finishes in a cycle,"""
     products_16_bit: float
-    """Multiply-adds of half precision that a multiprocessor finishes in a cycle,"""
+    """of half precision,"""
     products_32_bit: float
     """of tf32."""
     l2_bytes_per_cycle: float
@@ -127,7 +129,7 @@ class GroupTile:
 
     def products(self, itemsize: int) -> float:
         """Multiply-adds of elements of so many bytes that a multiprocessor finishes in a cycle."""
-        return self.products_16_bit if itemsize == 2 else self.products_32_bit
+        return {1: self.products_8_bit, 2: self.products_16_bit, 4: self.products_32_bit}[itemsize]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ class WarpProduct:
 
     row: DataType
     column: DataType
+    steps_last: bool = False
+    """Whether the columns' operand has a row of steps for each column in shared memory, as the rows' operand has."""
 
     @property
     def total(self) -> DataType:
@@ -76,6 +78,11 @@ class WarpProduct:
         thread = j % COLUMNS * 4 + k % half // self.group
         return (*outer, k // self.depth, j // COLUMNS, thread, k % self.depth // half, k % self.group)
 
+    def steps_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
+        """A columns' operand [..., j, k], a row of steps for each column, as `columns_layout` has it."""
+        *outer, j, k = index
+        return self.columns_layout(*outer, k, j)
+
     def sums_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
         """Sums [..., i, j] as [..., tile, tile, thread, half of the rows, element]."""
         *outer, i, j = index
@@ -94,14 +101,21 @@ class WarpProduct:
 
     @property
     def load_columns(self) -> TensorIntrin | None:
-        """The intrinsic that fills the fragments of 16 columns from shared memory; there is one for 16-bit types."""
+        """The intrinsic that fills the fragments of 16 columns from shared memory.
+
+        There is one for rows of steps, and for 16-bit types for rows of columns too.
+        """
+        if self.steps_last:
+            return _load_steps(self)
         return _load(self, transposed=True) if self.row.bits == 16 else None
 
 
-def warp_product(target: Target, row: DataType, column: DataType) -> WarpProduct | None:
+def warp_product(
+    target: Target, row: DataType, column: DataType, steps_last: bool = False
+) -> WarpProduct | None:
     """The product that a GPU has for two types of operands; float32 means tf32, which the caller must have allowed."""
     name = PRODUCTS.get((row.name, column.name))
-    return WarpProduct(row, column) if name is not None and find_instruction(name).is_on(target) else None
+    return WarpProduct(row, column, steps_last) if name is not None and find_instruction(name).is_on(target) else None
 
 
 def _arranged(description: PrimFunc, layouts: Sequence[tuple[str, Layout]]) -> PrimFunc:
@@ -193,6 +207,25 @@ def _load(item: WarpProduct, transposed: bool) -> TensorIntrin:
         return item.columns_layout(i, j)[1:] if transposed else item.rows_layout(i, j)[2:]
 
     return declared(fragment, rule, f"{name}.{item.row}", [("fragment", layout)])
+
+
+@cache
+def _load_steps(item: WarpProduct) -> TensorIntrin:
+    """Four matrices of 8 columns, 16 bytes of steps of each; thread t points out column t % 8 of matrix t // 8."""
+    memory = te.placeholder((2 * COLUMNS, item.depth), str(item.column), name="memory")
+    fragment = te.compute((2 * COLUMNS, item.depth), lambda j, k: memory[j, k], name="fragment")
+    name = "cuda.ldmatrix.x4"
+
+    def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
+        def load(lane: Var) -> Stmt:
+            column, start = lane // 16 * COLUMNS + lane % 8, lane // 8 % 2 * item.lanes
+            source = pointer(inputs[0], "r", (column, start), (column, start + (item.lanes - 1)))
+            return Evaluate(machine_call(name, own_registers(outputs[0], "w", lane, 1), source))
+
+        return each_lane(load)
+
+    layout = ("fragment", lambda j, k: item.steps_layout(j, k)[1:])
+    return declared(fragment, rule, f"{name}.steps.{item.column}", [layout])
 
 
 def declared(result: te.Tensor, rule: LowerRule, name: str, layouts: Sequence[tuple[str, Layout]]) -> TensorIntrin:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from tilewright.ir.expr import PrimExpr
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct
@@ -70,6 +71,8 @@ class WarpTile(BlockTile):
         size = item.row.itemsize
         rows = self.block_rows * (self.step * size + 16)
         columns = self.step * (self.block_columns * size + 16)
+        if item.steps_last:
+            columns = self.block_columns * (self.step * size + 16)
         sums = self.slices * self.block_rows * (self.block_columns + 8) * 4 if self.parts > 1 else 0
         return max(self.stages * (rows + columns), sums)
 
@@ -81,6 +84,9 @@ def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpPr
     sums = slice_steps(context, form, tile)
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
+    if item.steps_last:
+        buffer = context.block(form.columns).writes[0].buffer
+        sch.transform_layout(form.columns, buffer.name, IndexMap.of(_steps_last, buffer.ndim))
     if tile.parts == 1:
         place = _place_output(context, form, tile)
         sch.compute_at(sums, place, preserve_unit_loops=True)
@@ -91,7 +97,7 @@ def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpPr
     sch.transform_layout(sums, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
     step = _schedule_sums(context, form, sums, item, tile, place)
     for copy in (form.rows, form.columns):
-        _stage(context, copy, step, tile, item.lanes)
+        _stage(context, copy, step, tile, item.lanes, across=copy == form.columns and item.steps_last)
         # Rows of shared memory lie so that 8 of them, 16 bytes each, are in different banks.
         size = item.row.itemsize
         sch.storage_align(copy, 0, -2, 32 // size, 16 // size)
@@ -207,11 +213,14 @@ def _load_fragment(
     """Fill the fragments of an operand: by the instruction, or element by element where there is none."""
     sch = context.sch
     buffer = context.block(fragment).writes[0].buffer
-    layout = item.rows_layout if is_rows else item.columns_layout
+    by_steps = item.steps_last and not is_rows
+    layout = item.rows_layout if is_rows else item.steps_layout if by_steps else item.columns_layout
     *_, first, second = loops_below(context, fragment, slab)
     sch.transform_layout(fragment, buffer.name, IndexMap.of(layout, buffer.ndim))
     intrinsic = item.load_rows if is_rows else item.load_columns
     sizes = (ROWS, item.depth) if is_rows else (item.depth, 2 * COLUMNS)
+    if by_steps:
+        sizes = sizes[::-1]
     outer_first, inner_first = sch.split(first, [None, sizes[0]])
     outer_second, inner_second = sch.split(second, [None, sizes[1]])
     sch.reorder(outer_first, outer_second, inner_first, inner_second)
@@ -248,12 +257,26 @@ def _spread(context: ScheduleContext, tile: WarpTile, outer: LoopHandle, inner: 
     sch.unroll(own)
 
 
-def _stage(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: WarpTile, most: int) -> None:
-    """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible."""
+def _steps_last(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+    """A columns' operand [..., k, j] with a row of steps for each column."""
+    *outer, k, j = index
+    return (*outer, j, k)
+
+
+def _stage(
+    context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: WarpTile, most: int, across: bool
+) -> None:
+    """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible.
+
+    `across`: the loop over steps is the outer one, though neighbours lie along it.
+    """
     sch = context.sch
-    lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, most)
+    lanes = lanes_along(context, copy, len(context.block(copy).iters) - (2 if across else 1), most)
     sch.compute_at(copy, step, preserve_unit_loops=True)
     *_, outer, inner = loops_below(context, copy, step)
+    if across:
+        sch.reorder(inner, outer)
+        outer, inner = inner, outer
     lane: LoopHandle | None = None
     if lanes > 1:
         inner, lane = sch.split(inner, [None, lanes])
