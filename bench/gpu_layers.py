@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tilewright import te
-from tilewright.ir.build import all_of, cast, le, lt, select
+from tilewright.ir.build import cast
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.te.program import create_prim_func
@@ -180,7 +180,12 @@ def _byte_function(layer: Layer, dtype: str) -> PrimFunc:
     x, w, scale, bias, *other = [
         te.placeholder(shape, kind, name) for shape, kind, name in zip(shapes, types, names, strict=False)
     ]
-    y = _byte_convolution(layer, x, w, total) if layer.size else _byte_product(layer, x, w, total)
+    if layer.size:
+        zero = te.compute((), lambda: te.const(0, dtype), "zero")
+        strides, padding = (layer.stride,) * 2, (layer.window // 2,) * 4
+        (y,) = apply_operator("qnn.conv2d", [x, w, zero], strides=strides, padding=padding)
+    else:
+        (y,) = apply_operator("qnn.matmul", [x, w])
 
     def element(*i: PrimExpr) -> PrimExpr:
         value = cast(y[i], FLOAT32) * scale[i[-1]] + bias[i[-1]]
@@ -195,24 +200,3 @@ def _byte_function(layer: Layer, dtype: str) -> PrimFunc:
     func = create_prim_func([x, w, scale, bias, *other, z], "layer")
     return func.replace(attributes={**func.attributes, CONSTANTS: (1, 2, 3)})
 
-
-def _byte_product(layer: Layer, x: te.Tensor, w: te.Tensor, total: DataType) -> te.Tensor:
-    k = te.reduce_axis((0, layer.channels), "k")
-    return te.compute(layer.result, lambda i, j: te.sum(cast(x[i, k], total) * cast(w[k, j], total), axis=k), "y")
-
-
-def _byte_convolution(layer: Layer, x: te.Tensor, w: te.Tensor, total: DataType) -> te.Tensor:
-    edge, size = layer.window // 2, layer.size
-    kh, kw, ic = (te.reduce_axis((0, extent), name) for extent, name in zip(w.shape[:3], ("kh", "kw", "ic")))
-
-    def padded(n: PrimExpr, row: PrimExpr, column: PrimExpr, c: PrimExpr) -> PrimExpr:
-        inside = all_of([le(edge, row), lt(row, size + edge), le(edge, column), lt(column, size + edge)])
-        return select(inside, x[n, row - edge, column - edge, c], te.const(0, str(x.dtype)))
-
-    data = te.compute((layer.batch, size + 2 * edge, size + 2 * edge, layer.channels), padded, "pad") if edge else x
-
-    def element(n: PrimExpr, row: PrimExpr, column: PrimExpr, c: PrimExpr) -> PrimExpr:
-        value = data[n, row * layer.stride + kh, column * layer.stride + kw, ic]
-        return te.sum(cast(value, total) * cast(w[kh, kw, ic, c], total), axis=[kh, kw, ic])
-
-    return te.compute(layer.result, element, "y")

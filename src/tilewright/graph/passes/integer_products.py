@@ -99,8 +99,9 @@ class _Rules:
 
     def __init__(self, target: Target) -> None:
         self._has_tiles = target.has_feature("amx-int8")
+        self._is_cpu = target.is_cpu
         # Tiles of GPUs have edges of their own.
-        self._lanes = target.lanes(32) if target.is_cpu else 1
+        self._lanes = target.lanes(32) if self._is_cpu else 1
         # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension,
         # and tensor cores take any.
         takes_both = target.has_i8mm or target.has_tensor_cores
@@ -155,13 +156,17 @@ class _Rules:
         outputs = weights.shape[3]
         filled, padded = _pad_depth(data.data, weights, 2), self._pad_columns(weights)
         border = _border(data)
+        padding = attributes.padding
+        if not self._is_cpu and any(padding) and (value := known_value(border)) is not None and value.any():
+            # Copies of tiles are asynchronous where what is outside is zero: other borders are written around the data.
+            filled, padding = _with_border(filled, padding, float(value.reshape(()))), (0, 0, 0, 0)
         product: GraphExpr = make(
             "qnn.conv2d",
             filled,
             _as_bytes(padded),
             border,
             strides=attributes.strides,
-            padding=attributes.padding,
+            padding=padding,
             dilation=attributes.dilation,
             span=call.span,
         )
@@ -287,6 +292,12 @@ def _pad_depth(data: GraphExpr, weights: Array, depth_axis: int) -> GraphExpr:
     if not extra or rank is None:
         return data
     return make("pad", data, before=(0,) * rank, after=(*(0,) * (rank - 1), extra))
+
+
+def _with_border(data: GraphExpr, padding: tuple[int, int, int, int], value: float) -> GraphExpr:
+    """Channels-last images with a border around them."""
+    top, left, bottom, right = padding
+    return make("pad", data, before=(0, top, left, 0), after=(0, bottom, right, 0), value=value)
 
 
 def first_columns(product: GraphExpr, columns: int) -> GraphExpr:
