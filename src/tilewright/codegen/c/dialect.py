@@ -118,6 +118,13 @@ class Dialect(ABC):
         """The body of a function that rounds `x` to the `bits` of an 8-bit float, or gives their value: plain C."""
         return plain
 
+    def rounded_byte(self, least: float, most: float, zero: int, kind: str) -> str | None:
+        """The body of a function of a float `x`: round(x) + zero as a byte, kept in its range; None for plain C.
+
+        `least` and `most` are the bounds of x that give the bounds of the byte.
+        """
+        return None
+
     def extreme(self, dtype: DataType, lesser: bool) -> str | None:
         """The body of a function of `a` and `b`: the lesser or the greater, NaN if either is; None for plain C."""
         return None

@@ -72,6 +72,14 @@ class Helpers:
         )
         return self._define(f"tw_to_{target.name}_{source.bits}", kind, f"{wide} x", body)
 
+    def rounded_byte(self, target: DataType, zero: int) -> str | None:
+        """round(x) + zero as a byte, kept in its range, NaN as 0; None where conversions are as good."""
+        kind = self._dialect.register_type(target)
+        least, most = float(target.min_value() - zero), float(target.max_value() - zero)
+        body = self._dialect.rounded_byte(least, most, zero, kind)
+        name = f"tw_round_{target.name}{'' if not zero else f'_{zero}' if zero > 0 else f'_m{-zero}'}"
+        return None if body is None else self._define(name, kind, "float x", body)
+
     def absolute(self, dtype: DataType) -> str:
         """An integer without its sign; the least one wraps."""
         kind = self._dialect.register_type(dtype)

@@ -406,6 +406,10 @@ def _scaled_by(item: GraphExpr, factor: Array, inverse: bool, steps: int = MOST_
     if is_call_to(item, "add") and isinstance(item.args[1], Constant):
         below = _scaled_by(item.args[0], factor, inverse, steps - 1)
         return None if below is None else make("add", below, scaled(item.args[1].data), span=item.span)
+    if is_call_to(item, "add"):
+        # A residual: another product, or bytes that stand for numbers.
+        parts = [_scaled_by(part, factor, inverse, steps // 2) for part in item.args]
+        return None if parts[0] is None or parts[1] is None else make("add", parts[0], parts[1], span=item.span)
     if is_call_to(item, "nn.relu"):
         below = _scaled_by(item.args[0], factor, inverse, steps - 1)
         return None if below is None else make("nn.relu", below, span=item.span)

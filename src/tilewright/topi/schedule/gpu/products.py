@@ -191,27 +191,27 @@ def _schedule_by_warp_groups(product: ProductContext) -> None:
 # ---------------------------------------------------------------- tensor cores
 
 
-def _has_rows_of_steps(product: ProductContext) -> bool:
-    """Whether the columns' operand is bytes with steps for neighbours, some of which are copied at once.
+def _least_vector(product: ProductContext) -> int:
+    """Neighbouring columns of a thread: more than two for bytes with steps for neighbours, some copied at once.
 
     Fragments then come from shared memory by an instruction, which there is for columns of 16 bits only otherwise.
     """
     if any(dtype.bits != 8 for dtype in _operand_types(product)):
-        return False
+        return 2
     context, form = product.form(steps_last=True)
     last = len(context.block(form.columns).iters) - 1
-    return lanes_along(context, form.columns, last - 1, _LEAST_COPY, reads_only=True) == _LEAST_COPY
+    return 4 if lanes_along(context, form.columns, last - 1, _LEAST_COPY, reads_only=True) == _LEAST_COPY else 2
 
 
 def _instruction(product: ProductContext) -> WarpProduct | str:
     """The instruction for a product in matrix form, or why there is none that is worth it."""
-    steps_last = _has_rows_of_steps(product)
-    context, form = product.form(steps_last)
+    vector = _least_vector(product)
+    context, form = product.form(steps_last=vector > 2)
     rows, columns = (context.block(copy).writes[0].buffer.dtype for copy in (form.rows, form.columns))
     accumulator = context.block(form.anchor).writes[0].buffer.dtype
     if rows is FLOAT32 and not context.target.has_feature("tf32"):
         return "tf32 is not allowed"
-    item = warp_product(context.target, rows, columns, steps_last)
+    item = warp_product(context.target, rows, columns, vector)
     if item is None:
         return "the target has no tensor cores for these operands"
     if accumulator is not item.total:
@@ -235,9 +235,16 @@ def _schedule_on_tensor_cores(product: ProductContext) -> None:
     chosen = WarpTile(*product.choose_tile("warp_tile", options, map(astuple, warp_tiles(item, context.target))))
     plain = (tile for tile in ranked if tile.parts == 1)
     tiles = [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen), *islice(plain, 1)]
-    steps = [partial(schedule_warp_tiles, form=replace(form), item=item, tile=tile) for tile in tiles]
+    steps = [
+        partial(schedule_warp_tiles, form=replace(form), item=_widened(item, tile), tile=tile) for tile in tiles
+    ]
     apply_first_legal(steps, context)
     product.take(context)
+
+
+def _widened(item: WarpProduct, tile: WarpTile) -> WarpProduct:
+    """A product whose threads have eight neighbouring columns, where they have those of four instructions."""
+    return replace(item, vector=8) if item.steps_last and tile.columns % 32 == 0 else item
 
 
 # ---------------------------------------------------------------- threads
