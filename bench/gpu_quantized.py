@@ -3,8 +3,8 @@
     python3 -m bench.gpu_quantized                                        # ResNet-50 int8 and BERT-base float8
     python3 -m bench.gpu_quantized --models resnet50:int8,mobilenet_v2:int8 --batch 1,16
 
-Models are quantised by `tw.quantize` on inputs of other seeds than those they are checked with, at batch 1; what it made
-is kept beside the models. Results are compared with those of float64: `snr` is their signal-to-noise ratio in decibels.
+For int8, models are quantised by `tw.quantize` on inputs of other seeds than those they are checked with, at batch 1;
+what it made is kept beside the models. float8 is `tw.compile(..., precision="float8")`. Results are compared with those of float64: `snr` is their signal-to-noise ratio in decibels.
 Times: `wall` is from the start of a run until the GPU is done, with inputs and results on the GPU; `events` is by the
 GPU's clock.
 """
@@ -29,7 +29,7 @@ from tilewright.runtime.device.model import BoundRun, DeviceRunner
 from tilewright.support.text import table
 
 _DEFAULT = "resnet50:int8,bert_base:float8"
-_EXAMPLES = 2
+_EXAMPLES = 4
 _RUNS_A_ROUND = 10
 Result = dict[str, Any]
 
@@ -53,9 +53,9 @@ def quantized_model(name: str, batch: int) -> onnx.ModelProto:
 
 def compiled(name: str, batch: int, precision: str) -> tw.Executable:
     """A model in half precision, or in eight bits."""
-    model = gpu_models.model(name, batch, False) if precision == "float16" else quantized_model(name, batch)
-    how = {"precision": "float16"} if precision == "float16" else {}
-    return tw.compile(model.SerializeToString(), target="cuda", **how)
+    if precision == "int8":
+        return tw.compile(quantized_model(name, batch).SerializeToString(), target="cuda")
+    return tw.compile(gpu_models.model(name, batch, False).SerializeToString(), target="cuda", precision=precision)
 
 
 def bound(executable: tw.Executable, inputs: zoo.Arrays) -> BoundRun:

@@ -400,7 +400,7 @@ def _scaled_by(item: GraphExpr, factor: Array, inverse: bool, steps: int = MOST_
         source = item.args[0]
         if not is_call_to(source, "cast") or not isinstance(source, Call):
             return None
-        if source.args[0].tensor_type.dtype is not INT32:
+        if not source.args[0].tensor_type.dtype.is_integer:
             return None
         return make("multiply", source, scaled(item.args[1].data), span=item.span)
     if is_call_to(item, "add") and isinstance(item.args[1], Constant):
