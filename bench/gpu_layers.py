@@ -199,4 +199,3 @@ def _byte_function(layer: Layer, dtype: str) -> PrimFunc:
     z = te.compute(layer.result, element, "z")
     func = create_prim_func([x, w, scale, bias, *other, z], "layer")
     return func.replace(attributes={**func.attributes, CONSTANTS: (1, 2, 3)})
-

@@ -147,8 +147,8 @@ class LayerOnGpu:
     def _microseconds(self, call: Callable[[], object]) -> float:
         return seconds(call, max(1, min(20, int(_TIMED / self.layer.products)))) * 1e6
 
-    def library(self) -> float:
-        """Microseconds of cuBLAS or cuDNN, in the better of two layouts."""
+    def library(self) -> float | None:
+        """Microseconds of cuBLAS or cuDNN, in the better of two layouts; None where they have no such product."""
         torch = self.torch
         x, w = self.operands[:2]
         if self.is_byte:
@@ -164,12 +164,12 @@ class LayerOnGpu:
             calls = [partial(torch.matmul, x, factor) for factor in (w, turned)]
         return min(self._microseconds(call) for call in calls)
 
-    def _byte_library(self) -> float:
-        """Microseconds of torch's product of bytes, the second operand by columns; not a number for convolutions."""
+    def _byte_library(self) -> float | None:
+        """Microseconds of torch's product of bytes, the second operand by columns; None where it has none."""
         torch = self.torch
         x, w = self.operands[:2]
-        if self.layer.size:
-            return float("nan")
+        if self.layer.size or x.dtype == torch.float8_e5m2:
+            return None
         turned = w.view(torch.uint8).t().contiguous().view(w.dtype).t()
         if not x.dtype.is_floating_point:
             return self._microseconds(partial(torch._int_mm, x, turned))
@@ -233,10 +233,11 @@ def measure(on_gpu: LayerOnGpu, precision: str, futures: Sequence[Future[Candida
 def summary(result: dict[str, Any]) -> str:
     """A layer in one line."""
     peer, first = result["library_us"], result["default_us"]
-    text = f"{result['name']:30} {result['precision']:8} library {peer:8.2f}"
+    text = f"{result['name']:30} {result['precision']:8} library " + ("     -  " if peer is None else f"{peer:8.2f}")
     if first is not None:
         chosen = result["tiles"][0]["answers"]
-        text += f"  default {first:8.2f} us {1e6 * result['tflop'] / first:6.1f} TFLOP/s x{peer / first:.2f}  {chosen}"
+        ratio = "" if peer is None else f" x{peer / first:.2f}"
+        text += f"  default {first:8.2f} us {1e6 * result['tflop'] / first:6.1f} TFLOP/s{ratio}  {chosen}"
     if result["best_us"] != first:
         best = next(row for row in result["tiles"] if row.get("us") == result["best_us"])
         text += f"  best {best['us']:.2f} {best['answers']}"

@@ -235,9 +235,7 @@ def _schedule_on_tensor_cores(product: ProductContext) -> None:
     chosen = WarpTile(*product.choose_tile("warp_tile", options, map(astuple, warp_tiles(item, context.target))))
     plain = (tile for tile in ranked if tile.parts == 1)
     tiles = [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen), *islice(plain, 1)]
-    steps = [
-        partial(schedule_warp_tiles, form=replace(form), item=_widened(item, tile), tile=tile) for tile in tiles
-    ]
+    steps = [partial(schedule_warp_tiles, form=replace(form), item=_widened(item, tile), tile=tile) for tile in tiles]
     apply_first_legal(steps, context)
     product.take(context)
 
