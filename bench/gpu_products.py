@@ -4,10 +4,11 @@
 
 Layers of ResNet-18/50, MobileNet and BERT (batch 1 and 16) and square products (`bench.gpu_layers`), with bias and ReLU
 in the same kernel; the library runs without them, in the better layout. 8-bit layers are scaled per column as well, and
-integers quantised again; the libraries are `torch._int_mm` and `torch._scaled_mm`, for products alone. Everything timed is first compared with torch,
-true float32 with float64. Times are of CUDA graphs of several launches of the one layer, so that operands are in the
-second-level cache, for both sides. `--tiles` tries so many tiles a layer: that of the model, then by turns the next
-best and some of the others; kernels are compiled in several processes.
+integers quantised again; the libraries are `torch._int_mm` and `torch._scaled_mm`, for products alone. Everything
+timed is first compared with torch, true float32 with float64, integers exactly. Times are of CUDA graphs of several
+launches of the one layer, so that operands are in the second-level cache, for both sides. `--tiles` tries so many tiles
+a layer: that of the model, then by turns the next best and some of the others; kernels are compiled in several
+processes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     python3 -m bench.gpu_quantized --models resnet50:int8,mobilenet_v2:int8 --batch 1,16
 
 For int8, models are quantised by `tw.quantize` on inputs of other seeds than those they are checked with, at batch 1;
-what it made is kept beside the models. float8 is `tw.compile(..., precision="float8")`. Results are compared with those of float64: `snr` is their signal-to-noise ratio in decibels.
+what it made is kept beside the models. float8 is `tw.compile(..., precision="float8")`. Results are compared with those
+of float64: `snr` is their signal-to-noise ratio in decibels.
 Times: `wall` is from the start of a run until the GPU is done, with inputs and results on the GPU; `events` is by the
 GPU's clock.
 """

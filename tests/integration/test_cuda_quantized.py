@@ -1,4 +1,4 @@
-"""Quantised networks on an NVIDIA GPU: the integers of the interpreter, bit for bit, and 8-bit floats near half precision."""
+"""Quantised networks on an NVIDIA GPU: the integers of the interpreter, bit for bit; 8-bit floats near float16."""
 
 from __future__ import annotations
 

@@ -122,7 +122,8 @@ class CudaDialect(CLanguage):
         code = 0x7F if name == "e4m3" else 0x7C
         if rounds:
             text = (
-                f'unsigned short pair; asm("cvt.rn.satfinite.{name}x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.f), "f"(x)); '
+                f'unsigned short pair; asm("cvt.rn.satfinite.{name}x2.f32 %0, %1, %2;" '
+                ': "=h"(pair) : "f"(0.f), "f"(x)); '
                 f"return (unsigned char)({beyond} ? (pair & 0x80) | {code} : pair);"
             )
         else:

@@ -8,7 +8,6 @@ from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.operators import Division
 from tilewright.ir.dtype import FLOAT32, DataType
 
-
 UINT32: Final = DataType.of("uint32")
 
 
@@ -130,13 +129,15 @@ class Helpers:
         dialect = self._dialect
         byte, word = dialect.types["uint8"], dialect.types["uint32"]
         digits, bias, greatest = (3, 7, 0x7E) if kind == "float8_e4m3fn" else (2, 15, 0x7B)
-        shift, absolute = 23 - digits, dialect.math("abs", FLOAT32)
+        shift = 23 - digits
+        whole = f"({word}){dialect.math('round', FLOAT32)}"
+        magnitude = f"{dialect.math('abs', FLOAT32)}(x)"
         # Below the normal numbers steps are equal: scaled to be 1, they are counted.
         steps, least = f"{float(2 ** (bias - 1 + digits)).hex()}f", (127 - bias + 1) << 23
         body = (
             f"{word} b = {dialect.bits('x', FLOAT32, UINT32)}, s = (b >> 24) & 0x80u, m = b & 0x7fffffffu; "
             f"if (m > 0x7f800000u) return ({byte})0x7f; "
-            f"if (m < {least}u) return ({byte})(s | ({word}){dialect.math('round', FLOAT32)}({absolute}(x) * {steps})); "
+            f"if (m < {least}u) return ({byte})(s | {whole}({magnitude} * {steps})); "
             f"m = ((m + {(1 << (shift - 1)) - 1}u + ((m >> {shift}) & 1u)) >> {shift}) - {(127 - bias) << digits}u; "
             f"return ({byte})(s | (m > {greatest}u ? {greatest + 1}u : m));"
         )

@@ -213,7 +213,8 @@ def _round_to_bfloat16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]
 def to_storage(value: object, dtype: str | None, where: str) -> tuple[Array, str]:
     """`value` as a numpy array of storage, and its data type's name. `where` names it in errors.
 
-    `dtype` is the type that lists and Python scalars take; arrays keep their own (uint16 arrays pass for bfloat16, uint8 arrays for floats of 8 bits).
+    `dtype` is the type that lists and Python scalars take; arrays keep their own (uint16 arrays pass for bfloat16, and
+    uint8 arrays for floats of 8 bits).
     """
     if isinstance(value, np.ndarray):
         array, name = _storage_of(value, where)
