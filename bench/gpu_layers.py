@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tilewright import te
+from tilewright.ir.build import cast
+from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
@@ -140,6 +142,8 @@ LAYERS = [
 
 def function_of(layer: Layer, dtype: str = "float32") -> PrimFunc:
     """The program of a layer, not scheduled."""
+    if DataType.of(dtype).bits == 8:
+        return _byte_function(layer, dtype)
     names = ("x", "w", "bias", "other")
     x, w, *rest = [te.placeholder(shape, dtype, name) for shape, name in zip(layer.operands, names, strict=False)]
     if layer.size:
@@ -162,3 +166,36 @@ def function_of(layer: Layer, dtype: str = "float32") -> PrimFunc:
     z = te.compute(layer.result, element, "z")
     func = create_prim_func([x, w, *rest, z], "layer")
     return func.replace(attributes={**func.attributes, CONSTANTS: (1, 2)})
+
+
+def _byte_function(layer: Layer, dtype: str) -> PrimFunc:
+    """A layer of 8-bit integers or floats: its sums are scaled, a scale for each column, before bias and ReLU.
+
+    Integers are quantised again; results of floats are halves.
+    """
+    total = DataType.of("float32" if DataType.of(dtype).is_float else "int32")
+    shapes = (*layer.operands[:2], (layer.columns,), (layer.columns,), *layer.operands[3:])
+    types = (dtype, dtype, "float32", "float32", dtype)
+    names = ("x", "w", "scale", "bias", "other")
+    x, w, scale, bias, *other = [
+        te.placeholder(shape, kind, name) for shape, kind, name in zip(shapes, types, names, strict=False)
+    ]
+    if layer.size:
+        zero = te.compute((), lambda: te.const(0, dtype), "zero")
+        strides, padding = (layer.stride,) * 2, (layer.window // 2,) * 4
+        (y,) = apply_operator("qnn.conv2d", [x, w, zero], strides=strides, padding=padding)
+    else:
+        (y,) = apply_operator("qnn.matmul", [x, w])
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        value = cast(y[i], FLOAT32) * scale[i[-1]] + bias[i[-1]]
+        for item in other:
+            value = value + cast(item[i], FLOAT32)
+        value = te.maximum(value, te.const(0.0, "float32"))
+        if total is FLOAT32:
+            return cast(value, DataType.of("float16"))
+        return cast(te.minimum(te.round(value), te.const(127.0, "float32")), DataType.of(dtype))
+
+    z = te.compute(layer.result, element, "z")
+    func = create_prim_func([x, w, scale, bias, *other, z], "layer")
+    return func.replace(attributes={**func.attributes, CONSTANTS: (1, 2, 3)})

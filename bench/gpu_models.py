@@ -19,12 +19,18 @@ def batch_axis(name: str) -> int:
 
 def model(name: str, batch: int, half: bool) -> onnx.ModelProto:
     """A model of the zoo for a batch, in float16 throughout if asked for."""
-    made = onnx.ModelProto()
-    made.CopyFrom(zoo.build(name))
-    if batch != 1:
-        _set_batch(made, batch_axis(name), batch)
+    made = with_batch(zoo.build(name), name, batch)
     if half:
         _to_half(made)
+    return made
+
+
+def with_batch(given: onnx.ModelProto, name: str, batch: int) -> onnx.ModelProto:
+    """A copy of a model (of that name, or made of it) of batch 1 for another batch."""
+    made = onnx.ModelProto()
+    made.CopyFrom(given)
+    if batch != 1:
+        _set_batch(made, batch_axis(name), batch)
     return made
 
 

@@ -1,12 +1,14 @@
 """Products and convolutions on an NVIDIA GPU, one layer at a time, against cuDNN and cuBLAS.
 
-    PYTHONPATH=src:. python3 -m bench.gpu_products [--layers PATTERN] [--precisions float16,tf32,float32] [--tiles N]
+    PYTHONPATH=src:. python3 -m bench.gpu_products [--layers PATTERN] [--precisions float16,int8,float8] [--tiles N]
 
 Layers of ResNet-18/50, MobileNet and BERT (batch 1 and 16) and square products (`bench.gpu_layers`), with bias and ReLU
-in the same kernel; the library runs without them, in the better layout. Everything timed is first compared with torch,
-true float32 with float64. Times are of CUDA graphs of several launches of the one layer, so that operands are in the
-second-level cache, for both sides. `--tiles` tries so many tiles a layer: that of the model, then by turns the next
-best and some of the others; kernels are compiled in several processes.
+in the same kernel; the library runs without them, in the better layout. 8-bit layers are scaled per column as well, and
+integers quantised again; the libraries are `torch._int_mm` and `torch._scaled_mm`, for products alone. Everything
+timed is first compared with torch, true float32 with float64, integers exactly. Times are of CUDA graphs of several
+launches of the one layer, so that operands are in the second-level cache, for both sides. `--tiles` tries so many tiles
+a layer: that of the model, then by turns the next best and some of the others; kernels are compiled in several
+processes.
 """
 
 from __future__ import annotations
@@ -49,7 +51,11 @@ PRECISIONS = {
     "float16": Precision("float16", _H200, 1e-2),
     "tf32": Precision("float32", f"{_H200} -mattr=+tf32", 1e-2),
     "float32": Precision("float32", _H200, 1e-5),
+    "int8": Precision("int8", _H200, 0.0),
+    "float8": Precision("float8_e4m3fn", _H200, 1e-2),
+    "float8_e5m2": Precision("float8_e5m2", _H200, 1e-2),
 }
+_DEFAULT = ("float16", "tf32", "float32")
 
 
 @dataclass(frozen=True)
@@ -94,21 +100,46 @@ class LayerOnGpu:
         self.torch = torch
         torch.manual_seed(0)
         dtype = getattr(torch, PRECISIONS[precision].dtype)
+        self.is_byte = dtype.itemsize == 1
         self.operands = [(torch.rand(*shape, device="cuda") - 0.5).to(dtype) for shape in layer.operands]
         self.result = torch.empty(layer.result, device="cuda", dtype=dtype)
+        if self.is_byte:
+            self._make_bytes(dtype)
         torch.backends.cudnn.benchmark = True
         allow_tf32(False)
-        exact = torch.float64 if precision == "float32" else torch.float32
+        exact = torch.float64 if precision in ("float32", "int8") else torch.float32
         self.wanted = self._reference([item.to(exact) for item in self.operands])
         allow_tf32(precision == "tf32")
 
+    def _make_bytes(self, dtype: Any) -> None:
+        """Operands of 8 bits, a scale and a bias for each column, and a result that is not one of these bytes."""
+        torch, layer = self.torch, self.layer
+        shapes = (*layer.operands[:2], *layer.operands[3:])
+        is_float = dtype.is_floating_point
+        if is_float:
+            data = [torch.randn(*shape, device="cuda").to(dtype) for shape in shapes]
+        else:
+            data = [torch.randint(-128, 128, shape, device="cuda", dtype=dtype) for shape in shapes]
+        spread = (layer.channels * layer.window**2) ** 0.5 * (1.0 if is_float else 128.0)
+        scale, bias = ((torch.rand(layer.columns, device="cuda") + 0.5) for _ in range(2))
+        self.operands = [*data[:2], scale / spread, bias, *data[2:]]
+        self.result = torch.empty(layer.result, device="cuda", dtype=torch.float16 if is_float else dtype)
+
     def _reference(self, operands: Sequence[Any]) -> Any:
         x, w, *rest = operands
+        scale = rest.pop(0) if self.is_byte else None
         if self.layer.size:
             y = self._convolution(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
         else:
             y = x @ w
-        return y if self.layer.is_plain else sum(rest, start=y).relu()
+        if scale is not None:
+            # In the order and the type of the program, so that integers are the same ones.
+            y = y.float() * scale.float()
+            rest = [item.float() for item in rest]
+        if self.layer.is_plain:
+            return y
+        y = sum(rest, start=y).relu()
+        return y.round().clamp(max=127) if self.result.dtype == self.torch.int8 else y
 
     def _convolution(self, x: Any, w: Any) -> Any:
         layer = self.layer
@@ -117,10 +148,12 @@ class LayerOnGpu:
     def _microseconds(self, call: Callable[[], object]) -> float:
         return seconds(call, max(1, min(20, int(_TIMED / self.layer.products)))) * 1e6
 
-    def library(self) -> float:
-        """Microseconds of cuBLAS or cuDNN, in the better of two layouts."""
+    def library(self) -> float | None:
+        """Microseconds of cuBLAS or cuDNN, in the better of two layouts; None where they have no such product."""
         torch = self.torch
         x, w = self.operands[:2]
+        if self.is_byte:
+            return self._byte_library()
         calls: list[Callable[[], object]] = []
         if self.layer.size:
             for form in (torch.contiguous_format, torch.channels_last):
@@ -132,9 +165,22 @@ class LayerOnGpu:
             calls = [partial(torch.matmul, x, factor) for factor in (w, turned)]
         return min(self._microseconds(call) for call in calls)
 
+    def _byte_library(self) -> float | None:
+        """Microseconds of torch's product of bytes, the second operand by columns; None where it has none."""
+        torch = self.torch
+        x, w = self.operands[:2]
+        if self.layer.size or x.dtype == torch.float8_e5m2:
+            return None
+        turned = w.view(torch.uint8).t().contiguous().view(w.dtype).t()
+        if not x.dtype.is_floating_point:
+            return self._microseconds(partial(torch._int_mm, x, turned))
+        one = torch.ones((), device="cuda")
+        call = partial(torch._scaled_mm, x, turned, one, one, out_dtype=torch.float16, use_fast_accum=True)
+        return self._microseconds(call)
+
     def error(self, made: Candidate) -> float:
         """The largest error of a candidate, relative to the largest result."""
-        self.result.fill_(float("nan"))
+        self.result.fill_(float("nan") if self.result.dtype.is_floating_point else -77)
         made.function(*self._arguments(made))
         self.torch.cuda.synchronize()
         difference = (self.result.to(self.wanted.dtype) - self.wanted).abs().max()
@@ -146,7 +192,10 @@ class LayerOnGpu:
 
     def _arguments(self, made: Candidate) -> list[Any]:
         x, w, *rest = self.operands
-        packed = w if made.axes is None else w.permute(*made.axes).contiguous()
+        packed = w
+        if made.axes is not None:
+            packed = w.view(self.torch.uint8) if self.is_byte else w
+            packed = packed.permute(*made.axes).contiguous().view(w.dtype)
         return [x, packed, *rest, self.result]
 
 
@@ -185,10 +234,11 @@ def measure(on_gpu: LayerOnGpu, precision: str, futures: Sequence[Future[Candida
 def summary(result: dict[str, Any]) -> str:
     """A layer in one line."""
     peer, first = result["library_us"], result["default_us"]
-    text = f"{result['name']:30} {result['precision']:8} library {peer:8.2f}"
+    text = f"{result['name']:30} {result['precision']:8} library " + ("     -  " if peer is None else f"{peer:8.2f}")
     if first is not None:
         chosen = result["tiles"][0]["answers"]
-        text += f"  default {first:8.2f} us {1e6 * result['tflop'] / first:6.1f} TFLOP/s x{peer / first:.2f}  {chosen}"
+        ratio = "" if peer is None else f" x{peer / first:.2f}"
+        text += f"  default {first:8.2f} us {1e6 * result['tflop'] / first:6.1f} TFLOP/s{ratio}  {chosen}"
     if result["best_us"] != first:
         best = next(row for row in result["tiles"] if row.get("us") == result["best_us"])
         text += f"  best {best['us']:.2f} {best['answers']}"
@@ -215,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", default="*", help="names of layers, with wildcards, separated by commas")
-    parser.add_argument("--precisions", default=",".join(PRECISIONS), help=f"of {', '.join(PRECISIONS)}")
+    parser.add_argument("--precisions", default=",".join(_DEFAULT), help=f"of {', '.join(PRECISIONS)}")
     parser.add_argument("--tiles", type=int, default=1, help="tiles to try for each layer")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop starting layers after so long")
     parser.add_argument("--out", type=Path, help="a JSON file for all results")

@@ -34,7 +34,7 @@ from tilewright.lower.loop_calls import resolve_loop_calls
 from tilewright.lower.model import ENTRY, LoweredModel, failed_templates, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
 from tilewright.lower.schedules import use_schedule
-from tilewright.options import LOW_PRECISIONS, CompileOptions, OptionFields, make_options
+from tilewright.options import HALVES, LOW_PRECISIONS, CompileOptions, OptionFields, make_options
 from tilewright.quantization.precision import in_precision
 from tilewright.quantization.running import CompileModule
 from tilewright.request import CompileRequest, ModelLike, TargetLike, any_target, cpu_target, make_request
@@ -131,11 +131,12 @@ def _runnable(request: CompileRequest) -> CompileModule:
 
 def optimize_model(imported: Imported, request: CompileRequest) -> Optimized:
     """The graph after the passes of `graph_pipeline`, for all sizes and for those that it is specialized for."""
-    half = DataType.of(request.options.precision) if request.options.precision in ("float16", "bfloat16") else None
+    half = HALVES.get(request.options.precision)
     options = GraphOptions(
         "NHWC",
         target=request.target,
-        half=half,
+        half=None if half is None else DataType.of(half),
+        float8=request.options.precision == "float8",
         # Winograd's algorithm pays where arithmetic is what takes time, which on a GPU it is not.
         winograd=request.options.winograd and request.target.is_cpu,
         infinities=request.options.infinities,

@@ -25,9 +25,11 @@ SHIPPED = "shipped"
 """As a database: the records that come with Tilewright, and no others."""
 LOW_PRECISIONS = ("int8", "mixed", "int4_weights")
 """Precisions that models are quantised for (`quantization/precision.py` says how)."""
-PRECISIONS = ("float32", "tf32", "float16", "bfloat16", *LOW_PRECISIONS)
-"""What float32 models may be computed in: as they are, with products of rounded operands, in half precision, or in
-few bits."""
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16", "float8", *LOW_PRECISIONS)
+"""What float32 models may be computed in: as they are, with products of rounded operands, in half precision, in half
+precision with products of 8-bit floats, or in few bits."""
+HALVES = {"float16": "float16", "bfloat16": "bfloat16", "float8": "float16"}
+"""The type of half precision that each precision of it computes in."""
 _NOT_IN_KEY = "not in the key"
 
 
@@ -72,7 +74,8 @@ class CompileOptions:
     """What float32 models are computed in; inputs and results keep their types.
 
     "tf32" lets tensor cores of NVIDIA GPUs round the operands of products. In "float16" and "bfloat16" products and
-    what lies between them are computed, with sums in float32.
+    what lies between them are computed, with sums in float32. "float8" is "float16" with large matrix products, and
+    those whose operand another product gives, in 8-bit floats (e4m3) on GPUs that multiply them.
 
     In "int8" convolutions and matrix products are computed in 8-bit integers, with ranges of activations from
     `calibration`; without it, matrix products alone, with ranges taken when the model runs. "mixed" leaves the layers

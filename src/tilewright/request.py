@@ -74,6 +74,11 @@ def make_request(model: ModelLike, target: TargetLike, options: CompileOptions) 
         if options.precision not in resolved.capabilities.precisions:
             raise UserError(f"tf32 is a precision of NVIDIA GPUs, not of '{resolved}'", hint="target='cuda'")
         resolved = resolved.replace(features="+tf32")
+    if options.precision == "float8" and not resolved.has_float8_products:
+        raise UserError(
+            f"'{resolved}' does not multiply 8-bit floats",
+            hint="they are multiplied by NVIDIA GPUs from sm_89 on: target='cuda'",
+        )
     if options.threads is not None:
         host = host.replace(cores=options.threads)
     if resolved.is_cpu:

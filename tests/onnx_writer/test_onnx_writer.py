@@ -12,7 +12,7 @@ import tilewright as tw
 from tests.integration.small_models import FLOAT, classifier, model
 from tests.topi.samples import SAMPLES, Sample
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.ir.expr import Function, Tuple, TupleGet, Var
+from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, TupleGet, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call
 from tilewright.ir.function import IRModule
@@ -55,6 +55,21 @@ def test_operators(sample: Sample) -> None:
     for a, b in zip(ours if isinstance(ours, tuple) else (ours,), theirs, strict=True):
         tolerance = 2e-3 if b.dtype == np.float16 else 1e-4
         np.testing.assert_allclose(np.asarray(a), b, rtol=tolerance, atol=tolerance / 10)
+
+
+def test_large_constants_are_told_apart() -> None:
+    """Arrays that are made on the way and freed leave their identity to later ones."""
+    x = Var("x", tensor_type((1, 2048), "float32"))
+    value: GraphExpr = x
+    for number in range(6):
+        codes = constant(np.full((2048, 2048), number % 3 - 1, np.int8))
+        scale = constant(np.full((1, 2048), 2.0**-number, np.float32))
+        weight = call("qnn.dequantize", codes, scale, constant(np.zeros((), np.int8)))
+        value = call("add", call("matmul", value, weight), x)
+    module = infer_types(IRModule({"main": Function("main", (x,), value)}))
+    data = np.ones((1, 2048), np.float32) / 2048
+    (theirs,) = onnxruntime.InferenceSession(to_onnx(module)).run(None, {"x": data})
+    np.testing.assert_allclose(theirs, evaluate(module, data), rtol=1e-4)
 
 
 def test_most_operators_have_samples() -> None:

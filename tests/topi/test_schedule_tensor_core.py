@@ -179,7 +179,7 @@ def grouped(func: PrimFunc, tile: GroupTile, dtype: str = "float16", panels: boo
     """A product by warp groups."""
     context = ScheduleContext(Schedule(func), WGMMA)
     anchor, output = context.sch.blocks()
-    item = group_product(WGMMA, DataType.of(dtype), tile.columns, panels)
+    item = group_product(WGMMA, DataType.of(dtype), DataType.of(dtype), tile.columns, panels)
     assert item is not None
     schedule_group_tiles(context, matrix_form(context, anchor, output, steps_last=not panels), item, tile)
     return with_packing(context.sch.func, context.packing)

@@ -42,7 +42,8 @@ from tilewright.graph.ir.expr import (
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.unify import show_dimension, show_type
-from tilewright.ir.dtype import BFLOAT16
+from tilewright.graph.ops import special
+from tilewright.ir.dtype import BFLOAT16, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import Constructor, IRModule
@@ -326,6 +327,11 @@ def _fits(pattern: Pattern, value: Value, bindings: dict[int, Value]) -> bool:
     return True
 
 
+def is_float8(dtype: DataType) -> bool:
+    """Whether values of a type are floats of 8 bits, whose storage is their codes."""
+    return dtype.is_float and dtype.bits == 8
+
+
 def to_float32(storage: Array) -> Array:
     """bfloat16 storage (uint16) as float32 values."""
     return (storage.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -377,15 +383,19 @@ def _bound(attributes: Attributes | None, symbols: Mapping[Symbol, int]) -> obje
 
 
 def _arrays(item: Call, values: list[Value]) -> list[Array]:
-    """The inputs of a reference: bfloat16 as float32."""
+    """The inputs of a reference: bfloat16 and floats of 8 bits as float32."""
     arrays: list[Array] = []
     for arg, value in zip(item.args, values, strict=True):
         if not isinstance(value, (np.ndarray, np.generic)):
             assert isinstance(item.callee, Operator)
             raise CompilerBug(f"an input of {item.callee.name} is no tensor but {value!r}")
         found = arg.type
-        is_half = isinstance(found, TensorType) and found.dtype is BFLOAT16
-        arrays.append(to_float32(np.asarray(value)) if is_half else np.asarray(value))
+        array = np.asarray(value)
+        if isinstance(found, TensorType) and found.dtype is BFLOAT16:
+            array = to_float32(array)
+        elif isinstance(found, TensorType) and is_float8(found.dtype):
+            array = special.float8_values(array, found.dtype.name)
+        arrays.append(array)
     return arrays
 
 
@@ -398,6 +408,8 @@ def _checked(item: Call, value: Any, expected: Type | None) -> Value:
     assert isinstance(item.callee, Operator)
     if expected.dtype is BFLOAT16 and not item.callee.host:
         result = to_bfloat16(result)
+    elif is_float8(expected.dtype) and not item.callee.host:
+        result = special.float8_codes(result, expected.dtype.name)
     if result.dtype != expected.dtype.numpy():
         raise CompilerBug(f"the reference of {item.callee.name} gave {result.dtype}, its type says {expected.dtype}")
     static = expected.static_shape

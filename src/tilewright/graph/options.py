@@ -22,6 +22,8 @@ class GraphOptions:
     """The machine that choices between algorithms are made for; None to make none."""
     half: DataType | None = None
     """The type of half precision that float32 models are computed in, if any."""
+    float8: bool = False
+    """Whether products of half precision may be computed in 8-bit floats."""
     winograd: bool = True
     """Whether convolutions may be computed by Winograd's algorithm, which rounds differently."""
     infinities: bool = False

@@ -15,6 +15,7 @@ from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.expand_quantization import expand_quantization
+from tilewright.graph.passes.float8_products import float8_products
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
@@ -89,6 +90,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             with_options("attention", attention),
             with_options("joint_products", joint_products),
             *_SIMPLIFY,
+            *([with_options("float8_products", float8_products)] if options.float8 else []),
         ]
     if options.target is not None and options.layout == "NHWC":
         passes.append(with_options("transposed_convolution", transposed_convolution))

@@ -92,6 +92,7 @@ class Writer:
         self._names: dict[int, str] = {}
         self._parts: dict[int, tuple[str, ...]] = {}
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
+        self._held: list[object] = []
         self._sizes: dict[scalar.PrimExpr, str] = {}
         self._count = 0
         self._taken: set[str] = set()
@@ -134,6 +135,8 @@ class Writer:
             name = self.fresh("constant")
             self.initializers[name] = self.onnx.numpy_helper.from_array(array, name)
             self._constants[key] = name
+            # An array that is gone leaves its identity to another one.
+            self._held.append(value)
         return self._constants[key]
 
     def fresh(self, stem: str) -> str:

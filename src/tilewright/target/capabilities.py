@@ -26,6 +26,8 @@ class Capabilities:
     """Kernels that wait for those before them themselves, and so may be started before these are done."""
     tensor_cores: str | None = None
     """Matrix products of half-precision operands by the registers of a warp."""
+    float8_products: str | None = None
+    """The same of 8-bit floats."""
     warp_group_products: str | None = None
     """Matrix products of four warps, with operands in shared memory."""
     precisions: frozenset[str] = frozenset()

@@ -144,6 +144,11 @@ class Target:
         return self._allows(self.capabilities.tensor_cores)
 
     @property
+    def has_float8_products(self) -> bool:
+        """Whether warps multiply matrices of 8-bit floats."""
+        return self._allows(self.capabilities.float8_products)
+
+    @property
     def has_warp_group_products(self) -> bool:
         """Whether four warps multiply matrices in shared memory."""
         return self._allows(self.capabilities.warp_group_products)

@@ -34,7 +34,7 @@ def held_product(dtype: str, turned: bool, columns: int, steps: int, fresh: bool
     sums, or (`fresh`) takes their place.
     """
     order = f"{'turned' if turned else 'panels'}{'.fresh' if fresh else ''}"
-    return f"{GROUP_PRODUCTS[dtype]}.held.{order}.n{columns}.k{steps}"
+    return f"{GROUP_PRODUCTS[dtype, dtype]}.held.{order}.n{columns}.k{steps}"
 
 
 def _refuse(*arguments: object) -> NoReturn:

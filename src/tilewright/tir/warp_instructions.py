@@ -21,6 +21,10 @@ PRODUCTS: Final = {
     ("uint8", "uint8"): "cuda.mma.u8",
     ("uint8", "int8"): "cuda.mma.u8s8",
     ("int8", "uint8"): "cuda.mma.s8u8",
+    ("float8_e4m3fn", "float8_e4m3fn"): "cuda.mma.e4m3",
+    ("float8_e5m2", "float8_e5m2"): "cuda.mma.e5m2",
+    ("float8_e4m3fn", "float8_e5m2"): "cuda.mma.e4m3e5m2",
+    ("float8_e5m2", "float8_e4m3fn"): "cuda.mma.e5m2e4m3",
 }
 """The product of each pair of types: 16 rows by 8 columns, steps of 32 bytes."""
 
@@ -37,13 +41,13 @@ for _name, _doc in (
     ("cuda.ldmatrix.x4.trans", "the same for the transposed matrices of 8 x 8 elements of 16 bits"),
 ):
     define(_name, "", "int32", ("handle", "handle"), ("sm_75",), _refuse, _doc, pure=False)
-for _name in PRODUCTS.values():
+for (_row, _), _name in PRODUCTS.items():
     define(
         _name,
         "",
         "int32",
         ("handle", "handle", "handle"),
-        ("sm_80",),
+        ("sm_89" if _row.startswith("float8") else "sm_80",),
         _refuse,
         "adds the product of fragments of a 16-row and an 8-column operand to a fragment of sums",
         pure=False,
@@ -51,15 +55,17 @@ for _name in PRODUCTS.values():
 
 GROUP: Final = 128
 """Threads of a warp group: four warps that multiply together."""
-GROUP_PRODUCTS: Final = {"float16": "cuda.wgmma.f16", "bfloat16": "cuda.wgmma.bf16", "float32": "cuda.wgmma.tf32"}
+GROUP_PRODUCTS: Final = {types: name.replace(".mma.", ".wgmma.") for types, name in PRODUCTS.items()}
 """The product of a warp group: 64 rows by as many columns as its name ends with, 32 bytes of steps."""
+IN_PANELS: Final = ("float16", "bfloat16")
+"""Types whose second operand may lie in panels of columns."""
 GROUP_PANELS: Final = (64, 128, 192, 256)
-"""Columns of the instructions whose second operand lies in panels of 64 columns; types of 16 bits have them."""
+"""Columns of the instructions whose second operand lies in panels of 64 columns."""
 GROUP_COLUMNS: Final = (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 """Columns of the instructions whose second operand has a row of steps for each column."""
 
-for _kind, _name in GROUP_PRODUCTS.items():
-    for _columns in GROUP_PANELS if _kind != "float32" else ():
+for (_row, _), _name in GROUP_PRODUCTS.items():
+    for _columns in GROUP_PANELS if _row in IN_PANELS else ():
         define(
             f"{_name}.panels.n{_columns}",
             "",
@@ -82,12 +88,13 @@ for _kind, _name in GROUP_PRODUCTS.items():
             pure=False,
         )
 for _columns in GROUP_COLUMNS:
-    # They name the sums, which no compiler may then move over to their other side.
+    # They name the sums, which no compiler may then move over to their other side; sums of integers are of integers.
     for _name, _doc in (
         ("cuda.wgmma.fence", "orders uses of sums before products that are started"),
         ("cuda.wgmma.finish", "waits for all groups of products"),
     ):
-        define(f"{_name}.n{_columns}", "", "int32", ("handle",), ("sm_90a",), _refuse, _doc, pure=False)
+        for _sums in ("", ".s32"):
+            define(f"{_name}{_sums}.n{_columns}", "", "int32", ("handle",), ("sm_90a",), _refuse, _doc, pure=False)
 for _name, _doc in (
     ("cuda.wgmma.commit", "makes a group of the products started"),
     ("cuda.wgmma.wait.1", "waits for all groups of products but the last"),
@@ -109,6 +116,7 @@ __all__ = [
     "GROUP_COLUMNS",
     "GROUP_PANELS",
     "GROUP_PRODUCTS",
+    "IN_PANELS",
     "PRODUCTS",
     "WARP",
     "reads_by_itself",

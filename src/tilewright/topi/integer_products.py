@@ -1,9 +1,10 @@
-"""Products of 8-bit integers in 32 bits: matrix product and channels-last convolutions."""
+"""Products of 8-bit integers, or floats, in 32 bits: matrix product and channels-last convolutions."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tilewright.graph.ops.quantize import product_type
 from tilewright.ir.build import all_of, as_expr, cast, const, le, lt, select
 from tilewright.ir.dtype import INT32
 from tilewright.ir.expr import ExprLike, PrimExpr
@@ -19,10 +20,11 @@ from tilewright.topi.registry import compute_of, result_shape
 def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     a, b = inputs
     k = reduce_axis((0, a.shape[-1]), "k")
+    total = product_type(a.dtype, b.dtype)
 
     def element(*i: ExprLike) -> PrimExpr:
         *rows, column = i
-        return reduction.sum(cast(a[(*rows, k)], INT32) * cast(b[k, column], INT32), [k])
+        return reduction.sum(cast(a[(*rows, k)], total) * cast(b[k, column], total), [k])
 
     return compute(result_shape(result), element, "matmul", ANCHOR.entry(Anchor.MATMUL))
 
@@ -48,10 +50,11 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     kh, kw = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "kw")
     ic = reduce_axis((0, weight.shape[2]), "ic")
     (sh, sw), (dh, dw) = attributes.strides, attributes.dilation
+    total = product_type(data.dtype, weight.dtype)
 
     def element(b: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
         value = padded[b, as_expr(y) * sh + kh * dh, as_expr(x) * sw + kw * dw, ic]
-        return reduction.sum(cast(value, INT32) * cast(weight[kh, kw, ic, c], INT32), [kh, kw, ic])
+        return reduction.sum(cast(value, total) * cast(weight[kh, kw, ic, c], total), [kh, kw, ic])
 
     return compute(result_shape(result), element, "conv2d", ANCHOR.entry(Anchor.CONV2D) | LAYOUT.entry(Layout.NHWC))
 

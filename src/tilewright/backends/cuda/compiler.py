@@ -12,6 +12,10 @@ _ENVIRONMENT: Final = ("NVRTC_", "NVVM_")
 """Beginnings of the names of variables that NVRTC may read."""
 _HINT: Final = "pip install 'tilewright[cuda]', and NVIDIA's driver"
 
+_ROUNDS: Final = ("rintf(", "tw_round_")
+"""What kernels call that round to whole numbers. A product and a sum before it are rounded each, as everywhere else:
+together they would give other integers now and then."""
+
 
 def compile_cuda(source: str, arch: str) -> bytes:
     """The machine code (cubin) of CUDA C for an architecture such as `sm_90`; no GPU is needed."""
@@ -19,6 +23,8 @@ def compile_cuda(source: str, arch: str) -> bytes:
     error, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], [])
     _check(nvrtc, error, "create a program")
     options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
+    if any(name in source for name in _ROUNDS):
+        options.append(b"--fmad=false")
     (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         _, size = nvrtc.nvrtcGetProgramLogSize(program)

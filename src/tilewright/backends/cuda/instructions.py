@@ -13,9 +13,15 @@ _MMA: Final = {
     "cuda.mma.u8": ("m16n8k32", "s32.u8.u8.s32", "r"),
     "cuda.mma.u8s8": ("m16n8k32", "s32.u8.s8.s32", "r"),
     "cuda.mma.s8u8": ("m16n8k32", "s32.s8.u8.s32", "r"),
+    "cuda.mma.e4m3": ("m16n8k32", "f32.e4m3.e4m3.f32", "f"),
+    "cuda.mma.e5m2": ("m16n8k32", "f32.e5m2.e5m2.f32", "f"),
+    "cuda.mma.e4m3e5m2": ("m16n8k32", "f32.e4m3.e5m2.f32", "f"),
+    "cuda.mma.e5m2e4m3": ("m16n8k32", "f32.e5m2.e4m3.f32", "f"),
 }
 
 
+_ACROSS: Final = ("f16", "bf16")
+"""Types whose operands of warp groups may lie across."""
 _FIRST: Final = ".first"
 """What the names of products end with that make sums instead of adding to them."""
 
@@ -54,34 +60,36 @@ def _group(instruction: str) -> str:
     columns = int(rest[-1].removeprefix("n"))
     panels = rest[0] == "panels"
     count = columns // 2
+    shape, types, register = _MMA.get(f"cuda.mma.{kind}", ("", "", "r" if rest[0] == "s32" else "f"))
+    element, zero = ("float", "0x80000000") if register == "f" else ("int", "0")
     places = ", ".join(f"%{n}" for n in range(count))
-    sums = ", ".join(f'"+f"(d[{n}])' for n in range(count))
+    sums = ", ".join(f'"+{register}"(d[{n}])' for n in range(count))
     if kind == "fence":
-        return f'{_HEAD} {name}(float* d) {{ asm volatile("{order};" : {sums} :: "memory"); }}'
+        return f'{_HEAD} {name}({element}* d) {{ asm volatile("{order};" : {sums} :: "memory"); }}'
     if kind == "finish":
         # A zero that changes nothing is added to each sum. Where sums are rounded to halves at once, the compiler
         # (CUDA 13.0, 13.4) reads them before products are done: it waits for each of these, or gives wrong results.
         return (
-            f"{_HEAD} {name}(float* d) {{\n"
+            f"{_HEAD} {name}({element}* d) {{\n"
             f'  asm volatile("{order};" : {sums} :: "memory");\n'
-            "  float zero;\n"
-            '  asm volatile("mov.b32 %0, 0x80000000;" : "=f"(zero));\n'
+            f"  {element} zero;\n"
+            f'  asm volatile("mov.b32 %0, {zero};" : "={register}"(zero));\n'
             f"  for (int i = 0; i < {count}; ++i) d[i] += zero;\n"
             "}"
         )
     # Tiles of shared memory by descriptors: address, distance of panels, distance of eight rows, swizzled by 128 bytes.
     descriptor = "(((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
     distance = "((unsigned long long)(panel >> 4) << 16)" if panels else "(1ull << 16)"
-    # Signs of the operands, and which of them lie across (there is no choice for tf32).
-    flags = "p, 1, 1" if kind == "tf32" else f"p, 1, 1, 0, {int(panels)}"
+    # Signs of the operands (integers have their own), and which of them lie across (16 bits have the choice).
+    flags = "p" if register == "r" else f"p, 1, 1, 0, {int(panels)}" if kind in _ACROSS else "p, 1, 1"
     return (
-        f"{_HEAD} {name}(float* d, const void* a, const void* b{', long long panel' if panels else ''}) {{\n"
+        f"{_HEAD} {name}({element}* d, const void* a, const void* b{', long long panel' if panels else ''}) {{\n"
         f"  unsigned int at = (unsigned int)__cvta_generic_to_shared(a);\n"
         f"  const unsigned long long x = {descriptor} | (1ull << 16);\n"
         f"  at = (unsigned int)__cvta_generic_to_shared(b);\n"
         f"  const unsigned long long y = {descriptor} | {distance};\n"
         '  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; '
-        f"wgmma.mma_async.sync.aligned.m64n{columns}k{8 if kind == 'tf32' else 16}.f32.{kind}.{kind} "
+        f"wgmma.mma_async.sync.aligned.m64n{columns}{shape.removeprefix('m16n8')}.{types.rpartition('.')[0]} "
         f'{{{places}}}, %{count}, %{count + 1}, {flags};}}"\n'
         f'    : {sums} : "l"(x), "l"(y));\n'
         "}"

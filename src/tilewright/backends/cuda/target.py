@@ -43,6 +43,7 @@ KIND: Final = replace(
             clusters="sm_90",
             dependent_launch="sm_90",
             tensor_cores="sm_80",
+            float8_products="sm_89",
             warp_group_products="sm_90a",
             precisions=frozenset({"tf32"}),
             flat_memory=True,

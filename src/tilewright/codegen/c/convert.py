@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.codegen.c.dialect import FLOAT8
 from tilewright.codegen.c.values import CValues
 from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
 
@@ -18,7 +19,7 @@ class CConversions(CValues):
             return f"{self.helpers.half_value()}({place})"
         if name == "bfloat16":
             return f"{self.helpers.bfloat16_value()}({place})"
-        return place
+        return f"{self.helpers.float8_value(name)}({place})" if name in FLOAT8 else place
 
     def to_memory(self, text: str, dtype: DataType) -> str:
         """What goes to memory for a value in a register."""
@@ -30,6 +31,8 @@ class CConversions(CValues):
             return _argument(text, self.helpers.half_value()) or f"{self.helpers.half_bits(double=False)}({text})"
         if name == "bfloat16":
             return _argument(text, self.helpers.bfloat16_value()) or f"{self.helpers.bfloat16_bits()}({text})"
+        if name in FLOAT8:
+            return _argument(text, self.helpers.float8_value(name)) or f"{self.helpers.float8_bits(name)}({text})"
         return text
 
     def to_bool(self, value: str, source: DataType) -> str:
@@ -45,7 +48,7 @@ class CConversions(CValues):
         return f"{self.helpers.to_integer(source if source.bits == 64 else FLOAT32, target)}({value})"
 
     def to_float(self, value: str, source: DataType, target: DataType) -> str:
-        """A cast; half precision is rounded to its bits and back."""
+        """A cast; half precision and 8-bit types are rounded to their bits and back."""
         if target.name == "float16":
             if source is FLOAT64:
                 return f"{self.helpers.half_value()}({self.helpers.half_bits(double=True)}({value}))"
@@ -54,6 +57,9 @@ class CConversions(CValues):
         if target.name == "bfloat16":
             single = value if source.is_float and source.bits < 64 else f"(({self.dialect.types['float32']}){value})"
             return f"{self.helpers.bfloat16_value()}({self.helpers.bfloat16_bits()}({single}))"
+        if target.name in FLOAT8:
+            single = value if source.is_float and source.bits < 64 else f"(({self.dialect.types['float32']}){value})"
+            return f"{self.helpers.float8_value(target.name)}({self.helpers.float8_bits(target.name)}({single}))"
         return f"(({self.dialect.register_type(target)}){value})"
 
     def _bounded(self, text: str, source: DataType) -> str:

@@ -51,6 +51,10 @@ SHORT_TYPES: Final = {
 """The types of elements where `long` is 64 bits and unsigned types have short names: OpenCL C and Metal."""
 
 
+FLOAT8: Final = ("float8_e4m3fn", "float8_e5m2")
+"""Types of 8 bits: their bits in memory, float in registers."""
+
+
 def math_name(name: str) -> str:
     """What C calls a function of mathematics."""
     return {"round": "rint", "abs": "fabs"}.get(name, name)
@@ -75,7 +79,7 @@ class Dialect(ABC):
     def register_type(self, dtype: DataType) -> str:
         """The type of a value of a data type in a register."""
         name = dtype.element.name
-        if name in ("float16", "bfloat16"):
+        if name in ("float16", "bfloat16", *FLOAT8):
             return self.types["float32"]
         found = self.types.get(name)
         if found is None:
@@ -89,7 +93,7 @@ class Dialect(ABC):
         name = dtype.element.name
         if name in ("float16", "bfloat16"):
             return self.types["uint16"]
-        return self.types["uint8"] if name == "bool" else self.register_type(dtype)
+        return self.types["uint8"] if name == "bool" or name in FLOAT8 else self.register_type(dtype)
 
     def shuffle(self, value: str, thread: str) -> str:
         """The value that a register has in another thread of the same warp, by its number in the block."""
@@ -109,6 +113,17 @@ class Dialect(ABC):
 
         Also `tw_brain_bits` (round to the bits of a bfloat16) where it is not to be computed with integers.
         """
+
+    def float8_body(self, kind: str, rounds: bool, plain: str) -> str:
+        """The body of a function that rounds `x` to the `bits` of an 8-bit float, or gives their value: plain C."""
+        return plain
+
+    def rounded_byte(self, least: float, most: float, zero: int, kind: str) -> str | None:
+        """The body of a function of a float `x`: round(x) + zero as a byte, kept in its range; None for plain C.
+
+        `least` and `most` are the bounds of x that give the bounds of the byte.
+        """
+        return None
 
     def extreme(self, dtype: DataType, lesser: bool) -> str | None:
         """The body of a function of `a` and `b`: the lesser or the greater, NaN if either is; None for plain C."""

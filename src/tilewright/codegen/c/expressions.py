@@ -17,10 +17,12 @@ from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.intrinsics import INTRINSICS
 from tilewright.codegen.operators import Division, IntrinsicRule
 from tilewright.ir import expr as e
-from tilewright.ir.dtype import INDEX, INT32, DataType
+from tilewright.ir.dtype import FLOAT32, INDEX, INT32, DataType
 from tilewright.tir.buffer import BufferLoad
 
 _LOW = INT32.min_value()
+_MOST_ZERO = 255
+"""Zero points of bytes."""
 
 
 class Expressions(CConversions):
@@ -35,6 +37,18 @@ class Expressions(CConversions):
     def float_constant(self, value: float, dtype: DataType) -> str:
         """A float constant."""
         return float_text(value, dtype, self.dialect)
+
+    def rounded(self, expr: e.Cast) -> str | None:
+        """A float rounded to a whole number (a constant added) and cast to a byte; None for any other cast."""
+        value, zero = expr.value, 0
+        if isinstance(value, e.Add) and isinstance(value.b, e.FloatImm) and float(value.b.value).is_integer():
+            value, zero = value.a, int(value.b.value)
+        if expr.dtype.bits != 8 or not expr.dtype.is_integer or abs(zero) > _MOST_ZERO:
+            return None
+        if not isinstance(value, e.Call) or value.name != "round" or value.dtype is not FLOAT32:
+            return None
+        helper = self.helpers.rounded_byte(expr.dtype, zero)
+        return None if helper is None else f"{helper}({self.value(value.args[0])})"
 
     def load(self, expr: BufferLoad) -> str:
         """An element: of memory, of another thread's register, of another block."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.operators import Division
-from tilewright.ir.dtype import DataType
+from tilewright.ir.dtype import FLOAT32, DataType
+
+UINT32: Final = DataType.of("uint32")
 
 
 class Helpers:
@@ -67,6 +71,14 @@ class Helpers:
         )
         return self._define(f"tw_to_{target.name}_{source.bits}", kind, f"{wide} x", body)
 
+    def rounded_byte(self, target: DataType, zero: int) -> str | None:
+        """round(x) + zero as a byte, kept in its range, NaN as 0; None where conversions are as good."""
+        kind = self._dialect.register_type(target)
+        least, most = float(target.min_value() - zero), float(target.max_value() - zero)
+        body = self._dialect.rounded_byte(least, most, zero, kind)
+        name = f"tw_round_{target.name}{'' if not zero else f'_{zero}' if zero > 0 else f'_m{-zero}'}"
+        return None if body is None else self._define(name, kind, "float x", body)
+
     def absolute(self, dtype: DataType) -> str:
         """An integer without its sign; the least one wraps."""
         kind = self._dialect.register_type(dtype)
@@ -100,7 +112,7 @@ class Helpers:
             self.texts.setdefault("tw_brain_bits", dialect.half_helpers()["tw_brain_bits"])
             return "tw_brain_bits"
         word, short = dialect.types["uint32"], dialect.types["uint16"]
-        bits = dialect.bits("x", DataType.of("float32"), DataType.of("uint32"))
+        bits = dialect.bits("x", FLOAT32, UINT32)
         body = (
             f"{word} b = {bits}; return x != x ? ({short})0x7fc0 : ({short})((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);"
         )
@@ -109,8 +121,44 @@ class Helpers:
     def bfloat16_value(self) -> str:
         """The float of the bits of a bfloat16."""
         dialect = self._dialect
-        value = dialect.bits(f"(({dialect.types['uint32']})bits << 16)", DataType.of("uint32"), DataType.of("float32"))
+        value = dialect.bits(f"(({dialect.types['uint32']})bits << 16)", UINT32, FLOAT32)
         return self._define("tw_brain_value", "float", f"{dialect.types['uint16']} bits", f"return {value};")
+
+    def float8_bits(self, kind: str) -> str:
+        """The bits of the nearest value of an 8-bit type, ties to even; NaN, or infinity, beyond the greatest one."""
+        dialect = self._dialect
+        byte, word = dialect.types["uint8"], dialect.types["uint32"]
+        digits, bias, greatest = (3, 7, 0x7E) if kind == "float8_e4m3fn" else (2, 15, 0x7B)
+        shift = 23 - digits
+        whole = f"({word}){dialect.math('round', FLOAT32)}"
+        magnitude = f"{dialect.math('abs', FLOAT32)}(x)"
+        # Below the normal numbers steps are equal: scaled to be 1, they are counted.
+        steps, least = f"{float(2 ** (bias - 1 + digits)).hex()}f", (127 - bias + 1) << 23
+        body = (
+            f"{word} b = {dialect.bits('x', FLOAT32, UINT32)}, s = (b >> 24) & 0x80u, m = b & 0x7fffffffu; "
+            f"if (m > 0x7f800000u) return ({byte})0x7f; "
+            f"if (m < {least}u) return ({byte})(s | {whole}({magnitude} * {steps})); "
+            f"m = ((m + {(1 << (shift - 1)) - 1}u + ((m >> {shift}) & 1u)) >> {shift}) - {(127 - bias) << digits}u; "
+            f"return ({byte})(s | (m > {greatest}u ? {greatest + 1}u : m));"
+        )
+        return self._define(f"tw_{kind}_bits", byte, "float x", dialect.float8_body(kind, True, body))
+
+    def float8_value(self, kind: str) -> str:
+        """The float of the bits of an 8-bit type."""
+        dialect = self._dialect
+        byte, word = dialect.types["uint8"], dialect.types["uint32"]
+        name, parameters = f"tw_{kind}_value", f"{byte} bits"
+        if kind == "float8_e5m2":
+            # The upper byte of a half.
+            half = f"return {self.half_value()}(({dialect.types['uint16']})(({word})bits << 8));"
+            return self._define(name, "float", parameters, half)
+        sign = f"(({word})(bits & 0x80) << 24)"
+        normal = dialect.bits(f"({sign} | ((m << 20) + {120 << 23}u))", UINT32, FLOAT32)
+        body = (
+            f"{word} m = bits & 0x7fu; if (m == 0x7fu) return {dialect.not_a_number}; "
+            f"return m < 8u ? ((bits & 0x80) ? -0x1p-9f : 0x1p-9f) * (float)m : {normal};"
+        )
+        return self._define(name, "float", parameters, dialect.float8_body(kind, False, body))
 
     def instruction(self, name: str) -> str | None:
         """The function that is an instruction of the device; None where it has none of that name."""

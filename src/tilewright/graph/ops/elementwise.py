@@ -150,7 +150,9 @@ def _cast(args: list[Array], attributes: CastAttributes) -> Array:
     with np.errstate(all="ignore"):
         if name == "bfloat16":
             return special.round_to_bfloat16(args[0].astype(np.float32))
-        if (attributes.dtype.bits < 8 and not attributes.dtype.is_bool) or name.startswith("float8"):
+        if attributes.dtype.is_float and attributes.dtype.bits == 8:
+            return args[0].astype(np.float32)
+        if attributes.dtype.bits < 8 and not attributes.dtype.is_bool:
             raise UnsupportedError(f"the numpy reference of cast has no values of type {name}")
         if attributes.dtype.is_integer and _is_floating(args[0]):
             return special.float_to_integer(args[0], attributes.dtype.numpy())

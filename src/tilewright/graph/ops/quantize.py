@@ -1,4 +1,4 @@
-"""Products of 8-bit integers in 32 bits: what quantised matrix products and convolutions are made of.
+"""Products of 8-bit integers, or floats, in 32 bits: what quantised matrix products and convolutions are made of.
 
 Zero points are not part of them: with x = a - za and w constant, `sum(x * w) = sum(a * w) - za * sum(w)`, and the
 second sum is known at compile time (the pass `integer_products` writes it so).
@@ -21,23 +21,29 @@ from tilewright.graph.ops.common import (
     window_dim,
 )
 from tilewright.graph.ops.convolution import windows
-from tilewright.ir.dtype import INT32, INT64, DataType
+from tilewright.ir.dtype import FLOAT32, INT32, INT64, DataType
 from tilewright.ir.expr import IntImm, const_value
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
 
 _BYTES = ("int8", "uint8")
+_FLOATS = ("float8_e4m3fn", "float8_e5m2")
 
 
-def _require_bytes(dtype: DataType, what: str) -> None:
-    if dtype.name not in _BYTES:
-        raise UserError(f"{what} must be int8 or uint8, it is {dtype}")
+def product_type(a: DataType, b: DataType) -> DataType:
+    """The type of the sums: int32 of integers, float32 of floats."""
+    for types, total in ((_BYTES, INT32), (_FLOATS, FLOAT32)):
+        if a.name in types and b.name in types:
+            return total
+    raise UserError(f"operands must be 8-bit integers or 8-bit floats, they are {a} and {b}")
 
 
 def _product(a: Array, b: Array) -> Array:
-    """A matrix product of small integers, by way of float64: exact (sums stay below 2^53), and quick in numpy."""
+    """A matrix product by way of float64: of small integers exact (sums stay below 2^53), and quick in numpy."""
     total = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    if a.dtype.kind == "f":
+        return np.asarray(total.astype(np.float32))
     return np.asarray(total.astype(np.int64).astype(np.int32))
 
 
@@ -49,15 +55,14 @@ def _matmul(args: list[Array], attributes: NoAttributes) -> Array:
 def matmul(types: Types, attributes: NoAttributes) -> Type:
     """The product of a matrix of bytes (its last two dimensions) with a matrix of bytes, in 32 bits."""
     a, b = tensors(types, ("a", "b"))
-    _require_bytes(a.dtype, "a")
-    _require_bytes(b.dtype, "b")
+    total = product_type(a.dtype, b.dtype)
     if a.shape is None or b.shape is None:
-        return TensorType(None, INT32)
+        return TensorType(None, total)
     require_rank(b.shape, 2, "b")
     if len(a.shape) < 2:
         raise UserError(f"a must have at least 2 dimensions, it has {len(a.shape)}")
     agree(a.shape[-1], b.shape[0], "the inner dimensions of a and b")
-    return TensorType((*a.shape[:-1], b.shape[1]), INT32)
+    return TensorType((*a.shape[:-1], b.shape[1]), total)
 
 
 @node()
@@ -76,8 +81,10 @@ class IntegerDepthwiseAttributes(IntegerConv2dAttributes):
     zero: int = 0
 
 
-def _sums_of_windows(data: TensorType, weight: TensorType, attributes: IntegerConv2dAttributes) -> TensorType:
-    """The type of the sums over windows of NHWC data with HWIO weights."""
+def _sums_of_windows(
+    data: TensorType, weight: TensorType, attributes: IntegerConv2dAttributes, total: DataType
+) -> TensorType:
+    """The type of the sums, of a type of elements, over windows of NHWC data with HWIO weights."""
     require_length(attributes.strides, 2, "strides")
     require_length(attributes.padding, 4, "padding")
     require_length(attributes.dilation, 2, "dilation")
@@ -85,7 +92,7 @@ def _sums_of_windows(data: TensorType, weight: TensorType, attributes: IntegerCo
     require_positive(attributes.dilation, "dilation")
     require_not_negative(attributes.padding, "padding")
     if data.shape is None or weight.shape is None:
-        return TensorType((None,) * 4, INT32)
+        return TensorType((None,) * 4, total)
     require_rank(data.shape, 4, "data")
     require_rank(weight.shape, 4, "weight")
     batch, height, width, _ = data.shape
@@ -94,7 +101,7 @@ def _sums_of_windows(data: TensorType, weight: TensorType, attributes: IntegerCo
     (step_h, step_w), (space_h, space_w) = attributes.strides, attributes.dilation
     rows = window_dim(height, kernel_height, step_h, top, bottom, space_h, "height")
     columns = window_dim(width, kernel_width, step_w, left, right, space_w, "width")
-    return TensorType((batch, rows, columns, outputs), INT32)
+    return TensorType((batch, rows, columns, outputs), total)
 
 
 def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
@@ -120,13 +127,12 @@ def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
 def conv2d(types: Types, attributes: IntegerConv2dAttributes) -> Type:
     """Convolution of NHWC bytes with HWIO bytes in 32 bits; the border is filled with `zero`, a single byte."""
     data, weight, zero = tensors(types, ("data", "weight", "zero"))
-    _require_bytes(data.dtype, "data")
-    _require_bytes(weight.dtype, "weight")
+    total = product_type(data.dtype, weight.dtype)
     if zero.dtype is not data.dtype or zero.static_shape not in ((), (1,)):
         raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
     if data.shape is not None and weight.shape is not None and len(data.shape) == len(weight.shape) == 4:
         agree(data.shape[3], weight.shape[2], "channels of the data, and inputs of the weight")
-    return _sums_of_windows(data, weight, attributes)
+    return _sums_of_windows(data, weight, attributes, total)
 
 
 def _depthwise_conv2d(args: list[Array], attributes: IntegerDepthwiseAttributes) -> Array:
@@ -151,14 +157,14 @@ def _depthwise_conv2d(args: list[Array], attributes: IntegerDepthwiseAttributes)
 def depthwise_conv2d(types: Types, attributes: IntegerDepthwiseAttributes) -> Type:
     """Convolution of each channel of NHWC bytes, less `zero`, by itself with HWIO bytes, in 32 bits; borders are 0."""
     data, weight = tensors(types, ("data", "weight"))
-    _require_bytes(data.dtype, "data")
-    _require_bytes(weight.dtype, "weight")
+    if product_type(data.dtype, weight.dtype) is not INT32:
+        raise UserError(f"data and weight must be 8-bit integers, they are {data.dtype} and {weight.dtype}")
     if data.shape is not None and weight.shape is not None and len(data.shape) == len(weight.shape) == 4:
         agree(weight.shape[2], IntImm(1, INT64), "inputs of a depthwise weight, and 1")
         channels, outputs = (None if dim is None else const_value(dim) for dim in (data.shape[3], weight.shape[3]))
         if isinstance(channels, int) and isinstance(outputs, int) and (not channels or outputs % channels):
             raise UserError(f"{outputs} outputs are no multiple of {channels} channels")
-    return _sums_of_windows(data, weight, attributes)
+    return _sums_of_windows(data, weight, attributes, INT32)
 
 
 @node()
@@ -195,8 +201,8 @@ def line_conv2d(types: Types, attributes: LineConv2dAttributes) -> Type:
     A window meets one run of bytes of each of its lines: the weight is (lines, bytes, outputs). Borders are `zero`.
     """
     data, weight, zero = tensors(types, ("data", "weight", "zero"))
-    _require_bytes(data.dtype, "data")
-    _require_bytes(weight.dtype, "weight")
+    if product_type(data.dtype, weight.dtype) is not INT32:
+        raise UserError(f"data and weight must be 8-bit integers, they are {data.dtype} and {weight.dtype}")
     if zero.dtype is not data.dtype or zero.static_shape not in ((), (1,)):
         raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
     require_length(attributes.strides, 2, "strides")

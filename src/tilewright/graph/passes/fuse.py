@@ -72,6 +72,8 @@ _DEQUANTIZING = frozenset(["cast", "subtract", "add", "multiply"])
 """Operators that bytes become numbers by."""
 _PIECEWISE = ("pad", "concatenate", "take", "tile")
 """Injective operators whose elements come from several places, which each reader has to find out."""
+_BORDERED = frozenset(["qnn.conv2d"])
+"""Contractions that read a number beside their operands: what the border is filled with."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""
 
@@ -535,7 +537,7 @@ def _inputs(members: Sequence[Call]) -> list[GraphExpr]:
             if id(arg) in inside:
                 continue
             is_number = isinstance(arg, Constant) and arg.data.size == 1 and arg.dtype is not BFLOAT16
-            if not (is_number and member.callee.kind is FusionKind.INJECTIVE):
+            if not (is_number and (member.callee.kind is FusionKind.INJECTIVE or member.callee.name in _BORDERED)):
                 found.setdefault(id(arg), arg)
     return list(found.values())
 

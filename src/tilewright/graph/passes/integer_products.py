@@ -98,10 +98,14 @@ class _Rules:
     """The rules for one target."""
 
     def __init__(self, target: Target) -> None:
-        self._lanes = target.lanes(32)
-        # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension.
         self._has_tiles = target.has_feature("amx-int8")
-        self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if target.has_i8mm else (INT8,)
+        self._is_cpu = target.is_cpu
+        # Tiles of GPUs have edges of their own.
+        self._lanes = target.lanes(32) if self._is_cpu else 1
+        # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension,
+        # and tensor cores take any.
+        takes_both = target.has_i8mm or target.has_tensor_cores
+        self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if takes_both else (INT8,)
 
     def rules(self) -> tuple[Rule, ...]:
         """All of them, tried in order at each node."""
@@ -152,13 +156,17 @@ class _Rules:
         outputs = weights.shape[3]
         filled, padded = _pad_depth(data.data, weights, 2), self._pad_columns(weights)
         border = _border(data)
+        padding = attributes.padding
+        if not self._is_cpu and any(padding) and (value := known_value(border)) is not None and value.any():
+            # Copies of tiles are asynchronous where what is outside is zero: other borders are written around the data.
+            filled, padding = _with_border(filled, padding, float(value.reshape(()))), (0, 0, 0, 0)
         product: GraphExpr = make(
             "qnn.conv2d",
             filled,
             _as_bytes(padded),
             border,
             strides=attributes.strides,
-            padding=attributes.padding,
+            padding=padding,
             dilation=attributes.dilation,
             span=call.span,
         )
@@ -209,7 +217,7 @@ class _Rules:
         """
         depth, columns = weights.shape[-2:]
         vectors = -(-columns // self._lanes)
-        if vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
+        if self._lanes > 1 and vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
             vectors += -vectors % _VECTORS
         widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % _GROUP), (0, vectors * self._lanes - columns)]
         return np.pad(weights, widths)
@@ -284,6 +292,12 @@ def _pad_depth(data: GraphExpr, weights: Array, depth_axis: int) -> GraphExpr:
     if not extra or rank is None:
         return data
     return make("pad", data, before=(0,) * rank, after=(*(0,) * (rank - 1), extra))
+
+
+def _with_border(data: GraphExpr, padding: tuple[int, int, int, int], value: float) -> GraphExpr:
+    """Channels-last images with a border around them."""
+    top, left, bottom, right = padding
+    return make("pad", data, before=(0, top, left, 0), after=(0, bottom, right, 0), value=value)
 
 
 def first_columns(product: GraphExpr, columns: int) -> GraphExpr:
@@ -386,12 +400,16 @@ def _scaled_by(item: GraphExpr, factor: Array, inverse: bool, steps: int = MOST_
         source = item.args[0]
         if not is_call_to(source, "cast") or not isinstance(source, Call):
             return None
-        if source.args[0].tensor_type.dtype is not INT32:
+        if not source.args[0].tensor_type.dtype.is_integer:
             return None
         return make("multiply", source, scaled(item.args[1].data), span=item.span)
     if is_call_to(item, "add") and isinstance(item.args[1], Constant):
         below = _scaled_by(item.args[0], factor, inverse, steps - 1)
         return None if below is None else make("add", below, scaled(item.args[1].data), span=item.span)
+    if is_call_to(item, "add"):
+        # A residual: another product, or bytes that stand for numbers.
+        parts = [_scaled_by(part, factor, inverse, steps // 2) for part in item.args]
+        return None if parts[0] is None or parts[1] is None else make("add", parts[0], parts[1], span=item.span)
     if is_call_to(item, "nn.relu"):
         below = _scaled_by(item.args[0], factor, inverse, steps - 1)
         return None if below is None else make("nn.relu", below, span=item.span)

@@ -39,7 +39,7 @@ MOST_MOVES = 16
 
 def has_byte_products(target: Target) -> bool:
     """Whether a processor multiplies bytes faster than floats."""
-    return target.has_vnni or target.has_dotprod
+    return target.has_vnni or target.has_dotprod or target.has_tensor_cores
 
 
 def quantized_products(module: IRModule, options: GraphOptions) -> IRModule:

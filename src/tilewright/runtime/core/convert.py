@@ -148,6 +148,8 @@ _SMALL = {
     "float4_e2m1fn": "uint8",
 }
 """Types of the package ml_dtypes that models hold in bytes, and in which."""
+_BYTE_FLOATS = ("float8_e4m3fn", "float8_e5m2")
+"""Floats of 8 bits that kernels compute with; arrays of their bits pass for them."""
 
 
 def to_user(array: Any, name: str) -> Any:
@@ -211,7 +213,8 @@ def _round_to_bfloat16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]
 def to_storage(value: object, dtype: str | None, where: str) -> tuple[Array, str]:
     """`value` as a numpy array of storage, and its data type's name. `where` names it in errors.
 
-    `dtype` is the type that lists and Python scalars take; arrays keep their own (uint16 arrays pass for bfloat16).
+    `dtype` is the type that lists and Python scalars take; arrays keep their own (uint16 arrays pass for bfloat16, and
+    uint8 arrays for floats of 8 bits).
     """
     if isinstance(value, np.ndarray):
         array, name = _storage_of(value, where)
@@ -223,7 +226,7 @@ def to_storage(value: object, dtype: str | None, where: str) -> tuple[Array, str
         array, name = _from_dlpack(value, where)
     else:
         array, name = _from_python(value, dtype, where)
-    if dtype == "bfloat16" and name == "uint16":
+    if (dtype == "bfloat16" and name == "uint16") or (name == "uint8" and dtype in _BYTE_FLOATS):
         name = dtype
     return array, name
 

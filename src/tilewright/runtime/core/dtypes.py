@@ -19,6 +19,8 @@ _STORAGE: dict[str, np.dtype[np.generic]] = {
     "uint64": np.dtype(np.uint64),
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(np.uint16),
+    "float8_e4m3fn": np.dtype(np.uint8),
+    "float8_e5m2": np.dtype(np.uint8),
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
 }
@@ -35,10 +37,12 @@ C_TYPES = {
     "uint64": "uint64_t",
     "float16": "uint16_t",
     "bfloat16": "uint16_t",
+    "float8_e4m3fn": "uint8_t",
+    "float8_e5m2": "uint8_t",
     "float32": "float",
     "float64": "double",
 }
-"""The C type that holds one element; the two 16-bit floats are passed as their bits."""
+"""The C type that holds one element; floats of 16 and 8 bits are passed as their bits."""
 
 
 def storage_dtype(name: str) -> np.dtype[np.generic]:

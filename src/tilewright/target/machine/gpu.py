@@ -104,8 +104,10 @@ class WarpTile:
 class GroupTile:
     """Products of warp groups on tensor cores."""
 
+    products_8_bit: float
+    """Multiply-adds of bytes that a multiprocessor finishes in a cycle,"""
     products_16_bit: float
-    """Multiply-adds of half precision that a multiprocessor finishes in a cycle,"""
+    """of half precision,"""
     products_32_bit: float
     """of tf32."""
     l2_bytes_per_cycle: float
@@ -115,7 +117,9 @@ class GroupTile:
     results_per_cycle: float
     """Results that a block writes in a cycle."""
     copy_latency: float
-    """From the start of a copy to its data."""
+    """From the start of a copy to its data,"""
+    copy_latency_8_bit: float
+    """and of bytes, whose steps are more of the reduction."""
     step: float
     """A step beside its work: waiting, the barrier, addresses."""
     start: float
@@ -127,7 +131,11 @@ class GroupTile:
 
     def products(self, itemsize: int) -> float:
         """Multiply-adds of elements of so many bytes that a multiprocessor finishes in a cycle."""
-        return self.products_16_bit if itemsize == 2 else self.products_32_bit
+        return {1: self.products_8_bit, 2: self.products_16_bit, 4: self.products_32_bit}[itemsize]
+
+    def latency(self, itemsize: int) -> float:
+        """From the start of a copy of elements of so many bytes to its data."""
+        return self.copy_latency_8_bit if itemsize == 1 else self.copy_latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +189,8 @@ class Product:
     """Rows and columns from which on tiles pay,"""
     least_depth: int
     """and steps."""
+    rounded_operand: int
+    """Multiplications from which on a kernel that rounds an operand to 8 bits pays."""
 
 
 @dataclass(frozen=True, slots=True)

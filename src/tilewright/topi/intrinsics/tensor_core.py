@@ -24,7 +24,7 @@ from tilewright.tir.index_map import IndexMap
 from tilewright.tir.machine import find_instruction, machine_call
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
-from tilewright.tir.stmt import Evaluate, For, LoopKind, Stmt
+from tilewright.tir.stmt import Evaluate, For, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import LowerRule, Operand, TensorIntrin, declare
 from tilewright.tir.warp_instructions import PRODUCTS, WARP
 
@@ -41,6 +41,20 @@ class WarpProduct:
 
     row: DataType
     column: DataType
+    vector: int = 2
+    """Neighbouring columns that a thread has: two of each eight as the instruction has it, or 4 or 8 of so many
+    instructions together where the columns' operand has a row of steps for each column (in shared memory, as the
+    rows' operand has): the rows then are in an order that makes neighbours of them."""
+
+    @property
+    def steps_last(self) -> bool:
+        """Whether the columns' operand has rows of steps in shared memory."""
+        return self.vector > 2
+
+    @property
+    def columns(self) -> int:
+        """Columns of `multiply`: of one instruction, or of several."""
+        return 4 * self.vector
 
     @property
     def total(self) -> DataType:
@@ -70,17 +84,32 @@ class WarpProduct:
         return (*outer, i // ROWS, k // self.depth, thread, k % self.depth // half, i % ROWS // 8, k % self.group)
 
     def columns_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
-        """A columns' operand [..., k, j] as [..., tile of steps, of columns, thread, half of the steps, element]."""
+        """A columns' operand [..., k, j] as [..., tile of steps, of columns, thread, half of the steps, element].
+
+        The eight columns that are one instruction's are counted after the thread, where they are of several.
+        """
         *outer, k, j = index
         half = self.depth // 2
-        thread = j % COLUMNS * 4 + k % half // self.group
-        return (*outer, k // self.depth, j // COLUMNS, thread, k % self.depth // half, k % self.group)
+        eight = [j % self.vector // 2] if self.steps_last else []
+        thread = self._place(j) * 4 + k % half // self.group
+        return (*outer, k // self.depth, j // self.columns, thread, *eight, k % self.depth // half, k % self.group)
+
+    def _place(self, j: PrimExpr) -> PrimExpr:
+        """Which of its instruction's eight columns a column is."""
+        return j % self.columns // self.vector * 2 + j % 2 if self.steps_last else j % COLUMNS
+
+    def shared_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
+        """A columns' operand [..., k, j] in rows of steps, those of an instruction one after the other."""
+        *outer, k, j = index
+        vector = self.vector
+        return (*outer, j // self.columns, j % vector // 2, j % self.columns // vector, j % 2, k)
 
     def sums_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
-        """Sums [..., i, j] as [..., tile, tile, thread, half of the rows, element]."""
+        """Sums [..., i, j] as [..., tile, tile, thread, half of the rows, element]; the eight columns as above."""
         *outer, i, j = index
-        thread = i % 8 * 4 + j % COLUMNS // 2
-        return (*outer, i // ROWS, j // COLUMNS, thread, i % ROWS // 8, j % 2)
+        eight = [j % self.vector // 2] if self.steps_last else []
+        thread = i % 8 * 4 + j % self.columns // self.vector
+        return (*outer, i // ROWS, j // self.columns, thread, *eight, i % ROWS // 8, j % 2)
 
     @property
     def multiply(self) -> TensorIntrin:
@@ -94,14 +123,19 @@ class WarpProduct:
 
     @property
     def load_columns(self) -> TensorIntrin | None:
-        """The intrinsic that fills the fragments of 16 columns from shared memory; there is one for 16-bit types."""
+        """The intrinsic that fills the fragments of 16 columns from shared memory.
+
+        There is one for rows of steps, and for 16-bit types for rows of columns too.
+        """
+        if self.steps_last:
+            return _load_steps(self)
         return _load(self, transposed=True) if self.row.bits == 16 else None
 
 
-def warp_product(target: Target, row: DataType, column: DataType) -> WarpProduct | None:
+def warp_product(target: Target, row: DataType, column: DataType, vector: int = 2) -> WarpProduct | None:
     """The product that a GPU has for two types of operands; float32 means tf32, which the caller must have allowed."""
     name = PRODUCTS.get((row.name, column.name))
-    return WarpProduct(row, column) if name is not None and find_instruction(name).is_on(target) else None
+    return WarpProduct(row, column, vector) if name is not None and find_instruction(name).is_on(target) else None
 
 
 def _arranged(description: PrimFunc, layouts: Sequence[tuple[str, Layout]]) -> PrimFunc:
@@ -136,32 +170,31 @@ def own_registers(operand: Operand, mode: str, lane: Var, axis: int) -> PrimExpr
 @cache
 def _multiply(item: WarpProduct) -> TensorIntrin:
     a = te.placeholder((ROWS, item.depth), str(item.row), name="a")
-    b = te.placeholder((item.depth, COLUMNS), str(item.column), name="b")
+    b = te.placeholder((item.depth, item.columns), str(item.column), name="b")
     k = te.reduce_axis((0, item.depth), name="k")
 
     def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
         left, right = (x if x.dtype is item.total else cast(x, item.total) for x in (a[i, k], b[k, j]))
         return reduction.sum(left * right, [k])
 
-    c = te.compute((ROWS, COLUMNS), element, name="c")
+    c = te.compute((ROWS, item.columns), element, name="c")
     name = PRODUCTS[item.row.name, item.column.name]
 
     def rule(inputs: list[Operand], outputs: list[Operand]) -> tuple[Stmt | None, ...]:
         left, right, total = (*inputs, outputs[0])
 
         def product(lane: Var) -> Stmt:
-            pointers = [
-                own_registers(total, "rw", lane, 0),
-                own_registers(left, "r", lane, 0),
-                own_registers(right, "r", lane, 0),
-            ]
-            return Evaluate(machine_call(name, *pointers))
+            rows = own_registers(left, "r", lane, 0)
+            sums, columns = (_registers_of_eights(x, mode, lane, item) for x, mode in ((total, "rw"), (right, "r")))
+            calls = [machine_call(name, c, rows, b) for c, b in zip(sums, columns, strict=True)]
+            return seq(*map(Evaluate, calls))
 
         def zero(lane: Var) -> Stmt:
-            half, part = Var("half", INDEX), Var("part", INDEX)
-            store = total.store((lane, half, part), const(0, item.total))
-            inner = For(part, ZERO, const(2), LoopKind.UNROLLED, store)
-            return For(half, ZERO, const(2), LoopKind.UNROLLED, inner)
+            places = [Var(text, INDEX) for text in ("eight", "half", "part")[-len(total.shape) + 1 :]]
+            body: Stmt = total.store((lane, *places), const(0, item.total))
+            for place, extent in reversed(list(zip(places, total.shape[1:], strict=True))):
+                body = For(place, ZERO, extent, LoopKind.UNROLLED, body)
+            return body
 
         return None, each_lane(zero), each_lane(product)
 
@@ -170,7 +203,17 @@ def _multiply(item: WarpProduct) -> TensorIntrin:
         ("b", lambda k, j: item.columns_layout(k, j)[2:]),
         ("c", lambda i, j: item.sums_layout(i, j)[2:]),
     ]
-    return declared(c, rule, f"{name}.{item.row}", layouts)
+    several = f".x{item.vector // 2}" if item.steps_last else ""
+    return declared(c, rule, f"{name}.{item.row}{several}", layouts)
+
+
+def _registers_of_eights(operand: Operand, mode: str, lane: Var, item: WarpProduct) -> list[PrimExpr]:
+    """The registers of a thread that each instruction of a product has."""
+    if not item.steps_last:
+        return [own_registers(operand, mode, lane, 0)]
+    *_, halves, elements = operand.shape
+    ends = [(lane, eight, halves - 1, elements - 1) for eight in range(item.vector // 2)]
+    return [pointer(operand, mode, (*end[:2], 0, 0), end) for end in ends]
 
 
 @cache
@@ -193,6 +236,31 @@ def _load(item: WarpProduct, transposed: bool) -> TensorIntrin:
         return item.columns_layout(i, j)[1:] if transposed else item.rows_layout(i, j)[2:]
 
     return declared(fragment, rule, f"{name}.{item.row}", [("fragment", layout)])
+
+
+@cache
+def _load_steps(item: WarpProduct) -> TensorIntrin:
+    """Four matrices of 8 columns, 16 bytes of steps of each, at a time; thread t points out column t % 8 of t // 8."""
+    shape = (item.depth, item.columns)
+    memory = te.placeholder(shape, str(item.column), name="memory")
+    fragment = te.compute(shape, lambda k, j: memory[k, j], name="fragment")
+    name = "cuda.ldmatrix.x4"
+
+    def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
+        def load(lane: Var) -> Stmt:
+            start, calls = lane // 8 % 2 * item.lanes, []
+            for eight in range(0, item.vector // 2, 2):
+                row = (0, lane // 16 + eight, lane % 8 // 2, lane % 2)
+                source = pointer(inputs[0], "r", (*row, start), (*row, start + (item.lanes - 1)))
+                end = (lane, eight + 1, 1, item.group - 1)
+                registers = pointer(outputs[0], "w", (lane, eight, 0, 0), end)
+                calls.append(Evaluate(machine_call(name, registers, source)))
+            return seq(*calls)
+
+        return each_lane(load)
+
+    layouts = [("memory", item.shared_layout), ("fragment", lambda k, j: item.columns_layout(k, j)[2:])]
+    return declared(fragment, rule, f"{name}.steps.{item.column}.{item.vector}", layouts)
 
 
 def declared(result: te.Tensor, rule: LowerRule, name: str, layouts: Sequence[tuple[str, Layout]]) -> TensorIntrin:

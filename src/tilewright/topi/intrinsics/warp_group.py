@@ -3,7 +3,8 @@
     c[i, j] += sum over k of wide(a[i, k]) * wide(b[k, j])         64 rows, up to 256 columns, 128 bytes of steps
 
 Both operands are read from shared memory in rows of 128 bytes, swizzled (`storage_swizzle`): `a` in rows of steps, `b`
-too (a row for each column), or in panels of 64 columns, `[j // 64, k, j % 64]`, which types of 16 bits may. The sums
+too (a row for each column), or in panels of 64 columns, `[j // 64, k, j % 64]`, which types of 16 bits may. Sums of
+bytes are int32, and exact; those of 8-bit floats lose digits inside the instruction (it keeps some 14 bits). The sums
 are fragments, as those of `tensor_core.py`. Products are not done when `multiply` is: those of one call may go on
 during the next, and `finish` waits for all. float32 means tf32: the low bits of operands are
 ignored, so that operands must have been rounded (`graph/passes/round_operands.py`).
@@ -19,14 +20,14 @@ from functools import cache
 
 from tilewright import te
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import FLOAT32, INDEX, DataType
+from tilewright.ir.dtype import FLOAT32, INDEX, INT32, DataType
 from tilewright.ir.expr import ZERO, ExprLike, PrimExpr, Var
 from tilewright.target import Target
 from tilewright.te import reduction
 from tilewright.tir.machine import find_instruction, machine_call
 from tilewright.tir.stmt import Evaluate, For, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
-from tilewright.tir.warp_instructions import GROUP, GROUP_COLUMNS, GROUP_PANELS, GROUP_PRODUCTS
+from tilewright.tir.warp_instructions import GROUP, GROUP_COLUMNS, GROUP_PANELS, GROUP_PRODUCTS, IN_PANELS
 from tilewright.topi.intrinsics.tensor_core import declared, own_registers, pointer
 
 ROWS = 64
@@ -41,9 +42,22 @@ class GroupProduct:
     """A product of a warp group: 64 rows, `columns` columns, 128 bytes of steps."""
 
     dtype: DataType
+    """The type of the first operand."""
     columns: int
     panels: bool = False
     """Whether the second operand lies in panels of columns, not in rows of steps."""
+    column: DataType | None = None
+    """The type of the second operand, if it is another one."""
+
+    @property
+    def total(self) -> DataType:
+        """The type of the sums."""
+        return FLOAT32 if self.dtype.is_float else INT32
+
+    @property
+    def second(self) -> DataType:
+        """The type of the second operand."""
+        return self.column or self.dtype
 
     @property
     def steps(self) -> int:
@@ -63,7 +77,12 @@ class GroupProduct:
     @property
     def instruction(self) -> str:
         """The name of the instruction."""
-        return _instruction(self.dtype, self.columns, self.panels)
+        return _instruction(self.dtype, self.second, self.columns, self.panels)
+
+    @property
+    def sums(self) -> str:
+        """What the names of instructions on sums end with."""
+        return f"{'' if self.total is FLOAT32 else 's32.'}n{self.columns}"
 
     def columns_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
         """The second operand [..., k, j] in panels, or in rows of steps."""
@@ -91,18 +110,20 @@ class GroupProduct:
         return _finish(self)
 
 
-def _instruction(dtype: DataType, columns: int, panels: bool) -> str:
-    return f"{GROUP_PRODUCTS[dtype.name]}.{'panels.' if panels else ''}n{columns}"
+def _instruction(row: DataType, column: DataType, columns: int, panels: bool) -> str:
+    return f"{GROUP_PRODUCTS[row.name, column.name]}.{'panels.' if panels else ''}n{columns}"
 
 
-def group_product(target: Target, dtype: DataType, columns: int, panels: bool = False) -> GroupProduct | None:
+def group_product(
+    target: Target, row: DataType, column: DataType, columns: int, panels: bool = False
+) -> GroupProduct | None:
     """The product that a GPU has, of so many columns; float32 means tf32, which the caller must have allowed."""
-    if dtype.name not in GROUP_PRODUCTS or columns not in (GROUP_PANELS if panels else GROUP_COLUMNS):
+    if (row.name, column.name) not in GROUP_PRODUCTS or columns not in (GROUP_PANELS if panels else GROUP_COLUMNS):
         return None
-    if panels and dtype is FLOAT32:
+    if panels and row.name not in IN_PANELS:
         return None
-    found = find_instruction(_instruction(dtype, columns, panels))
-    return GroupProduct(dtype, columns, panels) if found.is_on(target) else None
+    instruction = find_instruction(_instruction(row, column, columns, panels))
+    return GroupProduct(row, columns, panels, column) if instruction.is_on(target) else None
 
 
 def _each_thread(body: list[Stmt], thread: Var) -> Stmt:
@@ -113,11 +134,11 @@ def _each_thread(body: list[Stmt], thread: Var) -> Stmt:
 def _multiply(item: GroupProduct) -> TensorIntrin:
     steps = item.steps
     a = te.placeholder((ROWS, steps), str(item.dtype), name="a")
-    b = te.placeholder((steps, item.columns), str(item.dtype), name="b")
+    b = te.placeholder((steps, item.columns), str(item.second), name="b")
     k = te.reduce_axis((0, steps), name="k")
 
     def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        left, right = (x if x.dtype is FLOAT32 else cast(x, FLOAT32) for x in (a[i, k], b[k, j]))
+        left, right = (x if x.dtype is item.total else cast(x, item.total) for x in (a[i, k], b[k, j]))
         return reduction.sum(left * right, [k])
 
     c = te.compute((ROWS, item.columns), element, name="c")
@@ -127,7 +148,7 @@ def _multiply(item: GroupProduct) -> TensorIntrin:
         left, right, total = (*inputs, outputs[0])
         thread = Var("thread", INDEX)
         sums = own_registers(total, "rw", thread, 0)
-        body: list[Stmt] = [Evaluate(machine_call(f"cuda.wgmma.fence.n{item.columns}", sums))]
+        body: list[Stmt] = [Evaluate(machine_call(f"cuda.wgmma.fence.{item.sums}", sums))]
         for start in range(0, steps, depth):
             end = start + depth - 1
             arguments = [sums, pointer(left, "r", (0, start), (ROWS - 1, end))]
@@ -153,7 +174,7 @@ def _registers(item: GroupProduct) -> tuple[list[Var], list[int]]:
 def _zeros(total: Operand, item: GroupProduct) -> Stmt:
     thread = Var("thread", INDEX)
     places, extents = _registers(item)
-    body: Stmt = total.store((thread, *places), const(0.0, FLOAT32))
+    body: Stmt = total.store((thread, *places), const(0, item.total))
     for var, extent in reversed(list(zip(places, extents, strict=True))):
         body = For(var, ZERO, const(extent), LoopKind.UNROLLED, body)
     return _each_thread([body], thread)
@@ -162,7 +183,7 @@ def _zeros(total: Operand, item: GroupProduct) -> Stmt:
 @cache
 def _finish(item: GroupProduct) -> TensorIntrin:
     shape = (ROWS, item.columns)
-    sums = te.placeholder(shape, "float32", name="sums")
+    sums = te.placeholder(shape, str(item.total), name="sums")
     done = te.compute(shape, lambda i, j: sums[i, j], name="done")
 
     def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
@@ -172,11 +193,11 @@ def _finish(item: GroupProduct) -> TensorIntrin:
         body: Stmt = outputs[0].store(place, inputs[0][place])
         for var, extent in reversed(list(zip(places, extents, strict=True))):
             body = For(var, ZERO, const(extent), LoopKind.UNROLLED, body)
-        wait = machine_call(f"cuda.wgmma.finish.n{item.columns}", own_registers(inputs[0], "rw", thread, 0))
+        wait = machine_call(f"cuda.wgmma.finish.{item.sums}", own_registers(inputs[0], "rw", thread, 0))
         return _each_thread([Evaluate(wait), body], thread)
 
     def layout(i: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
         return item.sums_layout(i, j)[2:]
 
-    name = f"cuda.wgmma.finish.{'panels.' if item.panels else ''}n{item.columns}"
+    name = f"cuda.wgmma.finish.{'panels.' if item.panels else ''}{item.sums}"
     return declared(done, rule, name, [("sums", layout), ("done", layout)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along
@@ -102,6 +104,24 @@ def place_sum_of_parts(
         sch.bind(rank, "clusterIdx.x")
     spread(row_inner, vector)
     return block_column, written
+
+
+def residual_operands(context: ScheduleContext, form: MatrixForm) -> dict[str, int]:
+    """What the epilogue reads beside the sums, an element for each result, by name: bytes of an element.
+
+    A compiler does not read anything before a result is written that it might overlap: read on the way, each vector
+    would be waited for. Templates copy them to registers first.
+    """
+    block = context.block(form.output)
+    *_, row, column = (item.var for item in block.iters)
+    producers = context.sch.get_producers(form.output)
+    computed = {region.buffer for handle in producers for region in context.block(handle).writes}
+    loads = {load for load in find_all(block.body, BufferLoad) if load.buffer not in computed}
+    return {
+        load.buffer.name: load.buffer.dtype.itemsize
+        for load in sorted(loads, key=lambda load: load.buffer.name)
+        if uses_any(load, [row]) and uses_any(load, [column]) and sum(load.buffer is x.buffer for x in loads) == 1
+    }
 
 
 def write_lanes(context: ScheduleContext, lane: LoopHandle, together: bool) -> None:

@@ -68,5 +68,5 @@ def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, cos
     work = tile.rows * tile.columns * 128 / dtype.itemsize / costs.products(dtype.itemsize)
     fetched = (tile.rows + tile.columns) * 128 / costs.l2_bytes_per_cycle
     read = tile.groups * (ROWS + tile.columns) * 128 / costs.shared_bytes_per_cycle
-    busy = max(together * max(work, fetched, read), costs.copy_latency / (tile.stages - 2))
+    busy = max(together * max(work, fetched, read), costs.latency(dtype.itemsize) / (tile.stages - 2))
     return costs.start + steps * (busy + costs.step) + tile.rows * tile.columns / costs.results_per_cycle

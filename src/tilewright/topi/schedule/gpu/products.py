@@ -11,9 +11,10 @@ from typing import Final
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.target.tensor_cores import ROUNDED_PRODUCT
 from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.warp_instructions import IN_PANELS
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
 from tilewright.topi.intrinsics.warp_group import ROWS as GROUP_ROWS
-from tilewright.topi.intrinsics.warp_group import GroupProduct, group_product
+from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
 from tilewright.topi.schedule.gpu.group_choice import LEAST_COLUMNS, group_cost, ranked_group_tiles
@@ -31,6 +32,8 @@ _LEAST_THREADS = 16
 """Threads of a block that tiles need."""
 _LARGE_PRODUCT = ROUNDED_PRODUCT
 """Products from which on warp groups are taken without being asked for: below, all is over in a few microseconds."""
+_LEAST_COPY = 4
+"""Bytes that a thread copies to shared memory while it goes on."""
 _GROUP_OPTIONS = 24
 """Tiles of warp groups that a tuner chooses from."""
 
@@ -102,10 +105,10 @@ def schedule_product(context: ScheduleContext, anchor: BlockHandle, output: Bloc
 # ---------------------------------------------------------------- warp groups
 
 
-def _operand_type(product: ProductContext) -> DataType:
+def _operand_types(product: ProductContext) -> tuple[DataType, DataType]:
     operands = find_product(product.block(product.anchor))
     assert operands is not None
-    return operands.rows.buffer.dtype
+    return operands.rows.buffer.dtype, operands.columns.buffer.dtype
 
 
 def _why_not_group_product(product: ProductContext) -> str | None:
@@ -113,15 +116,16 @@ def _why_not_group_product(product: ProductContext) -> str | None:
     operands = find_product(product.block(product.anchor))
     assert operands is not None
     dtype = operands.rows.buffer.dtype
-    if operands.columns.buffer.dtype is not dtype or group_product(product.target, dtype, LEAST_COLUMNS) is None:
+    item = group_product(product.target, dtype, operands.columns.buffer.dtype, LEAST_COLUMNS)
+    if item is None:
         return "the target has no warp groups for these operands"
     if dtype is FLOAT32 and not product.target.has_feature("tf32"):
         return "tf32 is not allowed"
-    if product.block(product.anchor).writes[0].buffer.dtype is not FLOAT32:
-        return "the accumulator is not float32"
+    if product.block(product.anchor).writes[0].buffer.dtype is not item.total:
+        return f"the accumulator is not {item.total}"
     if operands.size(operands.row) < GROUP_ROWS // 2 or operands.size(operands.column) < LEAST_COLUMNS:
         return "rows or columns are too few"
-    is_shallow = operands.size(operands.depth) < 2 * GroupProduct(dtype, LEAST_COLUMNS).steps
+    is_shallow = operands.size(operands.depth) < 2 * item.steps
     return "the reduction is too short" if is_shallow else None
 
 
@@ -134,7 +138,7 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     if reason is not None:
         return reason
     context, form = product.form(steps_last=True)
-    dtype = _operand_type(product)
+    dtype, second = _operand_types(product)
     panels = _lies_in_panels(context, form, dtype)
     if panels is None:
         return "operands cannot be copied by 16 bytes"
@@ -153,9 +157,8 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     if not answer:
         return "the product is small" if not is_large else "single warps are estimated to be quicker"
     tile = GroupTile(*answer)
-    return (
-        tile if group_product(product.target, dtype, tile.columns, panels) else "there is no instruction of this width"
-    )
+    item = group_product(product.target, dtype, second, tile.columns, panels)
+    return "there is no instruction of this width" if item is None else tile
 
 
 def _lies_in_panels(context: ScheduleContext, form: MatrixForm, dtype: DataType) -> bool | None:
@@ -166,7 +169,7 @@ def _lies_in_panels(context: ScheduleContext, form: MatrixForm, dtype: DataType)
         return None
     if lanes_along(context, form.columns, last - 1, lanes, reads_only=True) == lanes:
         return False
-    return True if dtype is not FLOAT32 and lanes_along(context, form.columns, last, lanes) == lanes else None
+    return True if dtype.name in IN_PANELS and lanes_along(context, form.columns, last, lanes) == lanes else None
 
 
 def _why_not_warp_groups(product: ProductContext) -> str | None:
@@ -176,10 +179,10 @@ def _why_not_warp_groups(product: ProductContext) -> str | None:
 def _schedule_by_warp_groups(product: ProductContext) -> None:
     assert isinstance(product.group_tile, GroupTile)
     context, form = product.form(steps_last=True)
-    dtype = _operand_type(product)
+    dtype, second = _operand_types(product)
     panels = _lies_in_panels(context, form, dtype)
     assert panels is not None
-    item = group_product(product.target, dtype, product.group_tile.columns, panels)
+    item = group_product(product.target, dtype, second, product.group_tile.columns, panels)
     assert item is not None
     schedule_group_tiles(context, form, item, product.group_tile)
     product.take(context)
@@ -188,14 +191,27 @@ def _schedule_by_warp_groups(product: ProductContext) -> None:
 # ---------------------------------------------------------------- tensor cores
 
 
+def _least_vector(product: ProductContext) -> int:
+    """Neighbouring columns of a thread: more than two for bytes with steps for neighbours, some copied at once.
+
+    Fragments then come from shared memory by an instruction, which there is for columns of 16 bits only otherwise.
+    """
+    if any(dtype.bits != 8 for dtype in _operand_types(product)):
+        return 2
+    context, form = product.form(steps_last=True)
+    last = len(context.block(form.columns).iters) - 1
+    return 4 if lanes_along(context, form.columns, last - 1, _LEAST_COPY, reads_only=True) == _LEAST_COPY else 2
+
+
 def _instruction(product: ProductContext) -> WarpProduct | str:
     """The instruction for a product in matrix form, or why there is none that is worth it."""
-    context, form = product.form()
+    vector = _least_vector(product)
+    context, form = product.form(steps_last=vector > 2)
     rows, columns = (context.block(copy).writes[0].buffer.dtype for copy in (form.rows, form.columns))
     accumulator = context.block(form.anchor).writes[0].buffer.dtype
     if rows is FLOAT32 and not context.target.has_feature("tf32"):
         return "tf32 is not allowed"
-    item = warp_product(context.target, rows, columns)
+    item = warp_product(context.target, rows, columns, vector)
     if item is None:
         return "the target has no tensor cores for these operands"
     if accumulator is not item.total:
@@ -211,17 +227,22 @@ def _why_not_tensor_cores(product: ProductContext) -> str | None:
 
 
 def _schedule_on_tensor_cores(product: ProductContext) -> None:
-    context, form = product.form()
     item = _instruction(product)
     assert isinstance(item, WarpProduct)
+    context, form = product.form(item.steps_last)
     ranked = ranked_warp_tiles(form.batch, form.row_count, form.column_count, form.depth, item, context.target)
     options = [astuple(tile) for tile in ranked]
     chosen = WarpTile(*product.choose_tile("warp_tile", options, map(astuple, warp_tiles(item, context.target))))
     plain = (tile for tile in ranked if tile.parts == 1)
     tiles = [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen), *islice(plain, 1)]
-    steps = [partial(schedule_warp_tiles, form=replace(form), item=item, tile=tile) for tile in tiles]
+    steps = [partial(schedule_warp_tiles, form=replace(form), item=_widened(item, tile), tile=tile) for tile in tiles]
     apply_first_legal(steps, context)
     product.take(context)
+
+
+def _widened(item: WarpProduct, tile: WarpTile) -> WarpProduct:
+    """A product whose threads have eight neighbouring columns, where they have those of four instructions."""
+    return replace(item, vector=8) if item.steps_last and tile.columns % 32 == 0 else item
 
 
 # ---------------------------------------------------------------- threads

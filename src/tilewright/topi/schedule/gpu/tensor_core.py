@@ -25,6 +25,7 @@ from tilewright.topi.schedule.gpu.block_tile import (
     BlockTile,
     bind_blocks,
     place_sum_of_parts,
+    residual_operands,
     slice_steps,
     write_lanes,
 )
@@ -70,6 +71,8 @@ class WarpTile(BlockTile):
         size = item.row.itemsize
         rows = self.block_rows * (self.step * size + 16)
         columns = self.step * (self.block_columns * size + 16)
+        if item.steps_last:
+            columns = self.block_columns * (self.step * size + 16)
         sums = self.slices * self.block_rows * (self.block_columns + 8) * 4 if self.parts > 1 else 0
         return max(self.stages * (rows + columns), sums)
 
@@ -81,44 +84,65 @@ def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpPr
     sums = slice_steps(context, form, tile)
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
+    others = _residuals(context, form, item, tile)
     if tile.parts == 1:
-        place = _place_output(context, form, tile)
+        place = _place_output(context, form, item, tile)
         sch.compute_at(sums, place, preserve_unit_loops=True)
     else:
-        place = _place_sum_of_slices(context, form, sums, tile)
+        place = _place_sum_of_slices(context, form, sums, item, tile)
+    for other in others:
+        sch.compute_at(other, place, preserve_unit_loops=True)
     # After the placement: regions of the plain arrangement are boxes under any guard.
-    buffer = context.block(sums).writes[0].buffer
-    sch.transform_layout(sums, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
+    for stage in (sums, *others):
+        buffer = context.block(stage).writes[0].buffer
+        sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
     step = _schedule_sums(context, form, sums, item, tile, place)
     for copy in (form.rows, form.columns):
-        _stage(context, copy, step, tile, item.lanes)
+        _stage(context, copy, step, tile, item.lanes, across=copy == form.columns and item.steps_last)
         # Rows of shared memory lie so that 8 of them, 16 bytes each, are in different banks.
         size = item.row.itemsize
         sch.storage_align(copy, 0, -2, 32 // size, 16 // size)
+    for other in others:
+        *_, row, column = loops_below(context, other, place)
+        sch.vectorize(_divide_tile(context, item, tile, row, column))
     if tile.stages > 1 and (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 1])
 
 
-def _place_output(context: ScheduleContext, form: MatrixForm, tile: WarpTile) -> LoopHandle:
+def _residuals(context: ScheduleContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> list[BlockHandle]:
+    """Copies to registers of what the epilogue of a product of bytes reads for each result (`residual_operands`)."""
+    is_whole = form.row_count % tile.block_rows == 0 and form.column_count % tile.block_columns == 0
+    if not item.steps_last or tile.parts > 1 or not is_whole:
+        return []
+    names = [name for name, size in residual_operands(context, form).items() if size == 1]
+    copies = [context.sch.reindex(form.output, name) for name in names]
+    for copy in copies:
+        context.sch.set_scope(copy, 0, "local")
+    return copies
+
+
+def _place_output(context: ScheduleContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> LoopHandle:
     """The loops of the result: blocks of threads, warps, threads as the sums lie in them; gives the last of blocks."""
     sch = context.sch
-    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, 2)
+    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, item.vector)
     *batch, row, column = sch.get_loops(form.output)
     block_row, rest_row = sch.split(row, [None, tile.block_rows])
     block_column, rest_column = sch.split(column, [None, tile.block_columns])
     sch.reorder(block_row, block_column, rest_row, rest_column)
-    element = _divide_tile(context, tile, rest_row, rest_column)
-    write_lanes(context, element, lanes == 2)
+    element = _divide_tile(context, item, tile, rest_row, rest_column)
+    write_lanes(context, element, lanes == item.vector)
     bind_blocks(context, [*batch, block_row, block_column])
     return block_column
 
 
-def _place_sum_of_slices(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile: WarpTile) -> LoopHandle:
+def _place_sum_of_slices(
+    context: ScheduleContext, form: MatrixForm, sums: BlockHandle, item: WarpProduct, tile: WarpTile
+) -> LoopHandle:
     """The loops of the result where slices are added up: vectors of it over all threads; gives the last of blocks."""
     sch = context.sch
     block_column, written = place_sum_of_parts(context, form, sums, tile, partial(_spread, context, tile))
     *_, part, written_row, written_column = loops_below(context, written, block_column)
-    element = _divide_tile(context, tile, written_row, written_column)
+    element = _divide_tile(context, item, tile, written_row, written_column)
     sch.vectorize(element)
     written_rank, written_part = sch.split(part, [tile.cluster, tile.slices])
     if tile.cluster > 1:
@@ -131,12 +155,14 @@ def _place_sum_of_slices(context: ScheduleContext, form: MatrixForm, sums: Block
     return block_column
 
 
-def _divide_tile(context: ScheduleContext, tile: WarpTile, row: LoopHandle, column: LoopHandle) -> LoopHandle:
+def _divide_tile(
+    context: ScheduleContext, item: WarpProduct, tile: WarpTile, row: LoopHandle, column: LoopHandle
+) -> LoopHandle:
     """Loops over a block's tile by warps and threads, each with what it holds; gives the loop over neighbours."""
     sch = context.sch
     row_warp, row_tile, half, row_thread = sch.split(row, [tile.row_warps, tile.rows // ROWS, 2, 8])
     column_warp, column_tile, column_thread, element = sch.split(
-        column, [tile.column_warps, tile.columns // COLUMNS, 4, 2]
+        column, [tile.column_warps, tile.columns // item.columns, 4, item.vector]
     )
     sch.reorder(row_warp, column_warp, row_thread, column_thread, row_tile, half, column_tile, element)
     for loop in (row_tile, half, column_tile):
@@ -183,18 +209,24 @@ def _schedule_sums(
     sch.reorder(step, *parts, row, column, slab, k_inside)
     start = sch.decompose_reduction(sums, step)
     row_warp, row_tile, row_inside = sch.split(row, [tile.row_warps, tile.rows // ROWS, ROWS])
-    column_warp, column_tile, column_inside = sch.split(column, [tile.column_warps, tile.columns // COLUMNS, COLUMNS])
+    width = item.columns
+    column_warp, column_tile, column_inside = sch.split(column, [tile.column_warps, tile.columns // width, width])
     sch.reorder(row_warp, column_warp, slab, row_tile, column_tile, row_inside, column_inside, k_inside)
     for copy, is_rows in ((form.rows, True), (form.columns, False)):
         fragment = sch.cache_read(sums, context.block(copy).writes[0].buffer.name, "local")
         sch.compute_at(fragment, slab, preserve_unit_loops=True)
+        if item.steps_last and not is_rows:
+            # After the placement, as that of sums.
+            sch.compute_at(copy, step, preserve_unit_loops=True)
+            buffer = context.block(copy).writes[0].buffer
+            sch.transform_layout(copy, buffer.name, IndexMap.of(item.shared_layout, buffer.ndim))
         _load_fragment(context, fragment, item, slab, is_rows)
     sch.tensorize(row_inside, item.multiply)
     for loop in (slab, row_tile, column_tile):
         sch.unroll(loop)
     _bind_warps(context, tile, row_warp, column_warp)
     *first_parts, first_row, first_column = loops_below(context, start, place)
-    sch.unroll(_divide_tile(context, tile, first_row, first_column))
+    sch.unroll(_divide_tile(context, item, tile, first_row, first_column))
     if tile.slices > 1:
         sch.bind(parts[0], "threadIdx.z")
         sch.bind(first_parts[-1], "threadIdx.z")
@@ -211,7 +243,7 @@ def _load_fragment(
     *_, first, second = loops_below(context, fragment, slab)
     sch.transform_layout(fragment, buffer.name, IndexMap.of(layout, buffer.ndim))
     intrinsic = item.load_rows if is_rows else item.load_columns
-    sizes = (ROWS, item.depth) if is_rows else (item.depth, 2 * COLUMNS)
+    sizes = (ROWS, item.depth) if is_rows else (item.depth, item.columns if item.steps_last else 2 * COLUMNS)
     outer_first, inner_first = sch.split(first, [None, sizes[0]])
     outer_second, inner_second = sch.split(second, [None, sizes[1]])
     sch.reorder(outer_first, outer_second, inner_first, inner_second)
@@ -248,12 +280,21 @@ def _spread(context: ScheduleContext, tile: WarpTile, outer: LoopHandle, inner: 
     sch.unroll(own)
 
 
-def _stage(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: WarpTile, most: int) -> None:
-    """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible."""
+def _stage(
+    context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: WarpTile, most: int, across: bool
+) -> None:
+    """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible.
+
+    `across`: it is there already, and the loop over steps is the outer one, though neighbours lie along it.
+    """
     sch = context.sch
-    lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, most)
-    sch.compute_at(copy, step, preserve_unit_loops=True)
+    lanes = lanes_along(context, copy, len(context.block(copy).iters) - (2 if across else 1), most)
+    if not across:
+        sch.compute_at(copy, step, preserve_unit_loops=True)
     *_, outer, inner = loops_below(context, copy, step)
+    if across:
+        sch.reorder(inner, outer)
+        outer, inner = inner, outer
     lane: LoopHandle | None = None
     if lanes > 1:
         inner, lane = sch.split(inner, [None, lanes])

@@ -15,14 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import LATE
-from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
-from tilewright.topi.schedule.gpu.block_tile import bind_blocks, write_lanes
+from tilewright.topi.schedule.gpu.block_tile import bind_blocks, residual_operands, write_lanes
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
 
 _THREADS = 128
@@ -106,24 +104,12 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
 
 
 def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> list[BlockHandle]:
-    """Copies to registers of what the epilogue reads beside the sums, an element for each result (a residual).
-
-    A compiler does not read anything before a result is written that it might overlap: read on the way, each vector
-    would be waited for.
-    """
+    """Copies to registers of what the epilogue reads for each result (`residual_operands`)."""
     if form.row_count % tile.rows or form.column_count % tile.columns or tile.parts > 1:
         return []
     sch = context.sch
-    block = context.block(form.output)
-    *_, row, column = (item.var for item in block.iters)
-    computed = {region.buffer for handle in sch.get_producers(form.output) for region in context.block(handle).writes}
-    loads = {load for load in find_all(block.body, BufferLoad) if load.buffer not in computed}
-    residuals = [
-        load.buffer.name
-        for load in sorted(loads, key=lambda load: load.buffer.name)
-        if uses_any(load, [row]) and uses_any(load, [column]) and sum(load.buffer is x.buffer for x in loads) == 1
-    ]
-    size = max((load.buffer.dtype.itemsize for load in loads if load.buffer.name in residuals), default=0)
+    residuals = residual_operands(context, form)
+    size = max(residuals.values(), default=0)
     registers = tile.columns // 2 + len(residuals) * tile.columns * size // 8 + _SPARE_REGISTERS
     held = max(1, context.target.shared_bytes // tile.shared_bytes)
     if registers * held * tile.groups * 128 > _REGISTERS:
