@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.graph.passes.checking import assert_becomes
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Var, constant
 from tilewright.graph.ir.infer import infer_types
@@ -37,6 +38,30 @@ def products(module: IRModule) -> list[str]:
     assert isinstance(main, Function)
     calls = [item for item in post_order(main) if isinstance(item, Call) and isinstance(item.callee, Operator)]
     return [item.callee.name for item in calls if item.callee.name.endswith("matmul")]  # type: ignore[union-attr]
+
+
+def test_before_and_after() -> None:
+    """As text: programs that are parsed have no constants of 8-bit floats."""
+    assert_becomes(
+        lambda module: str(float8_products(module, OPTIONS)),
+        "return matmul(nn.relu(matmul(x, const[0])), const[1])",
+        """
+        graph.module()
+
+        @graph.function
+        def main(x: Tensor[(8, 16), "float16"]):
+            v0 = matmul(x, const[0])  # float16[8, 32]
+            v1 = nn.relu(v0)  # float16[8, 32]
+            v2 = clip(v1, minimum=-448.0, maximum=448.0)  # float16[8, 32]
+            v3 = cast(v2, dtype=float8_e4m3fn)  # float8_e4m3fn[8, 32]
+            v4 = qnn.matmul(v3, const[1])  # float32[8, 32]
+            v5 = multiply(v4, const[2])  # float32[8, 32]
+            v6 = cast(v5, dtype=float16)  # float16[8, 32]
+            return v6
+        """,
+        constants=[weight(16, 32).data, weight(32, 32, 1).data],
+        x="f16[8, 16]",
+    )
 
 
 def test_what_another_product_gives_is_rounded_in_its_kernel() -> None:

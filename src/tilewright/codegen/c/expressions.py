@@ -41,8 +41,9 @@ class Expressions(CConversions):
     def rounded(self, expr: e.Cast) -> str | None:
         """A float rounded to a whole number (a constant added) and cast to a byte; None for any other cast."""
         value, zero = expr.value, 0
-        if isinstance(value, e.Add) and isinstance(value.b, e.FloatImm) and float(value.b.value).is_integer():
-            value, zero = value.a, int(value.b.value)
+        shift = value.b if isinstance(value, e.Add) else None
+        if isinstance(value, e.Add) and isinstance(shift, e.FloatImm) and float(shift.value).is_integer():
+            value, zero = value.a, int(shift.value)
         if expr.dtype.bits != 8 or not expr.dtype.is_integer or abs(zero) > _MOST_ZERO:
             return None
         if not isinstance(value, e.Call) or value.name != "round" or value.dtype is not FLOAT32:

@@ -132,7 +132,8 @@ def float8_values(codes: Array, name: str) -> Array:
     values[magnitude > greatest] = np.nan
     if name == "float8_e5m2":
         values[magnitude == greatest + 1] = np.inf
-    return np.copysign(values, np.where(table & 0x80, -1.0, 1.0)).astype(np.float32)[np.asarray(codes, np.uint8)]
+    signed = np.copysign(values, np.where(table & 0x80, -1.0, 1.0)).astype(np.float32)
+    return np.asarray(signed[np.asarray(codes, np.uint8)], np.float32)
 
 
 def round_to_tf32(x: Array) -> Array:

@@ -193,7 +193,7 @@ def _multiply(item: WarpProduct) -> TensorIntrin:
             places = [Var(text, INDEX) for text in ("eight", "half", "part")[-len(total.shape) + 1 :]]
             body: Stmt = total.store((lane, *places), const(0, item.total))
             for place, extent in reversed(list(zip(places, total.shape[1:], strict=True))):
-                body = For(place, ZERO, extent, LoopKind.UNROLLED, body)
+                body = For(place, ZERO, const(extent), LoopKind.UNROLLED, body)
             return body
 
         return None, each_lane(zero), each_lane(product)
