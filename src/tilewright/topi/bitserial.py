@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.graph.ops.bitserial import bit_planes
 from tilewright.ir.build import (
     all_of,
     as_expr,
@@ -33,7 +34,27 @@ from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Axis, Tensor
 from tilewright.tir.annotations import ANCHOR, Anchor
-from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.registry import apply_operator, compute_of, result_shape
+
+__all__ = ["bit_planes", "bitpack", "conv2d", "dense"]
+
+
+def bitpack(data: Tensor, bits: int = 1) -> Tensor:
+    """The lowest bits of bytes (..., channels) as planes (..., bits, bytes); `bit_planes` does it to arrays."""
+    return apply_operator("nn.bitpack", [data], bits=bits)[0]
+
+
+def dense(data: Tensor, weight: Tensor, mode: str = "and", signed: bool = False) -> Tensor:
+    """Planes (..., A, bytes) times planes (B, bytes, columns) in 32 bits."""
+    return apply_operator("nn.bitserial_dense", [data, weight], mode=mode, signed=signed)[0]
+
+
+def conv2d(data: Tensor, weight: Tensor, mode: str = "and", signed: bool = False, **window: object) -> Tensor:
+    """The convolution of planes (N, H, W, A, bytes) with planes (KH, KW, B, bytes, outputs) in 32 bits.
+
+    `window` are the other attributes of `nn.bitserial_conv2d`: strides, padding, dilation, border, channels.
+    """
+    return apply_operator("nn.bitserial_conv2d", [data, weight], mode=mode, signed=signed, **window)[0]
 
 
 @compute_of("nn.bitpack")

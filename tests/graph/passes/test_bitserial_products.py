@@ -136,3 +136,9 @@ def test_estimate(target: Target, gains: tuple[bool, ...]) -> None:
 def test_others_stay(body: Call) -> None:
     choices = GraphChoices()
     assert not counts_bits(rewritten(body, choices=choices)) and not choices.asked
+
+
+def test_tensor_cores_multiply_bytes() -> None:
+    body = convolution(shifted(levels(X, 0, 1, "uint8"), 0), np.tile(WEIGHTS["bipolar"], 8))
+    choices = GraphChoices()
+    assert not counts_bits(rewritten(body, Target("cuda -arch=sm_90a"), choices)) and not choices.asked

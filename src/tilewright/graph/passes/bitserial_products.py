@@ -52,7 +52,8 @@ _BYTE_BITS = 8
 def bitserial_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Count bits instead of multiplying bytes where that is estimated, or was measured, to be quicker."""
     target = options.machine
-    if not has_byte_products(target):
+    if not target.is_cpu or not has_byte_products(target):
+        # The estimate and the schedule are of vectors; tensor cores multiply bytes as quickly as others count bits.
         return module
     rules = _Rules(target, options.choices).rules()
     result = map_functions(module, lambda function: apply_rules(function, rules))

@@ -123,11 +123,10 @@ def _order(
     """The loops over tiles, and those of a tile around its vectors."""
     sch = context.sch
     *outer, column = sch.get_loops(output)
-    row = outer.pop() if outer else None
     column_outer, vector, lane = sch.split(column, [None, tile.vectors, tile.lanes])
     inner = [vector]
-    if row is not None:
-        row_outer, row_inner = sch.split(row, [None, tile.rows])
+    if outer:
+        row_outer, row_inner = sch.split(outer.pop(), [None, tile.rows])
         outer.append(row_outer)
         inner = [row_inner, vector]
     stay = buffer_bytes(weights) <= context.target.l2_bytes * context.cpu.dot_product.weights_share
