@@ -40,8 +40,7 @@ def open_winograd(
     top, left = padding[:2]
     channels, dtype, size = data.shape[3], data.dtype, tile + KERNEL - 1
     matrices = winograd_matrices(tile)
-    # As schedules write the extents of the loops that they make.
-    simplify = Analyzer().simplify
+    simplify = Analyzer().simplify  # as schedules write the extents of the loops that they make
     rows, columns = (simplify(build.floordiv(length + (tile - 1), tile)) for length in (height, width))
     tiles = simplify(rows * columns)
     blocks = simplify(build.floordiv(tiles + (BLOCK_TILES - 1), BLOCK_TILES))
