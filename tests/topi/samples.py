@@ -130,6 +130,20 @@ SAMPLES: list[Sample] = [
     ),
     ("qnn.matmul", [_(7, 12, dtype="uint8", low=0, high=255), _(12, 9, dtype="int8", low=-128, high=127)], {}),
     (
+        "qnn.depthwise_conv2d",
+        [_(1, 7, 8, 6, dtype="uint8", low=0, high=255), _(3, 3, 1, 6, dtype="int8", low=-128, high=127)],
+        {"padding": (1, 1, 0, 1), "strides": (2, 1), "zero": 5},
+    ),
+    (
+        "qnn.line_conv2d",
+        [
+            _(2, 7, 24, dtype="uint8", low=0, high=255),
+            _(3, 9, 8, dtype="int8", low=-128, high=127),
+            _(dtype="uint8", low=0, high=9),
+        ],
+        {"padding": (1, 3, 1, 3), "strides": (2, 6)},
+    ),
+    (
         "qnn.conv2d",
         [
             _(1, 5, 6, 3, dtype="uint8", low=0, high=255),
