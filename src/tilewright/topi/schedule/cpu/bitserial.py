@@ -24,6 +24,8 @@ from tilewright.topi.schedule.template import Template
 
 _STEP = 3
 """Instructions on a vector of a tile: bits meet, are counted and added."""
+_COLUMN_LOAD = 0.25
+"""Loading a vector of weights, in instructions: loads have units of their own. A word that is spread counts as one."""
 _SPARE_REGISTERS = 3
 """Registers beside sums, columns and a row: what is counted, and a constant."""
 
@@ -99,22 +101,26 @@ def _mode(context: ScheduleContext, sums: BlockHandle) -> str:
 
 
 def _tile(context: ScheduleContext, extents: list[int]) -> RegisterTile:
-    """The register tile that loads least beside what it counts; columns are whole vectors."""
+    """The register tile with the least work in all; columns are whole vectors, the last tile of rows may be smaller."""
     columns, lanes = extents[-1], context.target.lanes(32)
     rows = extents[-2] if len(extents) > 1 else 1
     registers, costs = context.target.vector_registers - _SPARE_REGISTERS, context.cpu.dot_product
-    best, best_score = RegisterTile(1, 1, lanes), -1.0
+    best, least = RegisterTile(1, 1, lanes), float("inf")
     widths = divisors(columns // lanes, costs.most_vectors)
     for vectors in widths:
         for height in range(1, min(rows, registers) + 1):
             if height * vectors + vectors + 1 > registers:
                 break
-            counted = _STEP * height * vectors
-            filled = rows / (-(-rows // height) * height) * (1.0 if rows % height == 0 else costs.partial_tile)
-            score = counted / (counted + height + vectors) * min(1.0, counted / costs.in_flight) * filled
-            if score > best_score + 1e-9:
-                best, best_score = RegisterTile(height, vectors, lanes), score
+            parts = ((height, rows // height), (rows % height, 1))
+            work = sum(count * _step(part, vectors, costs.in_flight) for part, count in parts if part) / vectors
+            if work < least - 1e-9:
+                best, least = RegisterTile(height, vectors, lanes), work
     return choose_tile(context, best, rows, columns, widths=widths)
+
+
+def _step(rows: int, vectors: int, in_flight: int) -> float:
+    """Instructions of a step of a tile: counting, or what waiting for the sums comes to, and words that are spread."""
+    return max(_STEP * rows * vectors, in_flight) + rows + _COLUMN_LOAD * vectors
 
 
 def _order(
