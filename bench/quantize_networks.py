@@ -324,14 +324,15 @@ def fit_low_bits(name: str, start: nn.Module, images: Images, folder: Path) -> n
 def _kept(network: nn.Module, images: Images, training: Training, stem: Path) -> nn.Module:
     """What a training gives; kept under a name that changes with the data, the training and this file."""
     key = hashlib.sha256(Path(__file__).read_bytes() + images.pixels.tobytes() + repr(training).encode())
-    path = stem.with_name(f"{stem.name}-{key.hexdigest()[:16]}.pt")
+    path = stem.with_name(f"{stem.name}-{key.hexdigest()[:16]}.npz")
     if path.exists():
-        network.load_state_dict(torch.load(path))
+        with np.load(path, allow_pickle=False) as kept:
+            network.load_state_dict({name: torch.from_numpy(kept[name]) for name in kept.files})
         network.eval()
         return network
     _train(network, images, training)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    torch.save(network.state_dict(), temporary)
+    temporary = path.with_suffix(".tmp.npz")
+    np.savez(temporary, **{name: value.numpy() for name, value in network.state_dict().items()})
     temporary.rename(path)
     return network

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.requirements import need_module
 from tilewright.torch_backend import FallbackWarning
 
-torch = pytest.importorskip("torch")
+torch = need_module("torch")
 functional = torch.nn.functional
 
 CASES: dict[str, tuple[Callable[..., object], list[tuple[int, ...]]]] = {

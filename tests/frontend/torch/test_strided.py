@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 import tilewright as tw
+from tests.requirements import need_module
 from tilewright.frontend import from_torch
 from tilewright.torch_backend import FallbackWarning
 
-torch = pytest.importorskip("torch")
+torch = need_module("torch")
 
 VIEWS: dict[str, Callable[..., object]] = {
     "dense": lambda a: a.as_strided((3, 2), (1, 5), 2),
