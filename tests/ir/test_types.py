@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.ir.dtype import DataType
+import pytest
+
+from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import Var
 from tilewright.ir.types import (
     DataTypeCall,
@@ -13,6 +15,7 @@ from tilewright.ir.types import (
     TypeVariable,
     tensor_type,
 )
+from tilewright.support.errors import UserError
 
 
 def test_types_are_interned() -> None:
@@ -36,3 +39,8 @@ def test_shapes() -> None:
     assert tensor_type((), "float32").static_shape == ()
     assert tensor_type((None, 2), "float32").rank == 2
     assert TensorType(None, DataType.of("int8")).dtype.name == "int8"
+
+
+def test_dimensions_of_a_type_are_expressions() -> None:
+    with pytest.raises(UserError, match="is an expression, not 3"):
+        TensorType((3,), FLOAT32)  # type: ignore[arg-type]

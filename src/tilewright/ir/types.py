@@ -8,6 +8,7 @@ from typing import ClassVar
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.node import Node, node
+from tilewright.support.errors import UserError
 
 
 class Type(Node):
@@ -23,6 +24,11 @@ class TensorType(Type):
 
     shape: tuple[PrimExpr | None, ...] | None
     dtype: DataType
+
+    def _post_init(self) -> None:
+        for dim in self.shape or ():
+            if dim is not None and not isinstance(dim, PrimExpr):
+                raise UserError(f"a dimension of a tensor type is an expression, not {dim!r}", hint="use tensor_type()")
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
