@@ -7,19 +7,18 @@ from math import prod
 from tilewright.ir.expr import Call, PrimExpr, const_value
 from tilewright.ir.visit import find_all
 from tilewright.tir.annotations import Anchor
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.bits import GROUP, popcount_dot
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import blocks_of_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
+from tilewright.topi.schedule.cpu.staged_products import constant_factor, own_loops, reduction_first
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.cpu.unrolling import unroll_steps
-from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
 _STEP = 3
@@ -37,7 +36,7 @@ def _matches(context: ScheduleContext) -> str | None:
         return "no pairs of bit planes"
     if len(context.sch.get_output_blocks()) != 1:
         return "several outputs"
-    if _weights(context, sums[0]) is None:
+    if constant_factor(context, sums[0]) is None:
         return "no constant weights"
     columns = const_value(context.block(sums[0]).writes[0].buffer.shape[-1])
     if columns is None or columns % context.target.lanes(32):
@@ -73,12 +72,12 @@ def schedule_bitserial(context: ScheduleContext) -> None:
     pairs: list[LoopHandle] = []
     if total is not None:
         sch.compute_at(total, order[-1], preserve_unit_loops=True)
-        pairs = _reduction_first(context, total)
+        pairs = reduction_first(context, total)
     sch.compute_at(sums, (pairs or order)[-1], preserve_unit_loops=True)
-    steps = _reduction_first(context, sums)
+    steps = reduction_first(context, sums)
     totals = [] if total is None else [total, sch.decompose_reduction(total, pairs[0])]
     step, word = sch.split(steps[-1], [None, GROUP])
-    own = _own_loops(context, sums)
+    own = own_loops(context, sums)
     sch.reorder(step, *own, word)
     start = sch.decompose_reduction(sums, [*steps[:-1], step][0])
     context.parallelize_tiles(order, prod(extents) * pairs_of_words)
@@ -143,19 +142,12 @@ def _order(
     return outer, inner
 
 
-def _weights(context: ScheduleContext, sums: BlockHandle) -> BufferLoad | None:
-    """The constant planes of a product."""
-    constants = constant_parameters(context.sch.func)
-    loads = [item for item in find_all(context.block(sums).body, BufferLoad) if item.buffer in constants]
-    return loads[0] if len(loads) == 1 else None
-
-
 def _pack(context: ScheduleContext, sums: BlockHandle, width: int) -> Buffer:
     """The weights in panels, plane by plane, with the bytes of a word side by side.
 
     Before: `w[kh, kw, b, k, j]`; after: `w[j // width, b, kh, kw, k // 4, j % width * 4 + k % 4]`.
     """
-    load = _weights(context, sums)
+    load = constant_factor(context, sums)
     assert load is not None
     buffer = load.buffer
 
@@ -167,25 +159,10 @@ def _pack(context: ScheduleContext, sums: BlockHandle, width: int) -> Buffer:
     return buffer
 
 
-def _reduction_first(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
-    """The loops of a sum's reduction, which come before its other loops now."""
-    iters = context.block(handle).iters
-    loops = context.sch.get_loops(handle)[-len(iters) :]
-    count = sum(item.kind is IterKind.REDUCE for item in iters)
-    context.sch.reorder(*loops[-count:], *loops[:-count])
-    return loops[len(loops) - count :]
-
-
-def _own_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
-    """The innermost loops of a stage, which count its elements in a tile."""
-    count = sum(item.kind is IterKind.SPATIAL for item in context.block(handle).iters)
-    return context.sch.get_loops(handle)[-count:]
-
-
 def _vectorize(context: ScheduleContext, handle: BlockHandle, lanes: int) -> list[LoopHandle]:
     """The innermost loop of a stage in vectors; gives the loops around it."""
     sch = context.sch
-    *rest, column = _own_loops(context, handle)
+    *rest, column = own_loops(context, handle)
     vector, lane = sch.split(column, [None, lanes])
     sch.vectorize(lane)
     return [*rest, vector]

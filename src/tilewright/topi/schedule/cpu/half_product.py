@@ -5,22 +5,20 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.ir.expr import PrimExpr, const_value
-from tilewright.ir.visit import find_all
 from tilewright.tir.annotations import PREFETCH, ROLLED, Anchor
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.half import half_multiply_add
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import blocks_of_kind
 from tilewright.topi.schedule.cpu.dot_product import vector_tile
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
+from tilewright.topi.schedule.cpu.staged_products import constant_factor, own_loops, reduction_first
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.cpu.unrolling import unroll_steps
-from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
 _PRODUCT_RANK = 2
@@ -34,7 +32,7 @@ def _matches(context: ScheduleContext) -> str | None:
         return "no partial sums in half precision"
     if len(context.sch.get_output_blocks()) != 1:
         return "several outputs"
-    if _weights(context, sums[0]) is None:
+    if constant_factor(context, sums[0]) is None:
         return "no constant weights"
     columns = const_value(context.block(sums[0]).writes[0].buffer.shape[-2])
     if columns is None or columns % _columns(context):
@@ -77,14 +75,14 @@ def schedule_half_product(context: ScheduleContext) -> None:
     blocks: list[LoopHandle] = []
     if total is not None:
         sch.compute_at(total, order[-1], preserve_unit_loops=True)
-        blocks = _reduction_first(context, total)
+        blocks = reduction_first(context, total)
     sch.compute_at(sums, (blocks or order)[-1], preserve_unit_loops=True)
-    steps = _reduction_first(context, sums)
+    steps = reduction_first(context, sums)
     totals = [] if total is None else [total, sch.decompose_reduction(total, blocks[0])]
     start = sch.decompose_reduction(sums, steps[0])
     size = prod(context.sizes(order)) * tile.rows * tile.columns
     context.parallelize_tiles(order, size * prod(weights.static_shape or (1,)) // columns)
-    _prefetch_results(context, output, sch.get_loops(start)[-len(_own_loops(context, start)) - len(blocks) - 1], tile)
+    _prefetch_results(context, output, sch.get_loops(start)[-len(own_loops(context, start)) - len(blocks) - 1], tile)
     for handle in (sums, *totals[:1]):
         sch.set_scope(handle, 0, "local")
         _join_halves(context, handle)
@@ -92,7 +90,7 @@ def schedule_half_product(context: ScheduleContext) -> None:
         # Converted from memory, vectors of halves cost one operation less each than from registers.
         sch.annotate(loop, ROLLED, 1)
     unrolled += _vectorize(context, start, 2 * tile.lanes)
-    *inner, column, _ = _own_loops(context, sums)
+    *inner, column, _ = own_loops(context, sums)
     vectors, lane = sch.split(column, [None, tile.lanes])
     sch.tensorize(lane, half_multiply_add(2 * tile.lanes))
     for loop in (*unrolled, *inner, vectors):
@@ -145,19 +143,12 @@ def _rows_in_block(context: ScheduleContext, rows: LoopHandle, weights: Buffer, 
     return -(-tiles // -(-tiles // most)) * tile.rows
 
 
-def _weights(context: ScheduleContext, sums: BlockHandle) -> BufferLoad | None:
-    """The constant factor of a product."""
-    constants = constant_parameters(context.sch.func)
-    loads = [item for item in find_all(context.block(sums).body, BufferLoad) if item.buffer in constants]
-    return loads[0] if len(loads) == 1 else None
-
-
 def _pack(context: ScheduleContext, sums: BlockHandle, width: int) -> Buffer:
     """The weights in panels, two steps side by side.
 
     Before: `w[..., k, j]`; after: `w[j // width, ..., k // 2, j % width * 2 + k % 2]`.
     """
-    load = _weights(context, sums)
+    load = constant_factor(context, sums)
     assert load is not None
     buffer = load.buffer
 
@@ -176,26 +167,10 @@ def _join_halves(context: ScheduleContext, handle: BlockHandle) -> None:
     context.sch.transform_layout(handle, buffer.name, index_map)
 
 
-def _reduction_first(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
-    """The loops of a sum's reduction, which come before its other loops now."""
-    iters = context.block(handle).iters
-    loops = context.sch.get_loops(handle)[-len(iters) :]
-    count = sum(item.kind is IterKind.REDUCE for item in iters)
-    if count:
-        context.sch.reorder(*loops[-count:], *loops[:-count])
-    return loops[len(loops) - count :]
-
-
-def _own_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
-    """The innermost loops of a stage, which count its elements in a tile."""
-    count = sum(item.kind is IterKind.SPATIAL for item in context.block(handle).iters)
-    return context.sch.get_loops(handle)[-count:]
-
-
 def _vectorize(context: ScheduleContext, handle: BlockHandle, lanes: int) -> list[LoopHandle]:
     """The two innermost loops of a stage, columns and halves, in vectors; gives the loops of rows around them."""
     sch = context.sch
-    *rest, column, half = _own_loops(context, handle)
+    *rest, column, half = own_loops(context, handle)
     vector, lane = sch.split(sch.fuse(column, half), [None, lanes])
     sch.vectorize(lane)
     sch.unroll(vector)

@@ -18,6 +18,7 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import blocks_of_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import schedule_tile, unroll_reduction
+from tilewright.topi.schedule.cpu.staged_products import own_loops, reduction_first
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
@@ -88,7 +89,7 @@ def schedule_few_rows(context: ScheduleContext) -> None:
     (sums,), (total,) = blocks_of_kind(context, Anchor.PACKED), blocks_of_kind(context, Anchor.PACKED_TOTAL)
     sch, lanes = context.sch, context.target.lanes(32)
     _tile_few_rows(context, sums, total)
-    word, number = _reduction_first(context, sums)
+    word, number = reduction_first(context, sums)
     start = sch.decompose_reduction(sums, word)
     for handle in (sums, start):
         _vectorize(context, handle, lanes)
@@ -130,7 +131,7 @@ def _tile_few_rows(context: ScheduleContext, sums: BlockHandle, total: BlockHand
     for loop in (row_inner, vector):
         sch.unroll(loop)
     sch.compute_at(total, row_outer, preserve_unit_loops=True)
-    (group,) = _reduction_first(context, total)
+    (group,) = reduction_first(context, total)
     sch.compute_at(sums, group, preserve_unit_loops=True)
     depth = prod(context.sizes([group, *_loops_of_sums(context, sums)]))
     start = sch.decompose_reduction(total, group)
@@ -184,10 +185,10 @@ def schedule_digits(context: ScheduleContext) -> None:
     assert instruction is not None
     unpacked = blocks_of_kind(context, Anchor.UNPACKED)
     group = _tile_few_rows(context, sums, total)
-    four, byte = _reduction_first(context, sums)
+    four, byte = reduction_first(context, sums)
     count = _codes_in_byte(context, unpacked[0]) if unpacked else 1
     four_outer, four_inner = sch.split(four, [None, count])
-    *outer, column = _own_loops(context, sums)
+    *outer, column = own_loops(context, sums)
     vector, lane = sch.split(column, [None, instruction.lanes])
     sch.reorder(four_outer, four_inner, vector, *outer, lane, byte)
     start = sch.decompose_reduction(sums, four_outer)
@@ -197,7 +198,7 @@ def schedule_digits(context: ScheduleContext) -> None:
         sch.transform_layout(
             unpacked[0], context.block(unpacked[0]).writes[0].buffer.name, lambda f, j, b: (f, j * 4 + b)
         )
-        *_, code_column, code_byte = _own_loops(context, unpacked[0])
+        *_, code_column, code_byte = own_loops(context, unpacked[0])
         sch.vectorize(sch.fuse(code_column, code_byte))
     sch.tensorize(lane, instruction.intrinsic)
     _fetch_ahead(context, four_outer, _constants(context, *(unpacked or [sums]))[0])
@@ -216,7 +217,7 @@ def _codes_in_byte(context: ScheduleContext, unpacked: BlockHandle) -> int:
 def _vectorize(context: ScheduleContext, handle: BlockHandle, lanes: int) -> None:
     """The columns of a stage in vectors, everything around them in its tile unrolled."""
     sch = context.sch
-    *outer, column = _own_loops(context, handle)
+    *outer, column = own_loops(context, handle)
     vector, lane = sch.split(column, [None, lanes])
     sch.vectorize(lane)
     for loop in (*outer, vector):
@@ -233,21 +234,6 @@ def _pack(context: ScheduleContext, reader: BlockHandle, buffer: Buffer, width: 
         return (j // width, k, j % width, *b)
 
     context.pack(reader, buffer, IndexMap.of(arrange, buffer.ndim))
-
-
-def _reduction_first(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
-    """The loops of a sum's reduction, which come before its other loops now."""
-    iters = context.block(handle).iters
-    loops = context.sch.get_loops(handle)[-len(iters) :]
-    count = sum(item.kind is IterKind.REDUCE for item in iters)
-    context.sch.reorder(*loops[-count:], *loops[:-count])
-    return loops[len(loops) - count :]
-
-
-def _own_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
-    """The innermost loops of a stage, which count its elements in a tile."""
-    count = sum(item.kind is IterKind.SPATIAL for item in context.block(handle).iters)
-    return context.sch.get_loops(handle)[-count:]
 
 
 def _many_rows_match(context: ScheduleContext) -> str | None:
@@ -376,7 +362,7 @@ def _part(context: ScheduleContext, unpacked: BlockHandle, rows: int, depth: int
 def _schedule_unpacking(context: ScheduleContext, unpacked: BlockHandle, tile: RegisterTile) -> None:
     """A row of words at a time, all codes of each; columns in vectors."""
     sch = context.sch
-    step, column = _own_loops(context, unpacked)
+    step, column = own_loops(context, unpacked)
     words = _constants(context, unpacked)[0].shape
     codes = (const_value(context.block(unpacked).iters[0].domain.extent) or 1) // (const_value(words[1]) or 1)
     word, number = sch.split(step, [None, codes])
