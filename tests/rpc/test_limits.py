@@ -27,7 +27,17 @@ from tilewright.rpc.log import Log
 from tilewright.rpc.security import RPC_DEVICE_TOKEN, RPC_TOKEN, client_tls
 from tilewright.rpc.server import Server, ServerOptions, _Process
 from tilewright.rpc.session import Session
-from tilewright.rpc.wire import MAGIC, PREFIX_BYTES, Channel, Frame, VersionError, encode, raise_reported
+from tilewright.rpc.wire import (
+    MAGIC,
+    PREFIX_BYTES,
+    Channel,
+    DamagedHeader,
+    Frame,
+    VersionError,
+    encode,
+    encode_text,
+    raise_reported,
+)
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 
@@ -98,13 +108,25 @@ def test_payloads_pass_through_a_server_in_pieces() -> None:
 
 
 def test_a_payload_larger_than_the_sessions_memory_is_an_error() -> None:
+    """Wherever memory ends, in a buffer that grows or in a read: the rest is read, and is not taken for a message."""
     with _server() as server, rpc.connect(HOST, server.port) as session:
         [pid] = _sessions()
         taken = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.prlimit(pid, resource.RLIMIT_AS, (taken + (48 << 20),) * 2)
-        with pytest.raises(rpc.RemoteError, match="the session ran out of memory"):
-            session.request("upload", bytearray(96 << 20), name="large")
-        session.ping()
+        for more in range(9 << 20, 13 << 20, 1 << 18):
+            resource.prlimit(pid, resource.RLIMIT_AS, (taken + more, resource.RLIM_INFINITY))
+            with pytest.raises(rpc.RemoteError, match="the session ran out of memory"):
+                session.request("upload", bytearray(24 << 20), name="large", seconds=20)
+            session.ping()
+
+
+def test_a_damaged_header_does_not_hide_where_the_next_message_begins() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(ours, "other side")
+        theirs.sendall(encode_text(b"[]", 3) + b"abc" + encode({"status": "ok"}))
+        with pytest.raises(DamagedHeader):
+            channel.receive()
+        assert channel.receive().header == {"status": "ok"}
 
 
 def test_files_of_a_session_have_a_limit(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ MOST_FIRST_BYTES = 16384
 """The longest header of a first message, and of all messages to and from trackers."""
 MOST_SECONDS = 1e7
 """The longest time that a message may ask for."""
+_PIECE_BYTES = 1 << 18
 _MOST_TEXT = 4096
 _MOST_NUMBER = 1 << 53
 
@@ -183,6 +184,7 @@ class Channel:
         self.peer = peer
         self._socket = connection
         self._lock = threading.Lock()
+        self._piece = memoryview(bytearray(_PIECE_BYTES))
         if connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -212,8 +214,11 @@ class Channel:
     def receive(self, most_payload: int = MOST_PAYLOAD_BYTES) -> Frame:
         """Wait for one frame. One that there is no memory for is dropped with `MemoryError`; the next can be read."""
         header_bytes, payload_bytes = decode_prefix(bytes(self._exactly(PREFIX_BYTES)), most_payload=most_payload)
-        text = bytes(self._exactly(header_bytes))
-        return Frame(decode_header(text), self._exactly(payload_bytes))
+        header, payload = self._taken(header_bytes), self._taken(payload_bytes)
+        if header is None or payload is None:
+            raise MemoryError(f"no memory for a message of {human_bytes(header_bytes + payload_bytes)}")
+        # Decoded when all of the frame is read: where the next one begins is known whatever is wrong with this one.
+        return Frame(decode_header(bytes(header)), payload)
 
     def request(self, header: Mapping[str, Any], payload: bytes | bytearray | memoryview = b"") -> Frame:
         """Send a frame and wait for the answer; an answer that reports an error raises it."""
@@ -227,26 +232,31 @@ class Channel:
         self._socket.close()
 
     def _exactly(self, count: int) -> bytearray:
-        data, left = bytearray(), count
-        out_of_memory = False
+        data = self._taken(count)
+        if data is None:
+            raise MemoryError(f"no memory for {human_bytes(count)} of a message")
+        return data
+
+    def _taken(self, count: int) -> bytearray | None:
+        """The next bytes of the connection, read to the last one; None where there is no memory for them."""
+        data: bytearray | None = bytearray()
         try:
-            while left:
-                # In pieces: a length that lies does not make us take memory for what never comes.
-                part = self._socket.recv(min(left, 1 << 20))
-                if not part:
+            while count:
+                # In pieces: a length that lies does not make us take memory for what never comes. Into memory that is
+                # there already: a read that ran out of memory would leave the rest to be taken for the next message.
+                read = self._socket.recv_into(self._piece, min(count, len(self._piece)))
+                if not read:
                     raise Disconnected(f"{self.peer} closed the connection")
-                left -= len(part)
+                count -= read
                 try:
-                    if not out_of_memory:
-                        data += part
+                    if data is not None:
+                        data += self._piece[:read]
                 except MemoryError:
-                    data, out_of_memory = bytearray(), True
+                    data = None
         except TimeoutError:
             raise Disconnected(f"{self.peer} does not answer") from None
         except OSError as error:
             raise Disconnected(f"the connection to {self.peer} is lost: {error.strerror or error}") from None
-        if out_of_memory:
-            raise MemoryError(f"no memory for a message of {human_bytes(count)}")
         return data
 
 
