@@ -1,0 +1,1 @@
+"""An open tensor processor: its specification, simulators, hardware, driver interface and stream checker."""
