@@ -16,9 +16,12 @@ MICRO_OP_BITS = 32
 MULTIPLIER_BITS = 16
 """Bits of EPI's multipliers, signed; they are the low bits of words of a parameter tensor."""
 SHIFT_BITS = 6
-"""Bits of EPI's shift, likewise."""
+"""Bits of EPI's shift, the low ones of its word."""
+MOST_SHIFT = 47
+RESIDUAL_SHIFT_AT, RESIDUAL_SHIFT_BITS = 8, 5
+"""Where the word of the shift holds the residual's, and its bits."""
 PARAMETER_WORDS = 4
-"""Words of 32 bits for each output channel in a parameter tensor: bias, multiplier, residual's multiplier, shift."""
+"""Words of 32 bits for each output channel in a parameter tensor: bias, multiplier, residual's multiplier, shifts."""
 _MOST_BYTES = 1 << 24
 
 
