@@ -1,6 +1,7 @@
 """Operator declarations, one file a family; importing this package registers them all."""
 
 from tilewright.graph.ops import (
+    accelerator,
     attention,
     bitserial,
     broadcast,
@@ -9,6 +10,7 @@ from tilewright.graph.ops import (
     convolution,
     decisions,
     elementwise,
+    fixed_point,
     half,
     host,
     indexing,
@@ -31,6 +33,7 @@ from tilewright.graph.ops import (
 )
 
 __all__ = [
+    "accelerator",
     "attention",
     "bitserial",
     "broadcast",
@@ -39,6 +42,7 @@ __all__ = [
     "convolution",
     "decisions",
     "elementwise",
+    "fixed_point",
     "half",
     "host",
     "indexing",
