@@ -341,7 +341,8 @@ def cycles_of(
         if finishes:
             S[finished] = int64(1)
         # Where nothing but steps goes on, the next event is the instruction's end.
-        if events == 0 and S[e_busy] == 0 and S[s_busy] == 0 and S[y_valid] == 0 and S[p_valid] == 30 and S[g_left] > 16:
+        calm = events + S[e_busy] + S[s_busy] + S[y_valid] == 0
+        if calm and S[p_valid] == 30 and S[g_left] > 16:
             jump = S[g_left] - 12
             S[g_left] = S[g_left] - jump
             S[g_step] = S[g_step] + jump
