@@ -28,6 +28,7 @@ from tilewright.graph.ops import (
     symbolic,
     trees,
     winograd,
+    words,
 )
 
 __all__ = [
@@ -58,4 +59,5 @@ __all__ = [
     "symbolic",
     "trees",
     "winograd",
+    "words",
 ]
