@@ -36,6 +36,7 @@ from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
+from tilewright.graph.passes.word_products import word_products
 from tilewright.graph.verify import verify_fused, verify_typed
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass, register_stage
@@ -85,6 +86,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             with_options("integer_products", integer_products),
             *_SIMPLIFY,
             with_options("integer_epilogues", integer_epilogues),
+            with_options("word_products", word_products),
             with_options("half_products", half_products),
             with_options("single_steps", single_steps),
             with_options("attention", attention),

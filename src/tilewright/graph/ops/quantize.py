@@ -39,7 +39,7 @@ def product_type(a: DataType, b: DataType) -> DataType:
     raise UserError(f"operands must be 8-bit integers or 8-bit floats, they are {a} and {b}")
 
 
-def _product(a: Array, b: Array) -> Array:
+def byte_product(a: Array, b: Array) -> Array:
     """A matrix product by way of float64: of small integers exact (sums stay below 2^53), and quick in numpy."""
     total = np.matmul(a.astype(np.float64), b.astype(np.float64))
     if a.dtype.kind == "f":
@@ -48,7 +48,7 @@ def _product(a: Array, b: Array) -> Array:
 
 
 def _matmul(args: list[Array], attributes: NoAttributes) -> Array:
-    return _product(args[0], args[1])
+    return byte_product(args[0], args[1])
 
 
 @operator("qnn.matmul", inputs=("a", "b"), kind=FusionKind.OUT_FUSABLE, reference=_matmul)
@@ -81,7 +81,7 @@ class IntegerDepthwiseAttributes(IntegerConv2dAttributes):
     zero: int = 0
 
 
-def _sums_of_windows(
+def sums_of_windows(
     data: TensorType, weight: TensorType, attributes: IntegerConv2dAttributes, total: DataType
 ) -> TensorType:
     """The type of the sums, of a type of elements, over windows of NHWC data with HWIO weights."""
@@ -104,8 +104,8 @@ def _sums_of_windows(
     return TensorType((batch, rows, columns, outputs), total)
 
 
-def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
-    data, weight, zero = args
+def windowed_product(data: Array, weight: Array, zero: Array, attributes: IntegerConv2dAttributes) -> Array:
+    """The convolution of NHWC data with HWIO weights, borders filled with a byte."""
     top, left, bottom, right = attributes.padding
     widths = ((0, 0), (top, bottom), (left, right), (0, 0))
     padded = np.pad(data, widths, constant_values=zero.reshape(()).item()).transpose(0, 3, 1, 2)
@@ -114,7 +114,11 @@ def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
     gathered = view.transpose(0, 2, 3, 4, 5, 1)
     n, rows, columns = gathered.shape[:3]
     flat = gathered.reshape(n * rows * columns, height * width * inputs)
-    return _product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
+    return byte_product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
+
+
+def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
+    return windowed_product(args[0], args[1], args[2], attributes)
 
 
 @operator(
@@ -132,7 +136,7 @@ def conv2d(types: Types, attributes: IntegerConv2dAttributes) -> Type:
         raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
     if data.shape is not None and weight.shape is not None and len(data.shape) == len(weight.shape) == 4:
         agree(data.shape[3], weight.shape[2], "channels of the data, and inputs of the weight")
-    return _sums_of_windows(data, weight, attributes, total)
+    return sums_of_windows(data, weight, attributes, total)
 
 
 def _depthwise_conv2d(args: list[Array], attributes: IntegerDepthwiseAttributes) -> Array:
@@ -164,7 +168,7 @@ def depthwise_conv2d(types: Types, attributes: IntegerDepthwiseAttributes) -> Ty
         channels, outputs = (None if dim is None else const_value(dim) for dim in (data.shape[3], weight.shape[3]))
         if isinstance(channels, int) and isinstance(outputs, int) and (not channels or outputs % channels):
             raise UserError(f"{outputs} outputs are no multiple of {channels} channels")
-    return _sums_of_windows(data, weight, attributes, INT32)
+    return sums_of_windows(data, weight, attributes, INT32)
 
 
 @node()
@@ -185,7 +189,7 @@ def _line_conv2d(args: list[Array], attributes: LineConv2dAttributes) -> Array:
     view = sliding_window_view(padded, (height, length), axis=(1, 2))[:, ::down, ::across]
     n, rows, columns = view.shape[:3]
     flat = view.reshape(n * rows * columns, height * length)
-    return _product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
+    return byte_product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
 
 
 @operator(

@@ -38,8 +38,8 @@ MOST_MOVES = 16
 
 
 def has_byte_products(target: Target) -> bool:
-    """Whether a processor multiplies bytes faster than floats."""
-    return target.has_vnni or target.has_dotprod or target.has_tensor_cores
+    """Whether a processor multiplies bytes faster than floats, or about as fast: GPUs add integers exactly."""
+    return target.has_vnni or target.has_dotprod or not target.is_cpu
 
 
 def quantized_products(module: IRModule, options: GraphOptions) -> IRModule:
