@@ -20,6 +20,7 @@ from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
+from tilewright.graph.passes.image_lines import image_lines
 from tilewright.graph.passes.integer_epilogues import integer_epilogues
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_groups import join_groups
@@ -79,6 +80,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.half is not None:
         passes += [with_options("reduce_precision", reduce_precision), *_SIMPLIFY]
     if options.layout is not None:
+        passes.append(module_pass("image_lines", requires="graph_typed")(image_lines))
         passes += [with_options("convert_layout", convert_layout), *_SIMPLIFY]
     if options.target is not None:
         passes += [

@@ -80,11 +80,13 @@ class _Dequantized:
     scale: Array
 
 
-def _dequantized(item: GraphExpr, transposes: int = MOST_MOVES) -> _Dequantized | None:
+def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | None:
     if not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not FLOAT32:
         return None
+    if is_call_to(item, "reshape"):
+        return _reshaped(item, moves)
     if is_call_to(item, "transpose"):
-        below = _dequantized(item.args[0], transposes - 1) if transposes else None
+        below = _dequantized(item.args[0], moves - 1) if moves else None
         assert isinstance(item.attributes, TransposeAttributes)
         rank = len(item.attributes.axes)
         if below is None:
@@ -100,6 +102,24 @@ def _dequantized(item: GraphExpr, transposes: int = MOST_MOVES) -> _Dequantized 
             if scale is not None and np.isfinite(scale).all():
                 return _Dequantized(value.args[0], scale)
     return None
+
+
+def _reshaped(item: Call, moves: int) -> _Dequantized | None:
+    """Dequantised values of another shape: a convolution of one dimension is one of images between reshapes."""
+    below = _dequantized(item.args[0], moves - 1) if moves else None
+    if below is None:
+        return None
+    shape, before = static_shape(item), static_shape(item.args[0])
+    if below.scale.size == 1:
+        scale = below.scale.reshape(())
+    elif shape is None or before is None:
+        return None
+    else:
+        scale = np.broadcast_to(below.scale, before).reshape(shape)
+    integers = Call(item.callee, (below.integers,), item.attributes)
+    integers.span = item.span
+    fill_type(integers)
+    return _Dequantized(integers, scale)
 
 
 def _is_shifted_bytes(item: GraphExpr) -> bool:
