@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from tilewright.accel.config import PARAMETER_WORDS, RESIDUAL_SHIFT_AT, RESIDUAL_SHIFT_BITS, SHIFT_BITS
 from tilewright.ir import intrinsics
 from tilewright.ir.dtype import INT32
 from tilewright.ir.expr import Call, PrimExpr
@@ -163,13 +164,15 @@ def _requantize(
 ) -> int:
     for o, a, p in _places(loops, 3):
         for lane in range(rows * columns):
-            place, column = o * rows * columns + lane, p * 4 * columns + lane % columns
+            place, column = o * rows * columns + lane, p * PARAMETER_WORDS * columns + lane % columns
             value = acc[a * rows * columns + lane]
             residual = 0 if res is None else res[place]
             if scale:
-                bias, multiplier, other, shift = (par[column + word * columns] for word in range(4))
+                bias, multiplier, factor, shifts = (par[column + word * columns] for word in range(PARAMETER_WORDS))
+                shift = shifts & ((1 << SHIFT_BITS) - 1)
+                residual_shift = shifts >> RESIDUAL_SHIFT_AT & ((1 << RESIDUAL_SHIFT_BITS) - 1)
                 half = (1 << shift) >> 1
-                value = (_wrapped(value + bias) * multiplier + residual * other + half) >> shift
+                value = (_wrapped(value + bias) * multiplier + (residual * factor << residual_shift) + half) >> shift
             else:
                 value += residual
             out[place] = min(max(value + offset, low), high)

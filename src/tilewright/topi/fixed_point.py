@@ -1,10 +1,10 @@
-"""Requantisation in fixed point: 32-bit sums to bytes by a bias, a multiplier of 16 bits and a rounding shift.
+"""Requantisation in fixed point with parameters in one tensor, as EPI of the tensor processor takes them.
 
-    t = acc + bias                                              wraps to 32 bits
-    y = (t * multiplier + residual * residual_multiplier + half) >> shift        in 64 bits; half = 2^(shift-1), or 0
-    out = clip(y + offset, low, high)
+    t = sum + bias                                                                        wraps to 32 bits
+    y = (t * multiplier + (residual * residual_multiplier << residual_shift) + half) >> shift      in 64 bits
+    result = clip(y + offset, low, high)                                                  half = 2^(shift-1), or 0
 
-The parameters of a block of channels are one tensor of words: [bias, multiplier, residual's multiplier, shift][channel].
+The words of a channel are [bias, multiplier, residual's multiplier, shifts]; the last holds both shifts.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.accel.config import RESIDUAL_SHIFT_AT, RESIDUAL_SHIFT_BITS, SHIFT_BITS
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import INT8, INT64
-from tilewright.ir.expr import Call, PrimExpr
+from tilewright.ir.dtype import INT8, INT32, INT64
+from tilewright.ir.expr import PrimExpr
 
-
-PARAMETERS: Final = ("bias", "multiplier", "residual_multiplier", "shift")
+PARAMETERS: Final = ("bias", "multiplier", "residual_multiplier", "shifts")
 """The words of a channel, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requantization:
-    """What the parameters do not say: whether there is a residual, and the range of the results."""
+    """What the parameters do not say: whether there is a residual, what is added in the end, the range of results."""
 
     residual: bool = False
     offset: int = 0
@@ -34,15 +34,21 @@ class Requantization:
 
 
 def requantized(
-    acc: PrimExpr, words: Sequence[PrimExpr], residual: PrimExpr | None, form: Requantization
+    total: PrimExpr, words: Sequence[PrimExpr], residual: PrimExpr | None, form: Requantization
 ) -> PrimExpr:
-    """The result of one accumulator, with the four words of its channel."""
-    bias, multiplier, other, shift = words
-    amount = cast(shift, INT64)
-    total = cast(acc + bias, INT64) * cast(multiplier, INT64)
+    """The result of one sum, with the four words of its channel."""
+    bias, multiplier, factor, shifts = words
+    value = cast(total + bias, INT64) * cast(multiplier, INT64)
     if residual is not None:
-        total = total + cast(residual, INT64) * cast(other, INT64)
-    half = Call("shift_right", (Call("shift_left", (const(1, INT64), amount), INT64), const(1, INT64)), INT64)
-    value = Call("shift_right", (total + half, amount), INT64) + const(form.offset, INT64)
-    clipped = build.minimum(build.maximum(value, const(form.low, INT64)), const(form.high, INT64))
-    return cast(clipped, INT8)
+        places = _bits(shifts, RESIDUAL_SHIFT_AT, RESIDUAL_SHIFT_BITS)
+        value = value + build.shift_left(cast(residual, INT64) * cast(factor, INT64), places)
+    steps = _bits(shifts, 0, SHIFT_BITS)
+    half = build.shift_right(build.shift_left(const(1, INT64), steps), const(1, INT64))
+    rounded = build.shift_right(value + half, steps) + const(form.offset, INT64)
+    kept = build.minimum(build.maximum(rounded, const(form.low, INT64)), const(form.high, INT64))
+    return cast(kept, INT8)
+
+
+def _bits(word: PrimExpr, low: int, count: int) -> PrimExpr:
+    shifted = build.shift_right(word, const(low, INT32)) if low else word
+    return cast(build.bitwise_and(shifted, const((1 << count) - 1, INT32)), INT64)

@@ -3,36 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tilewright.accel.checker import check
 from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.instructions import Alu, Gemm, Instruction, Load, MicroOp
+from tilewright.accel.instructions import Alu, Gemm, Load, MicroOp
+from tilewright.accel.kernel import MICRO_OPS, AccelKernel
 from tilewright.backends.accel.emit import emit_steps
 from tilewright.backends.accel.steps import Step
 from tilewright.backends.accel.tokens import advance_loads, with_tokens
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.passes.split_host_device import buffer_bytes
 
-MICRO_OPS = -1
-"""The argument that addresses of micro-ops count from: they are a part of the program."""
-
-
-@dataclass(frozen=True, slots=True)
-class AccelKernel:
-    """A program: `dram` of the instructions in `relocations` counts from an argument of the kernel, or `MICRO_OPS`."""
-
-    instructions: tuple[Instruction, ...]
-    micro_ops: tuple[MicroOp, ...]
-    relocations: tuple[tuple[int, int], ...]
-    """Numbers of instructions, and of arguments."""
-
+_ALIGNMENT = 64
 
 def make_kernel(func: PrimFunc, config: AccelConfig) -> AccelKernel:
-    """The program of a lowered kernel."""
+    """The program of a lowered kernel: it is proved to end, and that no two units of it race."""
     steps, micro_ops = with_micro_ops(advance_loads(emit_steps(func, config)), config)
     ordered = with_tokens(steps, config)
     relocations = tuple((number, step.argument) for number, step in enumerate(ordered) if step.argument is not None)
-    return AccelKernel(tuple(step.instruction for step in ordered), micro_ops, relocations)
+    instructions = tuple(step.instruction for step in ordered)
+    kernel = AccelKernel(func.name, config, instructions, micro_ops, relocations)
+    _prove(kernel, func)
+    return kernel
+
+
+def _prove(kernel: AccelKernel, func: PrimFunc) -> None:
+    """Check the program as it is with its arguments one after another."""
+    data = kernel.micro_op_bytes()
+    address, places = _aligned(len(data)), []
+    for param in func.params:
+        places.append(address)
+        address += _aligned((buffer_bytes(param) or 0) if isinstance(param, Buffer) else 0)
+
+    def read(start: int, size: int) -> bytes:
+        return data[start : start + size].ljust(size, b"\0")
+
+    try:
+        check(kernel.at(places, 0), kernel.config, read)
+    except UserError as error:
+        raise CompilerBug(f"the program of {func.name} is not right: {error}") from error
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def with_micro_ops(steps: Sequence[Step], config: AccelConfig) -> tuple[list[Step], tuple[MicroOp, ...]]:
