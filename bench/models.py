@@ -142,7 +142,7 @@ def measure_quantized(
     able = _able(rivals, processes, rounded, inputs, expected, theirs, failures)
     with harness.pinned(threads):
         watch = CoreWatch(Target("native")) if threads == 1 else None
-        places = functools.partial(_placed, executable, inputs, clock_for(threads))
+        places = functools.partial(placed, executable, inputs, clock_for(threads))
         standing = versus.against(places, able, rounds, threads=threads, watch=watch)
     return {
         **figures(standing, zoo.spec(name).gflop),
@@ -223,7 +223,7 @@ def measure_model(
     with harness.pinned(threads):
         # Several cores are watched by nobody: a neighbour on one of them is too short to be told.
         watch = CoreWatch(Target("native")) if threads == 1 else None
-        places = functools.partial(_placed, executable, inputs, clock_for(threads))
+        places = functools.partial(placed, executable, inputs, clock_for(threads))
         standing = versus.against(places, able, rounds, threads=threads, watch=watch)
     return {
         **figures(standing, zoo.spec(name).gflop),
@@ -233,7 +233,7 @@ def measure_model(
     }
 
 
-def _placed(executable: Executable, inputs: zoo.Arrays, clock: Callable[[], float], place: int) -> measure.LocalSampler:
+def placed(executable: Executable, inputs: zoo.Arrays, clock: Callable[[], float], place: int) -> measure.LocalSampler:
     """Runs of a model that lies somewhere else in memory at each place."""
     model = executable if place == 0 else elsewhere(executable)
     return measure.LocalSampler(lambda: model.run(inputs), clock)

@@ -178,7 +178,8 @@ class Literal:
                             t = wrapped(int(acc[row, c]) + int(par[0, c]), self.config.acc_bits)
                             shift = int(par[3, c]) & 63
                             half = 1 << (shift - 1) if shift else 0
-                            y = t * wrapped(int(par[1, c]), 16) + r * wrapped(int(par[2, c]), 16)
+                            places = int(par[3, c]) >> 8 & 31
+                            y = t * wrapped(int(par[1, c]), 16) + (r * wrapped(int(par[2, c]), 16) << places)
                             y = (y + half) >> shift
                         result[row, c] = min(max(y + epi.offset, epi.low), epi.high)
                 self.memories[Memory.OUT][at] = result

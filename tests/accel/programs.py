@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.accel.config import AccelConfig, Memory
+from tilewright.accel.config import MOST_SHIFT, AccelConfig, Memory
 from tilewright.accel.encoding import decode_micro_ops, encode_micro_ops
 from tilewright.accel.instructions import (
     Alu,
@@ -30,7 +30,7 @@ from tilewright.accel.instructions import (
     Unit,
 )
 from tilewright.accel.program import Program
-from tilewright.accel.rules import MOST_SHIFT, dram_rows, sram_count
+from tilewright.accel.rules import dram_rows, sram_count
 
 Accesses = list[tuple[Memory | None, Any, bool]]
 """What an instruction touches: a memory (None: DRAM, in words of the bus), the indices, whether it writes."""

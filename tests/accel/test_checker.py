@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from tests.accel.configs import CONFIGS
+from tests.accel.interleaved import outcome
+from tests.accel.programs import random_program
 from tests.accel.tiled_product import OUT_AT, TiledProduct
 from tilewright.accel.checker import check, find_faults
 from tilewright.accel.config import AccelConfig, Memory
@@ -41,11 +45,63 @@ def _mutations(program: list[Instruction]) -> Iterator[tuple[str, list[Instructi
                     break
 
 
+def _observed(program: list[Instruction], product: TiledProduct, runs: int = 6) -> set[str | bytes]:
+    size = product.tiles * product.rows * CONFIG.dma_bytes[Memory.OUT]
+    rng = np.random.default_rng(0)
+    return {outcome(program, CONFIG, product.dram(), [(OUT_AT, size)], rng) for _ in range(runs)}
+
+
 def test_every_flipped_token_is_found() -> None:
     product = TiledProduct(CONFIG, 3, 2)
     for what, program in _mutations(product.instructions()):
         if " and " not in what:
             assert find_faults(program, CONFIG, product.read), what
+
+
+def test_what_random_orders_show_is_found() -> None:
+    """A moved token is found wherever an execution can tell: else all orders give the results that the program had."""
+    product = TiledProduct(CONFIG, 4, 2)
+    expected = _observed(product.instructions(), product, 20)
+    assert len(expected) == 1
+    found = passed = 0
+    for what, program in _mutations(product.instructions()):
+        if " and " not in what:
+            continue
+        if find_faults(program, CONFIG, product.read):
+            found += 1
+        else:
+            passed += 1
+            assert _observed(program, product) == expected, what
+    assert found > 20 and passed > 0
+
+
+def test_random_programs_pass_and_their_mutants_do_not() -> None:
+    rng = np.random.default_rng(1)
+    flagged = 0
+    for _ in range(12):
+        config = list(CONFIGS.values())[rng.integers(len(CONFIGS))]
+        program = random_program(rng, config)
+        reader = _reader(program.segments)
+        assert not find_faults(program.instructions, config, reader)
+        mutants = list(_mutations(list(program.instructions)))
+        for at in rng.permutation(len(mutants))[:12]:
+            what, mutant = mutants[at]
+            if find_faults(mutant, config, reader):
+                flagged += 1
+                continue
+            outcomes = {outcome(mutant, config, program.segments, program.results, rng) for _ in range(4)}
+            assert len(outcomes) == 1 and all(isinstance(item, bytes) for item in outcomes), what
+    assert flagged > 50
+
+
+def _reader(segments: Mapping[int, bytes]) -> Callable[[int, int], bytes]:
+    def read(address: int, size: int) -> bytes:
+        for start, data in segments.items():
+            if start <= address and address + size <= start + len(data):
+                return data[address - start : address - start + size]
+        return bytes(size)
+
+    return read
 
 
 def test_a_race_names_the_two_instructions() -> None:

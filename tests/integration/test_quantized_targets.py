@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tests.codegen.on_device import require_device
@@ -126,3 +127,37 @@ def test_a_file_has_the_same_integers(options: dict[str, object]) -> None:
     (theirs,) = onnxruntime.InferenceSession(file, settings).run(None, {"image": x})
     # Onnxruntime requantises in an order of its own: a number between two steps may go the other way.
     np.testing.assert_allclose(result, theirs, atol=0.02 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu"])
+def test_sums_are_of_integers(target: str) -> None:
+    """A step is two units of the sum: every odd sum lies between two steps, where any other rounding shows."""
+    require_device(Target(target))
+    random = np.random.default_rng(0)
+    data = random.integers(128, 135, (9, 300)).astype(np.uint8)
+    weight = random.integers(-1, 2, (300, 20)).astype(np.int8)
+    scale, step = np.float32(0.1), np.float32(0.1) * np.float32(0.2)
+    constants = {
+        "w": weight,
+        "sx": scale,
+        "zx": np.uint8(131),
+        "sw": scale,
+        "zw": np.int8(0),
+        "sy": step,
+        "zy": np.int8(3),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["b"]),
+        helper.make_node("MatMul", ["a", "b"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "sy", "zy"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, data.shape)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT8, (9, 20))]
+    stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "product", inputs, outputs, stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10)
+    sums = (data.astype(np.int32) - 131) @ weight.astype(np.int32)
+    levels = np.rint(sums.astype(np.float32) * (scale * scale / step)) + 3
+    (result,) = arrays(tw.compile(model.SerializeToString(), target=target)(data))
+    np.testing.assert_array_equal(result, np.clip(levels, -128, 127).astype(np.int8))

@@ -147,11 +147,31 @@ SAMPLES: list[Sample] = [
         {"signed": True},
     ),
     (
+        "nn.bitserial_dense",
+        [_(5, 2, 8, dtype="uint8", low=0, high=255), _(3, 2, 6, dtype="int32", low=-(2**31), high=2**31 - 1)],
+        {"signed": True},
+    ),
+    (
         "nn.bitserial_conv2d",
         [_(1, 5, 4, 1, 4, dtype="uint8", low=0, high=255), _(3, 3, 1, 4, 5, dtype="uint8", low=0, high=255)],
         {"mode": "xor", "padding": (1, 1, 0, 1), "strides": (2, 1), "border": 1, "channels": 27},
     ),
     ("qnn.matmul", [_(7, 12, dtype="uint8", low=0, high=255), _(12, 9, dtype="int8", low=-128, high=127)], {}),
+    ("qnn.words", [_(3, 8, dtype="int8", low=-128, high=127)], {}),
+    (
+        "qnn.word_matmul",
+        [_(2, 3, 8, dtype="int8", low=-128, high=127), _(2, 5, 2, dtype="int32", low=-(2**31), high=2**31 - 1)],
+        {},
+    ),
+    (
+        "qnn.word_conv2d",
+        [
+            _(1, 5, 6, 4, dtype="int8", low=-128, high=127),
+            _(3, 3, 1, 5, dtype="int32", low=-(2**31), high=2**31 - 1),
+            np.array(-7, "int8"),
+        ],
+        {"padding": (1, 1, 1, 1)},
+    ),
     (
         "qnn.depthwise_conv2d",
         [_(1, 7, 8, 6, dtype="uint8", low=0, high=255), _(3, 3, 1, 6, dtype="int8", low=-128, high=127)],

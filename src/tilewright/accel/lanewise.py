@@ -7,11 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.accel.config import MULTIPLIER_BITS, SHIFT_BITS, AccelConfig
+from tilewright.accel.config import (
+    MOST_SHIFT,
+    MULTIPLIER_BITS,
+    RESIDUAL_SHIFT_AT,
+    RESIDUAL_SHIFT_BITS,
+    SHIFT_BITS,
+    AccelConfig,
+)
 from tilewright.accel.instructions import Alu, AluOp, Epi
 from tilewright.accel.lanes import Lanes, wrap
 from tilewright.accel.products import Indices, by_index, loop_index, outer_pieces
-from tilewright.accel.rules import MOST_SHIFT
 from tilewright.support.errors import UserError
 
 Wide = npt.NDArray[np.int64]
@@ -133,7 +139,8 @@ def _results(epi: Epi, values: Wide, residual: Wide | None, parameters: Wide | N
         biased = wrap(values + bias, config.acc_bits).astype(np.int64)
         total = biased * wrap(multiplier, MULTIPLIER_BITS)
         if residual is not None:
-            total = total + residual * wrap(residual_multiplier, MULTIPLIER_BITS)
+            places = (shift >> RESIDUAL_SHIFT_AT) & ((1 << RESIDUAL_SHIFT_BITS) - 1)
+            total = total + (residual * wrap(residual_multiplier, MULTIPLIER_BITS).astype(np.int64) << places)
         amount = shift & ((1 << SHIFT_BITS) - 1)
         half = np.where(amount > 0, np.int64(1) << np.maximum(amount - 1, 0), 0)
         total = (total + half) >> amount

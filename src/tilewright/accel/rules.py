@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.instructions import Alu, Epi, Gemm, Instruction, Load, Store, Unit
 
-MOST_SHIFT = 47
-"""The greatest shift of EPI."""
 UNPADDED = (Memory.UOP, Memory.PAR)
 STORED = (Memory.OUT, Memory.ACC)
 

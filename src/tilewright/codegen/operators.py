@@ -13,11 +13,13 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from tilewright.codegen.values import KernelValues
 from tilewright.ir import expr as e
+from tilewright.ir.build import const, floormod
 from tilewright.ir.dtype import INDEX, INT32, DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.expansion.words import joined_bytes
 
 H = TypeVar("H")
 IntrinsicRule = Callable[[Any, e.Call, list[str]], str]
@@ -115,6 +117,10 @@ class KernelOperators(KernelValues):
     @abstractmethod
     def load(self, expr: BufferLoad) -> str:
         """An element of a buffer."""
+
+    def load_word(self, first: BufferLoad) -> str | None:
+        """Four neighbouring bytes of a buffer as an int32, from the first of them on; None where each is read alone."""
+        return None
 
     # ---------------------------------------------------------------- conditions
 
@@ -333,10 +339,30 @@ def _call(c: KernelOperators, expr: PrimExpr) -> str:
     assert isinstance(expr, e.Call)
     if expr.name in ("likely", "async_copy"):
         return c.value(expr.args[0])
+    if expr.name == "word":
+        return _word(c, expr)
     # Indices that are of 32 bits become what their type says: functions are chosen by types.
     values = [c.full(arg) for arg in expr.args]
     rule = c.intrinsics.get(expr.name)
     return c.unknown_call(expr, values) if rule is None else rule(c, expr, values)
+
+
+def _word(c: KernelOperators, expr: e.Call) -> str:
+    """Four bytes as a word: read at once where they are neighbours, from a multiple of four on."""
+    first = expr.args[0]
+    if isinstance(first, BufferLoad) and first.buffer.scope == "global":
+        place = first.indices[0]
+        neighbours = all(
+            isinstance(item, BufferLoad)
+            and item.buffer is first.buffer
+            and c.analyzer.prove_equal(item.indices[0], place + number)
+            for number, item in enumerate(expr.args)
+        )
+        if neighbours and c.analyzer.prove_equal(floormod(place, const(4)), const(0)):
+            text = c.load_word(first)
+            if text is not None:
+                return text
+    return c.value(joined_bytes(expr.args))
 
 
 RULES: Final[dict[type, Callable[[KernelOperators, PrimExpr], str]]] = {

@@ -20,6 +20,7 @@ from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
+from tilewright.graph.passes.image_lines import image_lines
 from tilewright.graph.passes.integer_epilogues import integer_epilogues
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_groups import join_groups
@@ -36,6 +37,7 @@ from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
+from tilewright.graph.passes.word_products import word_products
 from tilewright.graph.verify import verify_fused, verify_typed
 from tilewright.ir.function import IRModule
 from tilewright.ir.passes import Pass, Pipeline, module_pass, register_stage
@@ -78,6 +80,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.half is not None:
         passes += [with_options("reduce_precision", reduce_precision), *_SIMPLIFY]
     if options.layout is not None:
+        passes.append(module_pass("image_lines", requires="graph_typed")(image_lines))
         passes += [with_options("convert_layout", convert_layout), *_SIMPLIFY]
     if options.target is not None:
         passes += [
@@ -85,6 +88,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             with_options("integer_products", integer_products),
             *_SIMPLIFY,
             with_options("integer_epilogues", integer_epilogues),
+            with_options("word_products", word_products),
             with_options("half_products", half_products),
             with_options("single_steps", single_steps),
             with_options("attention", attention),

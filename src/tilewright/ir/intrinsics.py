@@ -127,6 +127,16 @@ def popcount_int(value: int, bits: int) -> int:
     return (value & ((1 << bits) - 1)).bit_count()
 
 
+def dot4_reference(a: Any, b: Any) -> Any:
+    """The sum of the products of the four signed bytes of two words."""
+    return builtins.sum((((a >> n & 255) ^ 128) - 128) * (((b >> n & 255) ^ 128) - 128) for n in (0, 8, 16, 24))
+
+
+def _word_reference(*parts: Any) -> Any:
+    bits = builtins.sum((part & 255) << 8 * n for n, part in enumerate(parts))
+    return (bits ^ 1 << 31) - (1 << 31)
+
+
 def clz_int(value: int, bits: int) -> int:
     """The number of zero bits above the highest one bit; the width for zero."""
     return bits - (value & ((1 << bits) - 1)).bit_length()
@@ -184,6 +194,8 @@ define("shift_left", 2, "integer", None, "x * 2**n wrapped; n is taken modulo th
 define("shift_right", 2, "integer", None, "shift right, filling with the sign (signed) or 0; n modulo the width")
 define("popcount", 1, "integer", None, "the number of one bits")
 define("clz", 1, "integer", None, "the number of leading zero bits; the width for 0")
+define("dot4", 2, "integer", dot4_reference, "the sum of the products of the four signed bytes of two words")
+define("word", 4, "integer", _word_reference, "four bytes as a word of 32 bits, the lowest first", result="given")
 define("likely", 1, "bool", lambda x: x, "its argument; a hint that it is mostly true")
 define("reinterpret", 1, "any", None, "the same bits as another type of the same width", result="given")
 define("barrier", 1, "any", None, "threads of a group wait for each other", result="given", pure=False)
@@ -291,6 +303,7 @@ isfinite = _unary("isfinite")
 popcount = _unary("popcount")
 clz = _unary("clz")
 likely = _unary("likely")
+dot4 = _binary("dot4")
 pow = _binary("pow")
 power = pow
 atan2 = _binary("atan2")
@@ -314,6 +327,13 @@ def reinterpret(value: ExprLike, dtype: DataType | str) -> PrimExpr:
     if x.dtype.bits * x.dtype.lanes != target.bits * target.lanes:
         raise UserError(f"reinterpret from {x.dtype} to {target}: the widths differ")
     return x if x.dtype is target else Call("reinterpret", (x,), target)
+
+
+def word(*parts: PrimExpr) -> PrimExpr:
+    """Four bytes as a word of 32 bits, the lowest first. Read from neighbouring places, they are read at once."""
+    if len(parts) != 4 or any(part.dtype.bits != 8 or not part.dtype.is_integer for part in parts):
+        raise UserError(f"a word is four integers of 8 bits, not {', '.join(str(part.dtype) for part in parts)}")
+    return Call("word", parts, INT32)
 
 
 def async_copy(value: PrimExpr) -> PrimExpr:

@@ -24,6 +24,8 @@ class Capabilities:
     """Blocks that work together and read each other's shared memory."""
     dependent_launch: str | None = None
     """Kernels that wait for those before them themselves, and so may be started before these are done."""
+    dot4: str | None = None
+    """An instruction that multiplies four signed bytes with four and adds the products to a sum."""
     tensor_cores: str | None = None
     """Matrix products of half-precision operands by the registers of a warp."""
     float8_products: str | None = None

@@ -66,12 +66,17 @@ CPU_OPTIONS: Final = (
 )
 GPU_OPTIONS: Final = (
     Option("arch", "arch", False, "device architecture, such as sm_90 or gfx90a"),
-    Option("mattr", "features", False, "what is allowed beyond the ordinary, such as +tf32"),
+    Option("mattr", "features", False, "what is there, or is allowed, beyond the ordinary, such as +dot4 or +tf32"),
     *_COMMON,
     Option("max-threads", "max_threads", True, "most threads of one block"),
     Option("warp-size", "warp_size", True, "threads that execute together"),
     Option("shared-bytes", "shared_bytes", True, "shared memory of one block"),
 )
+
+
+def added_features(features: str) -> frozenset[str]:
+    """What a target's text allows beyond the ordinary: `+tf32`."""
+    return frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
 
 
 def gpu_kind(
@@ -82,7 +87,16 @@ def gpu_kind(
     wanted = {option.field for option in GPU_OPTIONS if option.is_number}
     if wanted != set(defaults):
         raise CompilerBug(f"the target kind {name} needs the numbers {', '.join(sorted(wanted))}, and no others")
-    return TargetKind(name, meaning, GPU_OPTIONS, is_cpu=False, arch=arch, defaults=defaults, capabilities=capabilities)
+    return TargetKind(
+        name,
+        meaning,
+        GPU_OPTIONS,
+        is_cpu=False,
+        arch=arch,
+        defaults=defaults,
+        capabilities=capabilities,
+        features_of=lambda arch, cpu, features: added_features(features),
+    )
 
 
 @lru_cache(maxsize=64)

@@ -139,6 +139,11 @@ class Target:
         return self._allows(self.capabilities.dependent_launch)
 
     @property
+    def has_dot4(self) -> bool:
+        """Whether a thread adds the products of four pairs of signed bytes to a sum at once."""
+        return self._allows(self.capabilities.dot4)
+
+    @property
     def has_tensor_cores(self) -> bool:
         """Whether warps multiply matrices of half precision."""
         return self._allows(self.capabilities.tensor_cores)

@@ -173,6 +173,19 @@ define(
 )
 
 
+DOT4: Final = "gpu.dot4"
+"""Adds the products of the four signed bytes of two words to a sum: GPUs have it by many names."""
+define(
+    DOT4,
+    "",
+    "int32",
+    ("int32", "int32", "int32"),
+    ("sm_70", "dot4"),
+    lambda total, a, b: _wrapped(total + intrinsics.dot4_reference(a, b)),
+    "adds the products of the four signed bytes of two words to a sum",
+)
+
+
 # Matrix tiles. The register is the address of the tile's first and last element in a buffer of scope TILE_SCOPE,
 # which in the interpreter is memory like any other; `pitch` is how many elements apart its rows are there.
 

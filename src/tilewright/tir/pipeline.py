@@ -20,6 +20,7 @@ from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_thread_reductions import ThreadReductionOptions, lower_thread_reductions
 from tilewright.tir.passes.lower_threads import lower_threads
+from tilewright.tir.passes.lower_words import LowerWordsOptions, lower_words
 from tilewright.tir.passes.nest_guards import nest_guards
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
@@ -64,6 +65,7 @@ def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
             function_pass("legalize_types")(legalize_types).with_options(
                 LegalizeTypesOptions(has_half=target.has_fp16)
             ),
+            function_pass("lower_words")(lower_words),
             function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics).with_options(
                 LowerIntrinsicsOptions(has_scale=target.has_feature("avx512f"))
             ),
@@ -107,6 +109,9 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("simplify_again")(simplify_loops),
             *([function_pass("reuse_shared_memory")(reuse_shared_memory)] if can.shared_reuse else []),
             function_pass("legalize_types")(legalize_types).with_options(LegalizeTypesOptions(has_half=False)),
+            function_pass("lower_words")(lower_words).with_options(
+                LowerWordsOptions(has_dot4=target.has_dot4, reads_words=True)
+            ),
             function_pass("lower_intrinsics")(lower_intrinsics).with_options(
                 LowerIntrinsicsOptions(can.expanded_mathematics, has_double=can.double_steps)
             ),

@@ -7,9 +7,11 @@ of bits: three instructions on a vector (meet, count, add).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.graph.ops.bitserial import bit_planes
+from tilewright.graph.ops.words import WORD
 from tilewright.ir.build import (
     all_of,
     as_expr,
@@ -27,14 +29,15 @@ from tilewright.ir.build import (
 )
 from tilewright.ir.dtype import INT32, UINT8
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
-from tilewright.ir.intrinsics import popcount
+from tilewright.ir.intrinsics import popcount, word
 from tilewright.ir.types import Type
 from tilewright.support.errors import UnsupportedError
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Axis, Tensor
-from tilewright.tir.annotations import ANCHOR, Anchor
+from tilewright.tir.annotations import ANCHOR, LAYOUT, Anchor, Layout
 from tilewright.topi.registry import apply_operator, compute_of, result_shape
+from tilewright.topi.word_products import bordered_words, in_words
 
 __all__ = ["bit_planes", "bitpack", "conv2d", "dense"]
 
@@ -80,6 +83,8 @@ def _bitpack(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 @compute_of("nn.bitserial_dense")
 def _dense(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     data, weight = inputs
+    if weight.dtype is INT32:
+        return _dense_by_words(in_words(data), weight, attributes, result)
     k = reduce_axis((0, weight.shape[1]), "k")
 
     def ones(left: PrimExpr, right: PrimExpr, *i: ExprLike) -> PrimExpr:
@@ -92,6 +97,8 @@ def _dense(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 @compute_of("nn.bitserial_conv2d")
 def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     data, weight = inputs
+    if weight.dtype is INT32:
+        return _conv2d_by_words(data, weight, attributes, result)
     padded = _padded(data, attributes)
     kh, kw = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "kw")
     k = reduce_axis((0, weight.shape[3]), "k")
@@ -103,6 +110,80 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         return _counted(value, weight[kh, kw, right, k, c], attributes.mode, [kh, kw, k])
 
     return _total(data.shape[3], weight.shape[2], result, attributes.signed, ones, "bitserial_conv2d")
+
+
+def _dense_by_words(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> Tensor:
+    pairs = _Pairs.of(data.shape[-2], weight.shape[0])
+    k = reduce_axis((0, weight.shape[1]), "k")
+
+    def element(*i: ExprLike) -> PrimExpr:
+        *rows, column = i
+        value, factor = data[(*rows, pairs.left, k)], weight[pairs.right, k, column]
+        return _shifted_sum(value, factor, attributes, pairs, [k])
+
+    return compute(result_shape(result), element, "bitserial_dense", ANCHOR.entry(Anchor.MATMUL))
+
+
+def _conv2d_by_words(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> Tensor:
+    size = data.shape[-1]
+
+    def border(plane: ExprLike, number: ExprLike) -> PrimExpr:
+        first = as_expr(number) * WORD
+        return word(*(_border(attributes, as_expr(plane), first + place, size) for place in range(WORD)))
+
+    padded = bordered_words(data, border, attributes.padding)
+    pairs = _Pairs.of(data.shape[3], weight.shape[2])
+    kh, kw = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "kw")
+    k = reduce_axis((0, weight.shape[3]), "k")
+    (sh, sw), (dh, dw) = attributes.strides, attributes.dilation
+
+    def element(n: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
+        value = padded[n, as_expr(y) * sh + kh * dh, as_expr(x) * sw + kw * dw, pairs.left, k]
+        return _shifted_sum(value, weight[kh, kw, pairs.right, k, c], attributes, pairs, [kh, kw, k])
+
+    notes = ANCHOR.entry(Anchor.CONV2D) | LAYOUT.entry(Layout.NHWC)
+    return compute(result_shape(result), element, "bitserial_conv2d", notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """All pairs of planes, as steps of a reduction."""
+
+    axis: Axis
+    count: int
+    planes: int
+    """Planes of the weights."""
+
+    @staticmethod
+    def of(left_planes: PrimExpr, right_planes: PrimExpr) -> _Pairs:
+        left, right = _known_planes(left_planes, right_planes)
+        return _Pairs(reduce_axis((0, left * right), "pair"), left * right, right)
+
+    @property
+    def left(self) -> PrimExpr:
+        """The plane of the data."""
+        return as_expr(self.axis) // self.planes
+
+    @property
+    def right(self) -> PrimExpr:
+        """The plane of the weights."""
+        return as_expr(self.axis) % self.planes
+
+
+def _shifted_sum(value: PrimExpr, factor: PrimExpr, attributes: Any, pairs: _Pairs, axes: list[Axis]) -> PrimExpr:
+    """The sum over all pairs of planes at once, each count times what its pair stands for."""
+    met = bitwise_and(value, factor) if attributes.mode == "and" else bitwise_xor(value, factor)
+    unit = shift_left(const(1, INT32), cast(pairs.left + pairs.right, INT32))
+    if attributes.signed:
+        unit = select(eq(pairs.right, pairs.planes - 1), -unit, unit)
+    return reduction.sum(popcount(met) * unit, [pairs.axis, *axes])
+
+
+def _known_planes(left_planes: PrimExpr, right_planes: PrimExpr) -> tuple[int, int]:
+    left, right = const_value(left_planes), const_value(right_planes)
+    if left is None or right is None:
+        raise UnsupportedError("the number of bit planes must be known when a model is compiled")
+    return int(left), int(right)
 
 
 def _counted(value: PrimExpr, factor: PrimExpr, mode: str, axes: list[Axis]) -> PrimExpr:
@@ -152,9 +233,8 @@ def _total(
     name: str,
 ) -> Tensor:
     """The sums of all pairs of planes, shifted and added up."""
-    shape, left, right = result_shape(result), const_value(left_planes), const_value(right_planes)
-    if left is None or right is None:
-        raise UnsupportedError("the number of bit planes must be known when a model is compiled")
+    shape = result_shape(result)
+    left, right = _known_planes(left_planes, right_planes)
     planes = right
     sums = compute(
         (left * right, *shape),

@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.graph.ops.quantize import product_type
 from tilewright.ir.build import all_of, as_expr, cast, const, le, lt, select
 from tilewright.ir.dtype import INT32
-from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
@@ -30,17 +30,18 @@ def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
 
 def _padded(data: Tensor, zero: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
+    """Images, channels (and perhaps groups of them) last, with a border around them."""
     top, left, bottom, right = padding
     if not any(padding):
         return data
-    n, height, width, channels = data.shape
+    n, height, width, *channels = data.shape
 
-    def element(b: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
+    def element(b: ExprLike, y: ExprLike, x: ExprLike, *c: ExprLike) -> PrimExpr:
         row, column = as_expr(y) - top, as_expr(x) - left
         inside = all_of([le(0, row), lt(row, height), le(0, column), lt(column, width)])
-        return select(inside, data[b, row, column, c], zero[(0,) * zero.ndim])
+        return select(inside, data[(b, row, column, *c)], zero[(0,) * zero.ndim])
 
-    return compute((n, height + top + bottom, width + left + right, channels), element, "pad_data")
+    return compute((n, height + top + bottom, width + left + right, *channels), element, "pad_data")
 
 
 @compute_of("qnn.conv2d")
@@ -55,6 +56,49 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     def element(b: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
         value = padded[b, as_expr(y) * sh + kh * dh, as_expr(x) * sw + kw * dw, ic]
         return reduction.sum(cast(value, total) * cast(weight[kh, kw, ic, c], total), [kh, kw, ic])
+
+    return compute(result_shape(result), element, "conv2d", ANCHOR.entry(Anchor.CONV2D) | LAYOUT.entry(Layout.NHWC))
+
+
+@compute_of("qnn.grouped_conv2d")
+def _grouped_conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight, zero = inputs
+    padded = _padded(data, zero, tuple(attributes.padding))
+    kh, kw = reduce_axis((0, weight.shape[1]), "kh"), reduce_axis((0, weight.shape[2]), "kw")
+    ic = reduce_axis((0, weight.shape[3]), "ic")
+    (sh, sw), (dh, dw) = attributes.strides, attributes.dilation
+
+    def element(b: ExprLike, y: ExprLike, x: ExprLike, g: ExprLike, c: ExprLike) -> PrimExpr:
+        value = padded[b, as_expr(y) * sh + kh * dh, as_expr(x) * sw + kw * dw, g, ic]
+        return reduction.sum(cast(value, INT32) * cast(weight[g, kh, kw, ic, c], INT32), [kh, kw, ic])
+
+    return compute(result_shape(result), element, "conv2d", ANCHOR.entry(Anchor.CONV2D) | LAYOUT.entry(Layout.NHWC))
+
+
+@compute_of("qnn.conv2d_transpose")
+def _conv2d_transpose(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight, zero = inputs
+    strides, taps = weight.shape[1:3], weight.shape[3:5]
+    before, after = [], []
+    for axis in range(2):
+        stride, count, size = (const_value(sizes[axis]) for sizes in (strides, taps, data.shape[1:3]))
+        assert isinstance(stride, int) and isinstance(count, int) and isinstance(size, int)
+        first, last = (attributes.first(phase, axis, stride, count) for phase in (0, stride - 1))
+        before.append(max(0, -first))
+        after.append(max(0, attributes.steps[axis] - 1 + last + count - size))
+    padded = _padded(data, zero, (before[0], before[1], after[0], after[1]))
+    kh, kw, ic = (reduce_axis((0, weight.shape[axis]), name) for axis, name in ((3, "kh"), (4, "kw"), (5, "ic")))
+
+    def element(b: ExprLike, y: ExprLike, p: ExprLike, x: ExprLike, q: ExprLike, g: ExprLike, c: ExprLike) -> PrimExpr:
+        row, column = (
+            as_expr(step)
+            + (as_expr(phase) + attributes.padding[axis]) // strides[axis]
+            - (taps[axis] - 1)
+            + before[axis]
+            for axis, (step, phase) in enumerate(((y, p), (x, q)))
+        )
+        value = padded[b, row + kh, column + kw, g, ic]
+        return reduction.sum(cast(value, INT32) * cast(weight[g, p, q, kh, kw, ic, c], INT32), [kh, kw, ic])
 
     return compute(result_shape(result), element, "conv2d", ANCHOR.entry(Anchor.CONV2D) | LAYOUT.entry(Layout.NHWC))
 

@@ -24,6 +24,7 @@ from tilewright.topi import (
     transpose,
     trees,
     winograd,
+    word_products,
 )
 from tilewright.topi.registry import compute_operator
 
@@ -51,6 +52,7 @@ FAMILIES = (
     transpose,
     trees,
     winograd,
+    word_products,
 )
 
 __all__ = ["FAMILIES", "compute_operator"]

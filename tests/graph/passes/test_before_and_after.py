@@ -28,6 +28,7 @@ from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.half_products import half_products
+from tilewright.graph.passes.image_lines import image_lines
 from tilewright.graph.passes.integer_epilogues import integer_epilogues
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_groups import join_groups
@@ -45,6 +46,7 @@ from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
+from tilewright.graph.passes.word_products import word_products
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
@@ -290,6 +292,31 @@ def test_integer_products() -> None:
     )
 
 
+def test_word_products() -> None:
+    """Constant bytes and bit planes become words, steps of a reduction four to each."""
+    weight = np.random.default_rng(0).integers(-128, 128, (8, 6)).astype(np.int8)
+    words = np.ascontiguousarray(weight.T).view("<i4")
+    transform = partial(word_products, options=GraphOptions(target=Target("opencl")))
+    before, after = "return qnn.matmul(x, const[0])", "return qnn.word_matmul(x, const[1])"
+    assert_becomes(transform, before, after, constants=[weight, words], x="int8[3, 8]")
+    kernel = weight.reshape(2, 1, 4, 6)
+    assert_becomes(
+        transform,
+        'return qnn.conv2d(x, const[0], constant(3, "int8"), strides=(1, 2), padding=(1, 0, 0, 1))',
+        'return qnn.word_conv2d(x, const[1], constant(3, "int8"), strides=(1, 2), padding=(1, 0, 0, 1))',
+        constants=[kernel, kernel.transpose(0, 1, 3, 2).copy().view("<i4").transpose(0, 1, 3, 2).copy()],
+        x="int8[1, 4, 5, 4]",
+    )
+    planes = weight.view(np.uint8).reshape(2, 4, 6)
+    assert_becomes(
+        transform,
+        'return nn.bitserial_dense(x, const[0], mode="xor")',
+        'return nn.bitserial_dense(x, const[1], mode="xor")',
+        constants=[planes, planes.transpose(0, 2, 1).copy().view("<i4").transpose(0, 2, 1).copy()],
+        x="uint8[3, 1, 4]",
+    )
+
+
 def test_packed_weights() -> None:
     """Integers from -8 to 7 are codes of four bits less 8; one scale a column is one group."""
     weight = np.random.default_rng(0).integers(-8, 8, (256, 80)).astype(np.int8)
@@ -386,6 +413,29 @@ def test_quantized_products() -> None:
         """,
         constants=[np.arange(-8, 8, dtype=np.int32).reshape(4, 4)],
         x="uint8[3, 4]",
+    )
+
+
+def test_quantized_products_of_one_dimension() -> None:
+    """A convolution of one dimension is one of images between reshapes, with weights scaled by channel."""
+    assert_becomes(
+        partial(quantized_products, options=GraphOptions(target=VNNI)),
+        """
+        values = multiply(cast(cast(x, dtype=int32), dtype=float32), constant(0.25, "float32"))
+        weights = multiply(cast(const[0], dtype=float32), const[1])
+        return nn.conv2d(reshape(values, shape=(2, 2, 1, 9)), reshape(weights, shape=(2, 2, 1, 3)))
+        """,
+        """
+        sums = nn.conv2d(reshape(cast(x, dtype=int32), shape=(2, 2, 1, 9)), const[2])
+        return multiply(cast(sums, dtype=float32), const[3])
+        """,
+        constants=[
+            np.arange(-6, 6, dtype=np.int32).reshape(2, 2, 3),
+            np.array([0.5, 2], np.float32).reshape(2, 1, 1),
+            np.arange(-6, 6, dtype=np.int32).reshape(2, 2, 1, 3),
+            np.array([0.125, 0.5], np.float32).reshape(2, 1, 1),
+        ],
+        x="uint8[2, 2, 9]",
     )
 
 
@@ -515,6 +565,27 @@ def test_single_steps() -> None:
         x="f32[2, 3]",
         h="f32[2, 5]",
         c="f32[2, 5]",
+    )
+
+
+def test_image_lines() -> None:
+    """From one convolution of one dimension to the next, everything is computed on an image of one line."""
+    assert_becomes(
+        lambda module: canonicalize(image_lines(module)),
+        """
+        y = reshape(nn.conv2d(reshape(x, shape=(2, 3, 1, 20)), w), shape=(2, 4, 18))
+        z = nn.relu(add(pad(y, before=(0, 0, 1), after=(0, 0, 1)), b))
+        return nn.conv2d(reshape(z, shape=(2, 4, 1, 20)), v)
+        """,
+        """
+        y = nn.conv2d(reshape(x, shape=(2, 3, 1, 20)), w)
+        padded = pad(y, before=(0, 0, 0, 1), after=(0, 0, 0, 1))
+        return nn.conv2d(nn.relu(add(padded, reshape(b, shape=(4, 1, 1)))), v)
+        """,
+        x="f32[2, 3, 20]",
+        w="f32[4, 3, 1, 3]",
+        b="f32[4, 1]",
+        v="f32[5, 4, 1, 3]",
     )
 
 

@@ -119,8 +119,6 @@ def test_what_does_not_fit_stays_as_it_is() -> None:
     x = Var("x", tensor_type((3, 8), "uint8"))
     check([x], call("matmul", wide(x), weights((8, 16), -300, 300)), VNNI, None)
     check([x], call("matmul", wide(x), weights((8, 16))), PLAIN, None)
-    grouped = Var("x", tensor_type((1, 4, 5, 5), "uint8"))
-    check([grouped], call("nn.conv2d", wide(grouped), weights((4, 2, 3, 3)), groups=2), VNNI, None)
 
 
 def test_dequantised_values_are_multiplied_as_integers_and_scales_are_merged() -> None:

@@ -16,6 +16,7 @@ from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_threads import lower_threads
+from tilewright.tir.passes.lower_words import LowerWordsOptions, lower_words
 from tilewright.tir.passes.nest_guards import nest_guards
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
@@ -525,5 +526,33 @@ def test_nest_guards() -> None:
                     A[2] = 5.0
                 if t < n - 5:
                     A[3] = 6.0
+        """,
+    )
+
+
+def test_lower_words() -> None:
+    """A product of bytes that is added to a sum is one instruction; elsewhere bytes are multiplied one by one."""
+    before = """
+        def f(A: Buffer[(4,), "int8"], B: Buffer[(1,), "int32"], C: Buffer[(1,), "int32"]):
+            C[0] = C[0] + dot4(call("word", A[0], A[1], A[2], A[3], dtype="int32"), B[0])
+        """
+    assert_becomes(
+        partial(lower_words, options=LowerWordsOptions(has_dot4=True, reads_words=True)),
+        before,
+        """
+        def f(A: Buffer[(4,), "int8"], B: Buffer[(1,), "int32"], C: Buffer[(1,), "int32"]):
+            C[0] = call("gpu.dot4", C[0], call("word", A[0], A[1], A[2], A[3], dtype="int32"), B[0], dtype="int32")
+        """,
+    )
+    assert_becomes(
+        lower_words,
+        """
+        def f(A: Buffer[(2,), "int32"], C: Buffer[(1,), "int32"]):
+            C[0] = dot4(A[0], A[1])
+        """,
+        """
+        def f(A: Buffer[(2,), "int32"], C: Buffer[(1,), "int32"]):
+            C[0] = (((A[0] << 24 >> 24) * (A[1] << 24 >> 24) + (A[0] << 16 >> 24) * (A[1] << 16 >> 24))
+                + (A[0] << 8 >> 24) * (A[1] << 8 >> 24)) + (A[0] >> 24) * (A[1] >> 24)
         """,
     )

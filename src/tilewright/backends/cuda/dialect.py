@@ -6,10 +6,11 @@ from typing import ClassVar
 
 from tilewright.backends.cuda.instructions import function_name, instruction_text
 from tilewright.backends.cuda.row_instructions import row_instruction_text
-from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, math_name
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, DOT4_FUNCTION, math_name
 from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
+from tilewright.tir.machine import DOT4
 
 _BITS = {
     ("float32", "int32"): "__float_as_int",
@@ -176,6 +177,9 @@ class CudaDialect(CLanguage):
 
     def instruction_helper(self, name: str) -> tuple[str, str] | None:
         """Inline PTX."""
+        if name == DOT4:
+            body = 'int d; asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c)); return d;'
+            return DOT4_FUNCTION, f"{self.function_prefix}int {DOT4_FUNCTION}(int c, int a, int b) {{ {body} }}"
         text = row_instruction_text(name) or instruction_text(name)
         return None if text is None else (function_name(name), text)
 

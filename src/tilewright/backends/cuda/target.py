@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from tilewright.target.capabilities import Capabilities
-from tilewright.target.kinds import gpu_kind
+from tilewright.target.kinds import added_features, gpu_kind
 
 _GENERATIONS: Final = (70, 75, 80, 86, 89, 90, 100, 120)
 _HOPPER: Final = {"cores": 132, "l2_bytes": 50 << 20, "shared_bytes": 227 << 10}
@@ -27,7 +27,7 @@ def generations(arch: str) -> frozenset[str]:
 
 def _features(arch: str, cpu: str, features: str) -> frozenset[str]:
     """The generations of a GPU, and what is allowed beyond the ordinary (`+tf32`)."""
-    return generations(arch) | {name[1:] for name in features.split(",") if name.startswith("+")}
+    return generations(arch) | added_features(features)
 
 
 KIND: Final = replace(
@@ -42,6 +42,7 @@ KIND: Final = replace(
             static_shared_bytes=48 << 10,
             clusters="sm_90",
             dependent_launch="sm_90",
+            dot4="sm_70",
             tensor_cores="sm_80",
             float8_products="sm_89",
             warp_group_products="sm_90a",

@@ -8,7 +8,6 @@ gives them up when it leaves. A process must ask the kernel for tiles once; the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.emit_memory import element_address
@@ -75,13 +74,15 @@ def _lane_of_load(c: FunctionContext, expr: PrimExpr) -> str:
     """
     if not isinstance(expr, BufferLoad) or c.mask is not None or len(expr.indices) != 1:
         return ""
-    (index,), shape = expr.indices, expr.buffer.static_shape
+    (index,) = expr.indices
     if not isinstance(index, Ramp):
         return ""
     form, lanes = c.analyzer.form(index.base), _ARM_BYTES // expr.dtype.element.itemsize
-    whole = shape is not None and prod(shape) % lanes == 0 and all(item % lanes == 0 for item in form.terms.values())
     inside = form.constant % lanes
-    if not whole or inside % expr.dtype.lanes or const_value(index.stride) != 1:
+    if inside % expr.dtype.lanes or const_value(index.stride) != 1:
+        return ""
+    # Sixteen bytes at a time: neither does a step begin between two of them, nor do the last ones reach past the end.
+    if any(item % lanes for item in form.terms.values()) or not _is_whole(c, expr.buffer, lanes):
         return ""
     place = c.analyzer.simplify(index.base - inside)
     address = c.element(expr.buffer, c.value(place))
@@ -89,6 +90,15 @@ def _lane_of_load(c: FunctionContext, expr: PrimExpr) -> str:
     lane = inside // expr.dtype.lanes
     order = ", ".join([f"i32 {lane}"] * 4)
     return c.op(f"shufflevector <4 x i32> {loaded}, <4 x i32> poison, <4 x i32> <{order}>")
+
+
+def _is_whole(c: FunctionContext, buffer: Buffer, lanes: int) -> bool:
+    """Whether a buffer, of whatever size, has a multiple of some number of elements."""
+    for extent in buffer.shape:
+        form = c.analyzer.form(extent)
+        if not any(item % lanes for item in (form.constant, *form.terms.values())):
+            return True
+    return False
 
 
 # Tiles

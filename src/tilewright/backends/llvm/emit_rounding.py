@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.types import float_constant, register_type
-from tilewright.ir.dtype import FLOAT32, INT32
+from tilewright.ir.dtype import FLOAT32, INT32, DataType
 from tilewright.ir.expr import Add, Broadcast, Call, Cast, FloatImm, PrimExpr
 
 _MOST_ZERO = 1 << 15
@@ -28,9 +28,9 @@ def is_rounded(c: FunctionContext, expr: Cast) -> bool:
     dtype, lanes, rounded = expr.dtype, expr.dtype.lanes, _rounded(expr.value)
     if dtype.bits != 8 or dtype.is_bool or expr.value.dtype.element is not FLOAT32 or rounded is None:
         return False
-    # NaN becomes the least number that is not negative; signed bytes would need it told apart.
     if c.target.arch == "aarch64":
-        return lanes % _ARM_LANES == 0 and (dtype.is_uint or not rounded[1])
+        return lanes % _ARM_LANES == 0
+    # NaN becomes the least number that is not negative; signed bytes would need it told apart.
     return c.target.arch == "x86_64" and dtype.is_uint and lanes in _X86 and c.target.has_feature(_X86[lanes][0])
 
 
@@ -80,7 +80,7 @@ def _on_arm(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
     """Rounded to 32 bits, cut to 16 and to 8, each step saturating; vectors of four and of eight at a time."""
     lanes = expr.dtype.lanes
     operand, text = c.value(value), register_type(value.dtype)
-    halves = [_halves(c, operand, text, start, zero, lanes) for start in range(0, lanes, _ARM_LANES)]
+    halves = [_halves(c, operand, text, start, zero, expr.dtype) for start in range(0, lanes, _ARM_LANES)]
     pairs = halves if lanes % 8 == 0 else [*halves, halves[-1]]
     sign = "n" if expr.dtype.is_int else "un"
     narrow = c.module.declare(f"llvm.aarch64.neon.sqxt{sign}.v8i8", "<8 x i8>", "<8 x i16>")
@@ -105,19 +105,29 @@ def _joined(c: FunctionContext, first: str, second: str, width: int, element: st
     return c.op(f"shufflevector {text} {first}, {text} {second}, <{2 * width} x i32> <{order}>")
 
 
-def _halves(c: FunctionContext, operand: str, text: str, start: int, zero: int, lanes: int) -> str:
-    """Four lanes rounded to 16 bits, with the zero point added."""
+def _halves(c: FunctionContext, operand: str, text: str, start: int, zero: int, dtype: DataType) -> str:
+    """Four lanes rounded to 16 bits, with the zero point added.
+
+    NaN becomes 0 as it is converted. That is right for signed bytes, whose zero point is added before, as a float (the
+    sum is exact wherever it can be a byte); for unsigned ones it is made the number that becomes 0, which is quicker.
+    """
     part = operand
-    if lanes > _ARM_LANES:
+    if dtype.lanes > _ARM_LANES:
         order = ", ".join(f"i32 {start + lane}" for lane in range(_ARM_LANES))
         part = c.op(f"shufflevector {text} {operand}, {text} poison, <4 x i32> <{order}>")
-    if zero:
+    if zero and dtype.is_uint:
         least = c.module.declare("llvm.maxnum.v4f32", "<4 x float>", "<4 x float>, <4 x float>")
         low = c.broadcast(float_constant(float(-zero), FLOAT32), FLOAT32, _ARM_LANES)
         part = c.op(f"call <4 x float> {least}(<4 x float> {part}, <4 x float> {low})")
+    elif zero:
+        to_even = c.module.declare("llvm.roundeven.v4f32", "<4 x float>", "<4 x float>")
+        whole = c.op(f"call <4 x float> {to_even}(<4 x float> {part})")
+        part = c.op(
+            f"fadd <4 x float> {whole}, {c.broadcast(float_constant(float(zero), FLOAT32), FLOAT32, _ARM_LANES)}"
+        )
     convert = c.module.declare("llvm.aarch64.neon.fcvtns.v4i32.v4f32", "<4 x i32>", "<4 x float>")
     whole = c.op(f"call <4 x i32> {convert}(<4 x float> {part})")
-    if zero:
+    if zero and dtype.is_uint:
         # Saturating: what is beyond 32 bits stays beyond a byte.
         add = c.module.declare("llvm.aarch64.neon.sqadd.v4i32", "<4 x i32>", "<4 x i32>, <4 x i32>")
         shift = c.broadcast(str(zero), INT32, _ARM_LANES)

@@ -83,6 +83,10 @@ class MetalDialect(CLanguage):
         """A read through a pointer to vectors in the space of the scope."""
         return f"*({_SPACES.get(scope, 'device ')}const {self.vector_type(element, lanes)}*)({place})"
 
+    def load_word(self, place: str) -> str:
+        """A read through a pointer to words of the device."""
+        return f"*(device const int*)({place})"
+
     def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
         """A write through a pointer to vectors in the space of the scope."""
         kind = self.vector_type(element, len(values))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilewright.codegen.c.dialect import SHORT_TYPES, math_name
+from tilewright.codegen.c.dialect import DOT4_FUNCTION, SHORT_TYPES, math_name
 from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
+from tilewright.tir.machine import DOT4
 
 _AXES = {"x": 0, "y": 1, "z": 2}
 
@@ -80,6 +81,17 @@ class OpenCLDialect(CLanguage):
     def load_vector(self, element: str, lanes: int, place: str, scope: str) -> str:
         """`vload`."""
         return f"vload{lanes}(0, {place})"
+
+    def load_word(self, place: str) -> str:
+        """A read through a pointer to global words."""
+        return f"*(__global const int*)({place})"
+
+    def instruction_helper(self, name: str) -> tuple[str, str] | None:
+        """The function of `cl_khr_integer_dot_product`."""
+        if name != DOT4:
+            return None
+        total = "(int)((uint)c + (uint)dot_4x8packed_ss_int((uint)a, (uint)b))"
+        return DOT4_FUNCTION, f"inline int {DOT4_FUNCTION}(int c, int a, int b) {{ return {total}; }}"
 
     def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
         """`vstore`."""

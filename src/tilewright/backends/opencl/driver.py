@@ -34,12 +34,14 @@ class OpenCLDevice(Device):
         self.shared_bytes = int(device.local_mem_size)
         self.max_threads = int(device.max_work_group_size)
         self.cores = int(device.max_compute_units)
+        self._has_dot4 = "cl_khr_integer_dot_product" in str(device.extensions).split()
 
     def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
         """Compile the text; errors of the device's compiler are bugs of ours."""
         try:
             # Drivers keep caches of their own; a second one on disk only adds stale entries.
-            built = self._cl.Program(self._context, code.decode()).build(options=["-cl-std=CL1.2"], cache_dir=False)
+            options = ["-cl-std=CL3.0" if self._has_dot4 else "-cl-std=CL1.2"]
+            built = self._cl.Program(self._context, code.decode()).build(options=options, cache_dir=False)
         except self._cl.RuntimeError as error:
             raise CompilerBug(f"the OpenCL compiler of {self.name} refused a program: {error}") from error
         return {kernel.function_name: kernel for kernel in built.all_kernels()}
@@ -49,6 +51,8 @@ class OpenCLDevice(Device):
         return {
             "max_threads": min(self.max_threads, _USUAL_THREADS),
             "shared_bytes": min(self.shared_bytes, _USUAL_SHARED),
+            # Functions of the extension are those of OpenCL C 3.0.
+            "features": "+dot4" if self._has_dot4 else "",
         }
 
     def allocate(self, size: int) -> Any:

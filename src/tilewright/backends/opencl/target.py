@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.target.capabilities import Capabilities
 from tilewright.target.kinds import gpu_kind
 
 KIND: Final = gpu_kind(
     "opencl",
     "devices with OpenCL",
+    capabilities=Capabilities(dot4="dot4"),
     cores=16,
     vector_registers=128,
     l2_bytes=1 << 20,

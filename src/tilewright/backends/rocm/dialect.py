@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, math_name
+from tilewright.codegen.c.dialect import CPP_TYPES, CPP_VECTORS, DOT4_FUNCTION, math_name
 from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.vectors import vector_spellings
 from tilewright.ir.dtype import DataType
+from tilewright.tir.machine import DOT4
 
 _BUILTIN: Final = ("sqrt", "floor", "ceil", "round", "trunc", "abs", "fma", "fmod", "copysign")
 _TESTS: Final = ("isnan", "isinf", "isfinite")
@@ -113,6 +114,21 @@ class HipDialect(CLanguage):
         if not leading:
             return f"__builtin_popcount{suffix}(({kind}){value})"
         return f"(({kind}){value} == 0 ? {64 if wide else 32} : __builtin_clz{suffix}(({kind}){value}))"
+
+    def instruction_helper(self, name: str) -> tuple[str, str] | None:
+        """The builtin functions of `v_dot4_i32_i8`, and of `v_dot4_i32_iu8` that newer GPUs have in its place."""
+        if name != DOT4:
+            return None
+        text = (
+            f"{self.function_prefix}int {DOT4_FUNCTION}(int c, int a, int b) {{\n"
+            "#if defined(__GFX11__) || defined(__GFX12__)\n"
+            "  return __builtin_amdgcn_sudot4(true, a, true, b, c, false);\n"
+            "#else\n"
+            "  return __builtin_amdgcn_sdot4(a, b, c, false);\n"
+            "#endif\n"
+            "}"
+        )
+        return DOT4_FUNCTION, text
 
     def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
         """An assignment of a vector."""

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tilewright.target.capabilities import Capabilities
-from tilewright.target.kinds import gpu_kind
+from tilewright.target.kinds import added_features, gpu_kind
 
-KIND: Final = gpu_kind(
+_DOT4: Final = ("gfx906", "gfx908", "gfx90a", "gfx94", "gfx95", "gfx1011", "gfx1012", "gfx103", "gfx11", "gfx12")
+"""How names of architectures with dot products of bytes begin."""
+
+
+def _features(arch: str, cpu: str, features: str) -> frozenset[str]:
+    """What an architecture has, and what is added."""
+    return added_features(features) | ({"dot4"} if arch.startswith(_DOT4) else set())
+
+
+_KIND: Final = gpu_kind(
     "rocm",
     "AMD GPUs",
     "gfx90a",
     # Kernels are compiled without AMD's device libraries: all mathematics is ours.
-    Capabilities(expanded_mathematics=None, double_steps=True, flat_memory=True),
+    Capabilities(dot4="dot4", expanded_mathematics=None, double_steps=True, flat_memory=True),
     cores=104,
     vector_registers=256,
     l2_bytes=8 << 20,
@@ -20,3 +30,5 @@ KIND: Final = gpu_kind(
     warp_size=64,
     shared_bytes=64 << 10,
 )
+
+KIND: Final = replace(_KIND, features_of=_features)

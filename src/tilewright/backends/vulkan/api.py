@@ -44,6 +44,7 @@ InstanceCreateInfo = _structure(
 Features2 = _structure("Features2", "u32 sType, ptr pNext, u32*55 features")
 Storage16 = _structure("Storage16", "u32 sType, ptr pNext, u32 storage, u32 uniform, u32 pushConstant, u32 inputOutput")
 Storage8 = _structure("Storage8", "u32 sType, ptr pNext, u32 storage, u32 uniform, u32 pushConstant")
+DotProduct = _structure("DotProduct", "u32 sType, ptr pNext, u32 products")
 QueueFamily = _structure("QueueFamily", "u32 flags, u32 count, u32 timestampBits, u32*3 granularity")
 MemoryType = _structure("MemoryType", "u32 flags, u32 heap")
 MemoryHeap = _structure("MemoryHeap", "u64 size, u32 flags, u32 padding")

@@ -102,6 +102,7 @@ _OPCODES: Final = {
     "OpBranch": 249,
     "OpBranchConditional": 250,
     "OpReturn": 253,
+    "OpSDot": 4450,
 }
 _NAMES: Final = {
     "None": 0,
@@ -110,6 +111,9 @@ _NAMES: Final = {
     "Int64": 11,
     "StorageBuffer16BitAccess": 4433,
     "StorageBuffer8BitAccess": 4448,
+    "DotProductInput4x8BitPacked": 6018,
+    "DotProduct": 6019,
+    "PackedVectorFormat4x8Bit": 0,
     "Logical": 0,
     "GLSL450": 1,
     "GLCompute": 5,

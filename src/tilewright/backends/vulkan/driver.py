@@ -20,7 +20,14 @@ _HINT: Final = "install the loader and a driver (on Debian and Ubuntu without a 
 _MOST_BLOCKS: Final = 65535
 _LIBRARIES: Final = ("libvulkan.so.1", "libvulkan.1.dylib", "libMoltenVK.dylib", "vulkan-1.dll")
 _SETS, _DESCRIPTORS = 512, 8192
-_CAPABILITIES: Final = {10: "float64", 11: "64-bit integers", 4433: "16-bit storage", 4448: "8-bit storage"}
+_DOT_PRODUCT: Final = 6019
+_CAPABILITIES: Final = {
+    10: "float64",
+    11: "64-bit integers",
+    4433: "16-bit storage",
+    4448: "8-bit storage",
+    _DOT_PRODUCT: "dot products of bytes",
+}
 
 
 class VulkanDevice(Device):
@@ -48,7 +55,11 @@ class VulkanDevice(Device):
     def numbers(self) -> dict[str, str | int]:
         """The limits of blocks, as far as they are tighter than usual."""
         found = self._properties
-        return {"max_threads": min(found.max_threads, 256), "shared_bytes": min(found.shared_bytes, 16384)}
+        return {
+            "max_threads": min(found.max_threads, 256),
+            "shared_bytes": min(found.shared_bytes, 16384),
+            "features": "" if _DOT_PRODUCT in self._missing else "+dot4",
+        }
 
     # ---------------------------------------------------------------- the driver
 
@@ -68,15 +79,18 @@ class VulkanDevice(Device):
         """Open the device with all the features that programs may use; gives the capabilities that it lacks."""
         small = vk.make(vk.Storage8, 1000177000)
         short = vk.make(vk.Storage16, 1000083000, pNext=_address(small))
-        features = vk.make(vk.Features2, 1000059000, pNext=_address(short))
+        dot = vk.make(vk.DotProduct, 1000280000, pNext=_address(short))
+        features = vk.make(vk.Features2, 1000059000, pNext=_address(dot))
         self._vk.vkGetPhysicalDeviceFeatures2(physical, ctypes.byref(features))
         found = {
             10: features.features[vk.SHADER_FLOAT64],
             11: features.features[vk.SHADER_INT64],
             4433: short.storage,
             4448: small.storage,
+            _DOT_PRODUCT: dot.products,
         }
-        wanted = vk.make(vk.Features2, 1000059000, pNext=_address(short))
+        # A device that does not know a structure must not be given it.
+        wanted = vk.make(vk.Features2, 1000059000, pNext=_address(dot if dot.products else short))
         for place in (vk.SHADER_FLOAT64, vk.SHADER_INT64, vk.ROBUST_ACCESS):
             wanted.features[place] = features.features[place]
         count = ctypes.c_uint32(64)
@@ -85,14 +99,16 @@ class VulkanDevice(Device):
         self._family = next(number for number in range(count.value) if families[number].flags & 2)
         priority = ctypes.c_float(1.0)
         queue = vk.make(vk.QueueCreateInfo, 2, family=self._family, count=1, priorities=_address(priority))
-        extensions = (ctypes.c_char_p * 1)(b"VK_KHR_8bit_storage")
+        names = [b"VK_KHR_8bit_storage"] if small.storage else []
+        names += [b"VK_KHR_shader_integer_dot_product"] if dot.products else []
+        extensions = (ctypes.c_char_p * max(1, len(names)))(*names)
         info = vk.make(
             vk.DeviceCreateInfo,
             3,
             pNext=_address(wanted),
             queueCount=1,
             queues=_address(queue),
-            extensionCount=1 if small.storage else 0,
+            extensionCount=len(names),
             extensions=_address(extensions),
         )
         self._device = ctypes.c_void_p()

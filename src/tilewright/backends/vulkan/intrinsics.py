@@ -10,6 +10,7 @@ from tilewright.codegen.operators import IntrinsicRule, by_intrinsic
 from tilewright.ir.dtype import INT32, DataType
 from tilewright.ir.expr import Call
 from tilewright.support.errors import UnsupportedError
+from tilewright.tir.machine import DOT4
 
 # Numbers of the extended instruction set GLSL.std.450.
 _SINGLE: Final = {"sin": 13, "cos": 14, "tan": 15}
@@ -123,6 +124,13 @@ def _reinterpret(c: SpirvConversions, expr: Call, values: list[str]) -> str:
     return reinterpret(c, values[0], expr.args[0].dtype, expr.dtype)
 
 
+def _dot4(c: SpirvConversions, expr: Call, values: list[str]) -> str:
+    """An instruction of `SPV_KHR_integer_dot_product`."""
+    total, a, b = values
+    c.module.need("DotProduct", "DotProductInput4x8BitPacked")
+    return c.op("OpIAdd", "%u32", total, c.op("OpSDot", "%u32", a, b, "PackedVectorFormat4x8Bit"))
+
+
 INTRINSICS: Final[dict[str, IntrinsicRule]] = {
     **by_intrinsic(
         _FUNCTIONS,
@@ -136,4 +144,5 @@ INTRINSICS: Final[dict[str, IntrinsicRule]] = {
         same=_reinterpret,
     ),
     "copysign": _copysign,
+    DOT4: _dot4,
 }

@@ -57,6 +57,11 @@ class SpirvModule:
         """A decoration."""
         self._decorations.append(text)
 
+    def need(self, *capabilities: str) -> None:
+        """What instructions need beyond the ordinary."""
+        for name in capabilities:
+            self._capabilities.setdefault(name)
+
     def type(self, name: str) -> str:
         """A scalar or vector type by its own name (`%f32`)."""
         if "x" in name:
@@ -131,6 +136,8 @@ class SpirvModule:
         head = [f"OpCapability {name}" for name in self._capabilities]
         if "StorageBuffer8BitAccess" in self._capabilities:
             head.append('OpExtension "SPV_KHR_8bit_storage"')
+        if "DotProduct" in self._capabilities:
+            head.append('OpExtension "SPV_KHR_integer_dot_product"')
         head += ['%glsl = OpExtInstImport "GLSL.std.450"', "OpMemoryModel Logical GLSL450"]
         parts = [head, self.entries, self.modes, self._decorations, self._lines, self.functions]
         return "\n".join(line for part in parts for line in part) + "\n"

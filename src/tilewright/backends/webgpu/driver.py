@@ -18,6 +18,7 @@ from tilewright.support.errors import CompilerBug, UserError
 
 _HINT = "pip install 'tilewright[webgpu]', and a driver (on Debian and Ubuntu without a GPU: mesa-vulkan-drivers)"
 _MOST_BLOCKS: Final = 65535
+_DOT4_PROBE: Final = "@compute @workgroup_size(1) fn probe() { let x = dot4I8Packed(1u, 1u); }"
 _LIMITS: Final = (
     "max-storage-buffers-per-shader-stage",
     "max-storage-buffer-binding-size",
@@ -79,7 +80,20 @@ class WebGPUDevice(Device):
 
     def numbers(self) -> dict[str, str | int]:
         """The limits of blocks, as far as they are tighter than every device's."""
-        return {"max_threads": min(self.max_threads, 256), "shared_bytes": min(self.shared_bytes, 16384)}
+        return {
+            "max_threads": min(self.max_threads, 256),
+            "shared_bytes": min(self.shared_bytes, 16384),
+            "features": "+dot4" if self._has_dot4 else "",
+        }
+
+    @functools.cached_property
+    def _has_dot4(self) -> bool:
+        """Whether the language has dot products of bytes: its implementations that do need not say so."""
+        try:
+            self._device.create_shader_module(code=_DOT4_PROBE)
+        except self._wgpu.GPUError:
+            return False
+        return True
 
     def allocate(self, size: int) -> Any:
         """A storage buffer, in whole words of 8 bytes."""

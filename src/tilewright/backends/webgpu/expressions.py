@@ -89,6 +89,14 @@ class WgslExpressions(WgslConversions):
         word = f"atomicLoad(&{element})" if self.storage[buffer] else element
         return from_bits(f"tw_{'byte' if buffer.dtype.itemsize == 1 else 'short'}({word}, {index})", buffer.dtype)
 
+    def load_word(self, first: BufferLoad) -> str | None:
+        """A word of storage, as it is."""
+        buffer = first.buffer
+        if buffer not in self.storage or not is_packed(buffer.dtype):
+            return None
+        word = self.element(buffer, self.index(first.indices[0]))
+        return f"bitcast<i32>({f'atomicLoad(&{word})' if self.storage[buffer] else word})"
+
     def calculate(self, kind: type, a: str, b: str, dtype: DataType) -> str:
         """An operator, or a function of pairs of words."""
         if register_type(dtype) == LONG:

@@ -10,6 +10,7 @@ from tilewright.codegen.braces import BITWISE
 from tilewright.codegen.operators import IntrinsicRule, by_intrinsic
 from tilewright.ir.expr import Call
 from tilewright.support.errors import UnsupportedError
+from tilewright.tir.machine import DOT4
 
 _FUNCTIONS: Final = {
     "floor": "floor",
@@ -82,14 +83,23 @@ def _reinterpret(c: WgslConversions, expr: Call, values: list[str]) -> str:
     return from_bits(to_bits(values[0], source), target)
 
 
-INTRINSICS: Final[dict[str, IntrinsicRule]] = by_intrinsic(
-    _FUNCTIONS,
-    function=_function,
-    test=_function,
-    absolute=_absolute,
-    bitwise=_bitwise,
-    invert=_invert,
-    shift=_shift,
-    count=_count,
-    same=_reinterpret,
-)
+def _dot4(c: WgslConversions, expr: Call, values: list[str]) -> str:
+    """A function of the language feature `packed_4x8_integer_dot_product`."""
+    total, a, b = values
+    return f"({total} + dot4I8Packed(bitcast<u32>({a}), bitcast<u32>({b})))"
+
+
+INTRINSICS: Final[dict[str, IntrinsicRule]] = {
+    **by_intrinsic(
+        _FUNCTIONS,
+        function=_function,
+        test=_function,
+        absolute=_absolute,
+        bitwise=_bitwise,
+        invert=_invert,
+        shift=_shift,
+        count=_count,
+        same=_reinterpret,
+    ),
+    DOT4: _dot4,
+}

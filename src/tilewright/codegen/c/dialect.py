@@ -51,6 +51,8 @@ SHORT_TYPES: Final = {
 """The types of elements where `long` is 64 bits and unsigned types have short names: OpenCL C and Metal."""
 
 
+DOT4_FUNCTION: Final = "tw_dot4"
+"""The function `int (int sum, int a, int b)` of the instruction `tir.machine.DOT4`."""
 FLOAT8: Final = ("float8_e4m3fn", "float8_e5m2")
 """Types of 8 bits: their bits in memory, float in registers."""
 
@@ -140,6 +142,10 @@ class Dialect(ABC):
     def load_vector(self, element: str, lanes: int, place: str, scope: str) -> str:
         """The vector at an address in memory of a scope, which is a multiple of its size."""
         return f"*(const {self.vector_type(element, lanes)}*)({place})"
+
+    def load_word(self, place: str) -> str:
+        """The four bytes at an address in global memory, a multiple of four, as an int."""
+        return f"*(const {self.types['int32']}*)({place})"
 
     def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
         """The statement that stores a vector at an address in memory of a scope, a multiple of its size."""

@@ -65,6 +65,10 @@ class Expressions(CConversions):
             place = f"{self.name(buffer)}[{self.value(index)}]"
         return self.from_memory(place, buffer.dtype)
 
+    def load_word(self, first: BufferLoad) -> str | None:
+        """A read through a pointer to words."""
+        return self.dialect.load_word(f"{self.name(first.buffer)} + {self.value(first.indices[0])}")
+
     def calculate(self, kind: type, a: str, b: str, dtype: DataType) -> str:
         """An operator."""
         return f"({a} {'/' if kind is e.Div else OPERATORS[kind]} {b})"

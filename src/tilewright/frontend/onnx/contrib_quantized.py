@@ -131,10 +131,9 @@ def contrib_qlinear_conv(node: NodeContext) -> GraphExpr:
 @converter("QGemm", domain=DOMAIN)
 def qgemm(node: NodeContext) -> GraphExpr:
     """alpha * a @ b + c on 8-bit numbers; in 8 bits again if the result has a scale, else in float32."""
-    a, b = (shifted(node, node.input(first), node.input(first + 2), -1) for first in (0, 3))
     transpose_a, transpose_b = node.flag("transA"), node.flag("transB")
-    if transpose_b and rank_of(node.input(5)) == 1 and sizes_of(node.input(5)) != (1,):
-        b = shifted(node, node.input(3), node.input(5), -2)
+    a = shifted(node, node.input(0), node.input(2))
+    b = shifted(node, node.input(3), node.input(5), -2 if transpose_b else -1)
     product = node.call("matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b)
     if node.has_input(6):
         product = node.call("add", product, node.builder.cast(node.input(6), INT32))

@@ -30,6 +30,7 @@ from tilewright.graph.ops import (
     symbolic,
     trees,
     winograd,
+    words,
 )
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "symbolic",
     "trees",
     "winograd",
+    "words",
 ]

@@ -128,8 +128,22 @@ def _product(a: Array, b: Array, mode: str, signed: bool) -> Array:
     return total.astype(np.int64).astype(np.int32)
 
 
+def words_of_planes(planes: Array) -> Array:
+    """Planes (..., bytes, columns) as words (..., bytes / 4, columns)."""
+    last = np.ascontiguousarray(np.swapaxes(planes, -1, -2)).view("<i4").astype(np.int32, copy=False)
+    return np.ascontiguousarray(np.swapaxes(last, -1, -2))
+
+
+def _planes_of(weight: Array) -> Array:
+    """Weights as planes of bytes."""
+    if weight.dtype == np.uint8:
+        return weight
+    last = np.ascontiguousarray(np.swapaxes(weight, -1, -2).astype("<i4", copy=False)).view(np.uint8)
+    return np.ascontiguousarray(np.swapaxes(last, -1, -2))
+
+
 def _dense(args: list[Array], attributes: BitserialDenseAttributes) -> Array:
-    data, weight = args
+    data, weight = args[0], _planes_of(args[1])
     flat = data.reshape(-1, *data.shape[-2:])
     return _product(flat, weight, attributes.mode, attributes.signed).reshape(*data.shape[:-2], weight.shape[2])
 
@@ -145,10 +159,15 @@ def _check_planes(dim: Dim, what: str) -> None:
         raise UserError(f"{what} has {bits} bit planes, 1 to {MOST_BITS} are possible")
 
 
-def _check_bytes(dim: Dim) -> None:
+def _plane_size(dim: Dim, dtype: DataType) -> Dim:
+    """The bytes of a plane of the weights, which may be given in words."""
+    if dtype is INT32:
+        return multiply(dim, WORD_BYTES)
+    _require_planes(dtype, "the weights")
     size = constant_dim(dim)
     if size is not None and size % WORD_BYTES:
         raise UserError(f"planes are whole words of {WORD_BYTES} bytes, these have {size} bytes")
+    return dim
 
 
 def _check_mode(mode: str) -> None:
@@ -164,25 +183,27 @@ def _check_mode(mode: str) -> None:
     attributes=BitserialDenseAttributes,
 )
 def dense(types: Types, attributes: BitserialDenseAttributes) -> Type:
-    """The product of planes (..., A, bytes) with planes (B, bytes, columns): (..., columns) in 32 bits."""
+    """The product of planes (..., A, bytes) with planes (B, bytes, columns): (..., columns) in 32 bits.
+
+    Planes of the weights may be words of int32 (B, bytes / 4, columns).
+    """
     data, weight = tensors(types, ("data", "weight"))
     _require_planes(data.dtype, "the data")
-    _require_planes(weight.dtype, "the weights")
     _check_mode(attributes.mode)
     if data.shape is None or weight.shape is None:
         return TensorType(None, INT32)
     require_rank(weight.shape, 3, "weight")
     if len(data.shape) < 2:
         raise UserError(f"data must have at least 2 dimensions (planes, bytes), it has {len(data.shape)}")
-    agree(data.shape[-1], weight.shape[1], "the bytes of planes of the data, and of the weight")
+    size = _plane_size(weight.shape[1], weight.dtype)
+    agree(data.shape[-1], size, "the bytes of planes of the data, and of the weight")
     _check_planes(data.shape[-2], "the data")
     _check_planes(weight.shape[0], "the weight")
-    _check_bytes(weight.shape[1])
     return TensorType((*data.shape[:-2], weight.shape[2]), INT32)
 
 
 def _conv2d(args: list[Array], attributes: BitserialConv2dAttributes) -> Array:
-    data, weight = args
+    data, weight = args[0], _planes_of(args[1])
     _, height, width, planes, size = data.shape
     top, left, bottom, right = attributes.padding
     border = bit_planes(np.full(attributes.channels or 8 * size, attributes.border, np.uint8), planes)
@@ -209,10 +230,12 @@ def _conv2d(args: list[Array], attributes: BitserialConv2dAttributes) -> Array:
     attributes=BitserialConv2dAttributes,
 )
 def conv2d(types: Types, attributes: BitserialConv2dAttributes) -> Type:
-    """Convolution of planes (N, H, W, A, bytes) with planes (KH, KW, B, bytes, outputs): NHWC in 32 bits."""
+    """Convolution of planes (N, H, W, A, bytes) with planes (KH, KW, B, bytes, outputs): NHWC in 32 bits.
+
+    Planes of the weights may be words of int32 (KH, KW, B, bytes / 4, outputs).
+    """
     data, weight = tensors(types, ("data", "weight"))
     _require_planes(data.dtype, "the data")
-    _require_planes(weight.dtype, "the weights")
     _check_mode(attributes.mode)
     require_length(attributes.strides, 2, "strides")
     require_length(attributes.padding, 4, "padding")
@@ -226,10 +249,10 @@ def conv2d(types: Types, attributes: BitserialConv2dAttributes) -> Type:
     require_rank(weight.shape, 5, "weight")
     batch, height, width, planes, size = data.shape
     kernel_height, kernel_width, bits, weight_size, outputs = weight.shape
+    weight_size = _plane_size(weight_size, weight.dtype)
     agree(size, weight_size, "the bytes of planes of the data, and of the weight")
     _check_planes(planes, "the data")
     _check_planes(bits, "the weight")
-    _check_bytes(weight_size)
     _check_border(attributes, constant_dim(planes), constant_dim(weight_size))
     top, left, bottom, right = attributes.padding
     (step_h, step_w), (space_h, space_w) = attributes.strides, attributes.dilation

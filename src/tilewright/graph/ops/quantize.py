@@ -39,7 +39,7 @@ def product_type(a: DataType, b: DataType) -> DataType:
     raise UserError(f"operands must be 8-bit integers or 8-bit floats, they are {a} and {b}")
 
 
-def _product(a: Array, b: Array) -> Array:
+def byte_product(a: Array, b: Array) -> Array:
     """A matrix product by way of float64: of small integers exact (sums stay below 2^53), and quick in numpy."""
     total = np.matmul(a.astype(np.float64), b.astype(np.float64))
     if a.dtype.kind == "f":
@@ -48,7 +48,7 @@ def _product(a: Array, b: Array) -> Array:
 
 
 def _matmul(args: list[Array], attributes: NoAttributes) -> Array:
-    return _product(args[0], args[1])
+    return byte_product(args[0], args[1])
 
 
 @operator("qnn.matmul", inputs=("a", "b"), kind=FusionKind.OUT_FUSABLE, reference=_matmul)
@@ -81,7 +81,7 @@ class IntegerDepthwiseAttributes(IntegerConv2dAttributes):
     zero: int = 0
 
 
-def _sums_of_windows(
+def sums_of_windows(
     data: TensorType, weight: TensorType, attributes: IntegerConv2dAttributes, total: DataType
 ) -> TensorType:
     """The type of the sums, of a type of elements, over windows of NHWC data with HWIO weights."""
@@ -104,8 +104,8 @@ def _sums_of_windows(
     return TensorType((batch, rows, columns, outputs), total)
 
 
-def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
-    data, weight, zero = args
+def windowed_product(data: Array, weight: Array, zero: Array, attributes: IntegerConv2dAttributes) -> Array:
+    """The convolution of NHWC data with HWIO weights, borders filled with a byte."""
     top, left, bottom, right = attributes.padding
     widths = ((0, 0), (top, bottom), (left, right), (0, 0))
     padded = np.pad(data, widths, constant_values=zero.reshape(()).item()).transpose(0, 3, 1, 2)
@@ -114,7 +114,11 @@ def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
     gathered = view.transpose(0, 2, 3, 4, 5, 1)
     n, rows, columns = gathered.shape[:3]
     flat = gathered.reshape(n * rows * columns, height * width * inputs)
-    return _product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
+    return byte_product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
+
+
+def _conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
+    return windowed_product(args[0], args[1], args[2], attributes)
 
 
 @operator(
@@ -132,7 +136,7 @@ def conv2d(types: Types, attributes: IntegerConv2dAttributes) -> Type:
         raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
     if data.shape is not None and weight.shape is not None and len(data.shape) == len(weight.shape) == 4:
         agree(data.shape[3], weight.shape[2], "channels of the data, and inputs of the weight")
-    return _sums_of_windows(data, weight, attributes, total)
+    return sums_of_windows(data, weight, attributes, total)
 
 
 def _depthwise_conv2d(args: list[Array], attributes: IntegerDepthwiseAttributes) -> Array:
@@ -164,7 +168,112 @@ def depthwise_conv2d(types: Types, attributes: IntegerDepthwiseAttributes) -> Ty
         channels, outputs = (None if dim is None else const_value(dim) for dim in (data.shape[3], weight.shape[3]))
         if isinstance(channels, int) and isinstance(outputs, int) and (not channels or outputs % channels):
             raise UserError(f"{outputs} outputs are no multiple of {channels} channels")
-    return _sums_of_windows(data, weight, attributes, INT32)
+    return sums_of_windows(data, weight, attributes, INT32)
+
+
+def _grouped_conv2d(args: list[Array], attributes: IntegerConv2dAttributes) -> Array:
+    data, weight, zero = args
+    parts = [
+        _conv2d([np.ascontiguousarray(data[:, :, :, group]), weight[group], zero], attributes)
+        for group in range(weight.shape[0])
+    ]
+    return np.ascontiguousarray(np.stack(parts, axis=3))
+
+
+@operator(
+    "qnn.grouped_conv2d",
+    inputs=("data", "weight", "zero"),
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_grouped_conv2d,
+    attributes=IntegerConv2dAttributes,
+)
+def grouped_conv2d(types: Types, attributes: IntegerConv2dAttributes) -> Type:
+    """Convolutions of groups of channels by themselves, in 32 bits.
+
+    Data (batch, height, width, group, input), weight (group, height, width, input, output); the result is (batch,
+    height, width, group, output). The border is filled with `zero`, a single byte.
+    """
+    data, weight = _grouped_operands(types, 5)
+    if data.shape is None or weight.shape is None:
+        return TensorType((None,) * 5, INT32)
+    inner = TensorType((*data.shape[:3], data.shape[4]), data.dtype), TensorType(weight.shape[1:], weight.dtype)
+    sums = _sums_of_windows(*inner, attributes, INT32).shape
+    assert sums is not None
+    return TensorType((*sums[:3], weight.shape[0], sums[3]), INT32)
+
+
+def _grouped_operands(types: Types, weight_rank: int) -> tuple[TensorType, TensorType]:
+    """Data and weight of a grouped product of bytes whose groups and inputs agree."""
+    data, weight, zero = tensors(types, ("data", "weight", "zero"))
+    if product_type(data.dtype, weight.dtype) is not INT32:
+        raise UserError(f"data and weight must be 8-bit integers, they are {data.dtype} and {weight.dtype}")
+    if zero.dtype is not data.dtype or zero.static_shape not in ((), (1,)):
+        raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
+    if data.shape is not None and weight.shape is not None:
+        require_rank(data.shape, 5, "data")
+        require_rank(weight.shape, weight_rank, "weight")
+        agree(data.shape[3], weight.shape[0], "groups of the data, and of the weight")
+        agree(data.shape[4], weight.shape[-2], "inputs of a group of the data, and of the weight")
+    return data, weight
+
+
+@node()
+class IntegerConv2dTransposeAttributes(Attributes):
+    """How many steps of all phases there are down and across, and what the result lacks at the top and left."""
+
+    steps: tuple[int, int]
+    padding: tuple[int, int] = (0, 0)
+
+    def first(self, phase: int, axis: int, stride: int, taps: int) -> int:
+        """The input element that the first tap of a phase meets at step 0; it may lie before the image."""
+        return (phase + self.padding[axis]) // stride - (taps - 1)
+
+
+def _conv2d_transpose(args: list[Array], attributes: IntegerConv2dTransposeAttributes) -> Array:
+    data, weight, zero = args
+    batch, height, width, groups, inputs = data.shape
+    down, across, rows, columns, _, outputs = weight.shape[1:]
+    steps_y, steps_x = attributes.steps
+    result = np.zeros((batch, steps_y, down, steps_x, across, groups, outputs), np.int32)
+    # Room for every window around the image.
+    room_y, room_x = steps_y + height + rows + 1, steps_x + width + columns + 1
+    widths = ((0, 0), (rows, room_y), (columns, room_x), (0, 0), (0, 0))
+    padded = np.pad(data, widths, constant_values=zero.reshape(()).item())
+    for p, q, g in np.ndindex(down, across, groups):
+        top = attributes.first(p, 0, down, rows) + rows
+        left = attributes.first(q, 1, across, columns) + columns
+        view = padded[:, top : top + steps_y + rows - 1, left : left + steps_x + columns - 1, g].transpose(0, 3, 1, 2)
+        gathered = windows(view, (rows, columns), (1, 1), (1, 1)).transpose(0, 2, 3, 4, 5, 1)
+        flat = gathered.reshape(batch * steps_y * steps_x, rows * columns * inputs)
+        sums = _product(flat, weight[g, p, q].reshape(-1, outputs))
+        result[:, :, p, :, q, g] = sums.reshape(batch, steps_y, steps_x, outputs)
+    return result
+
+
+@operator(
+    "qnn.conv2d_transpose",
+    inputs=("data", "weight", "zero"),
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_conv2d_transpose,
+    attributes=IntegerConv2dTransposeAttributes,
+)
+def conv2d_transpose(types: Types, attributes: IntegerConv2dTransposeAttributes) -> Type:
+    """A transposed convolution of bytes in 32 bits, phase by phase: each is a convolution of its own.
+
+    Data (batch, height, width, group, input); weight (group, phase down, phase across, height, width, input, output),
+    whose taps meet neighbouring inputs in order; the result is (batch, step, phase, step, phase, group, output), rows
+    and columns taken apart in steps of all phases. What lies outside of the image is `zero`, a single byte.
+    """
+    data, weight = _grouped_operands(types, 7)
+    require_length(attributes.steps, 2, "steps")
+    require_length(attributes.padding, 2, "padding")
+    require_not_negative(attributes.steps, "steps")
+    require_not_negative(attributes.padding, "padding")
+    if data.shape is None or weight.shape is None:
+        return TensorType((None,) * 7, INT32)
+    groups, down, across, *_, outputs = weight.shape
+    rows, columns = (IntImm(steps, INT64) for steps in attributes.steps)
+    return TensorType((data.shape[0], rows, down, columns, across, groups, outputs), INT32)
 
 
 @node()
@@ -185,7 +294,7 @@ def _line_conv2d(args: list[Array], attributes: LineConv2dAttributes) -> Array:
     view = sliding_window_view(padded, (height, length), axis=(1, 2))[:, ::down, ::across]
     n, rows, columns = view.shape[:3]
     flat = view.reshape(n * rows * columns, height * length)
-    return _product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
+    return byte_product(flat, weight.reshape(-1, outputs)).reshape(n, rows, columns, outputs)
 
 
 @operator(

@@ -27,7 +27,7 @@ from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.integer_products import first_columns, shifted_bytes
+from tilewright.graph.passes.integer_operands import first_columns, shifted_bytes
 from tilewright.graph.passes.quantized_products import MOST_MOVES, has_byte_products, known_value
 from tilewright.ir.dtype import INT8, INT32, UINT8
 from tilewright.ir.function import IRModule

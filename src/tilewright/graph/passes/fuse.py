@@ -72,7 +72,7 @@ _DEQUANTIZING = frozenset(["cast", "subtract", "add", "multiply"])
 """Operators that bytes become numbers by."""
 _PIECEWISE = ("pad", "concatenate", "take", "tile")
 """Injective operators whose elements come from several places, which each reader has to find out."""
-_BORDERED = frozenset(["qnn.conv2d"])
+_BORDERED = frozenset(["qnn.conv2d", "qnn.word_conv2d"])
 """Contractions that read a number beside their operands: what the border is filled with."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""

@@ -7,6 +7,10 @@ Biases that are whole steps of a product's scale are added as integers, where th
 Casts to bytes saturate, so what clamps to a byte's range, before or after rounding, is said twice:
 
     uint8(clip(round(clip(x, 0, 255)), 0, 255))   ->   uint8(round(x))
+
+Signed bytes that begin at the zero point are unsigned bytes moved, which takes no addition of floats (on CPUs):
+
+    int8(round(float(sum) * scale) - 128)   ->   int8(int32(uint8(round(float(sum) * scale))) - 128)
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.quantized_products import has_byte_products
+from tilewright.graph.passes.quantized_products import MOST_MOVES, has_byte_products
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -30,6 +34,20 @@ from tilewright.ir.types import TensorType
 Array = npt.NDArray[Any]
 _CLOSE = 2.0**-21
 """How far a bias may be from a whole number of steps, relative to itself: some roundings of float32."""
+_PRODUCTS = (
+    "qnn.matmul",
+    "qnn.conv2d",
+    "qnn.grouped_conv2d",
+    "qnn.conv2d_transpose",
+    "qnn.line_conv2d",
+    "qnn.depthwise_conv2d",
+    "slice",
+    "reshape",
+)
+"""Sums of products of bytes, perhaps rearranged."""
+_FLIP = 128
+_MOST_FACTOR = 2.0**64
+"""Factors with which no integer leaves the range of float32, nor do sums of some of them."""
 _MOST_STEPS = 2.0**30
 """Steps of a bias that leave room for the sum of products in 32 bits."""
 
@@ -38,13 +56,14 @@ def integer_epilogues(module: IRModule, options: GraphOptions) -> IRModule:
     """Simplify what follows integer products, on processors that have them."""
     if not has_byte_products(options.machine):
         return module
-    result = map_functions(module, _rewritten)
+    rules = (*RULES, *CPU_RULES) if options.machine.is_cpu else RULES
+
+    def rewritten(function: Function) -> Function:
+        return apply_rules(function, rules)
+
+    result = map_functions(module, rewritten)
     assert isinstance(result, IRModule)
     return result
-
-
-def _rewritten(function: Function) -> Function:
-    return apply_rules(function, RULES)
 
 
 def _integer_bias(b: Bindings) -> GraphExpr | None:
@@ -85,10 +104,7 @@ def _negated(b: Bindings) -> GraphExpr | None:
 
 
 def _is_product(item: GraphExpr) -> bool:
-    return any(
-        is_call_to(item, name)
-        for name in ("qnn.matmul", "qnn.conv2d", "qnn.line_conv2d", "qnn.depthwise_conv2d", "slice")
-    )
+    return any(is_call_to(item, name) for name in _PRODUCTS)
 
 
 def _saturated(b: Bindings) -> GraphExpr | None:
@@ -117,6 +133,33 @@ def _saturated(b: Bindings) -> GraphExpr | None:
     return make("cast", rounded, dtype=dtype, span=root.span)
 
 
+def _from_the_least(b: Bindings) -> GraphExpr | None:
+    """Signed bytes less 128, as unsigned bytes moved; NaN, which is 0 either way, must not come."""
+    root, shift = b.call("root"), b.constant("shift").data
+    if root.tensor_type.dtype is not INT8 or shift.size != 1 or float(shift.reshape(())) != -_FLIP:
+        return None
+    if not _is_number(b["x"]):
+        return None
+    unsigned = make("cast", b["rounded"], dtype=UINT8, span=root.span)
+    wide = make("cast", unsigned, dtype=INT32, span=root.span)
+    moved = make("add", wide, constant(np.int32(-_FLIP)), span=root.span)
+    return make("cast", moved, dtype=INT8, span=root.span)
+
+
+def _is_number(item: GraphExpr, steps: int = MOST_MOVES) -> bool:
+    """Whether a float is never NaN: integers times finite numbers, clamped or added up."""
+    if not isinstance(item, Call) or not steps:
+        return isinstance(item, Constant) and bool(np.isfinite(item.data).all())
+    if is_call_to(item, "multiply") and is_call_to(item.args[0], "cast"):
+        source, factor = item.args
+        assert isinstance(source, Call)
+        is_whole = source.args[0].tensor_type.dtype.is_integer
+        return is_whole and isinstance(factor, Constant) and bool((np.abs(factor.data) < _MOST_FACTOR).all())
+    if not any(is_call_to(item, name) for name in ("nn.relu", "clip", "add")):
+        return False
+    return all(_is_number(part, steps // len(item.args)) for part in item.args)
+
+
 def _without_clamp(item: GraphExpr, low: float, high: float) -> GraphExpr:
     """A value without the clamps at its top that bounds make needless; one that clamps a side more stays for it."""
     while isinstance(item, Call):
@@ -143,4 +186,12 @@ RULES = (
     Rule("bias in integers", P.op("add", _SCALED, P.const("bias"), name="root"), _integer_bias),
     Rule("casts saturate", P.op("cast", P.any("x"), name="root"), _saturated),
 )
-"""All rules, tried in order at each node."""
+"""The rules for all processors, tried in order at each node."""
+CPU_RULES = (
+    Rule(
+        "signed bytes from the least on",
+        P.op("cast", P.op("add", P.op("round", P.any("x"), name="rounded"), P.const("shift")), name="root"),
+        _from_the_least,
+    ),
+)
+"""Those for CPUs, too."""

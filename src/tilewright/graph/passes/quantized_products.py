@@ -20,10 +20,10 @@ from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, consta
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.known import is_known
 from tilewright.graph.ir.op import is_call_to
-from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import children, map_functions, post_order
 from tilewright.graph.ops.contract import MatmulAttributes
-from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32, INT32
@@ -38,21 +38,22 @@ MOST_MOVES = 16
 
 
 def has_byte_products(target: Target) -> bool:
-    """Whether a processor multiplies bytes faster than floats."""
-    return target.has_vnni or target.has_dotprod or target.has_tensor_cores
+    """Whether a processor multiplies bytes faster than floats, or about as fast: GPUs add integers exactly."""
+    return target.has_vnni or target.has_dotprod or not target.is_cpu
 
 
 def quantized_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Compute products of dequantised values in integers, on processors that are good at it."""
     if options.target is None or not has_byte_products(options.target):
         return module
-    result = map_functions(module, _rewritten)
+    rules = (*RULES, *CPU_RULES) if options.target.is_cpu else RULES
+
+    def rewritten(function: Function) -> Function:
+        return apply_rules(function, rules)
+
+    result = map_functions(module, rewritten)
     assert isinstance(result, IRModule)
     return result
-
-
-def _rewritten(function: Function) -> Function:
-    return apply_rules(function, RULES)
 
 
 def known_value(item: GraphExpr) -> Array | None:
@@ -80,11 +81,13 @@ class _Dequantized:
     scale: Array
 
 
-def _dequantized(item: GraphExpr, transposes: int = MOST_MOVES) -> _Dequantized | None:
+def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | None:
     if not isinstance(item, Call) or item.type is None or item.tensor_type.dtype is not FLOAT32:
         return None
+    if is_call_to(item, "reshape"):
+        return _reshaped(item, moves)
     if is_call_to(item, "transpose"):
-        below = _dequantized(item.args[0], transposes - 1) if transposes else None
+        below = _dequantized(item.args[0], moves - 1) if moves else None
         assert isinstance(item.attributes, TransposeAttributes)
         rank = len(item.attributes.axes)
         if below is None:
@@ -100,6 +103,24 @@ def _dequantized(item: GraphExpr, transposes: int = MOST_MOVES) -> _Dequantized 
             if scale is not None and np.isfinite(scale).all():
                 return _Dequantized(value.args[0], scale)
     return None
+
+
+def _reshaped(item: Call, moves: int) -> _Dequantized | None:
+    """Dequantised values of another shape: a convolution of one dimension is one of images between reshapes."""
+    below = _dequantized(item.args[0], moves - 1) if moves else None
+    if below is None:
+        return None
+    shape, before = static_shape(item), static_shape(item.args[0])
+    if below.scale.size == 1:
+        scale = below.scale.reshape(())
+    elif shape is None or before is None:
+        return None
+    else:
+        scale = np.broadcast_to(below.scale, before).reshape(shape)
+    integers = Call(item.callee, (below.integers,), item.attributes)
+    integers.span = item.span
+    fill_type(integers)
+    return _Dequantized(integers, scale)
 
 
 def _is_shifted_bytes(item: GraphExpr) -> bool:
@@ -131,15 +152,7 @@ def _convolution(b: Bindings) -> GraphExpr | None:
     integers, scale = weights
     if call.attributes.groups != 1 and not _is_depthwise(call.attributes, integers, data.integers):
         return None
-    output = call.attributes.kernel_layout.index("O")
-    if integers.data.size // integers.data.shape[output] > MOST_PRODUCTS:
-        return None
-    full = np.broadcast_to(scale, integers.data.shape) if scale.size > 1 else scale.reshape(1, 1, 1, 1)
-    first = np.moveaxis(full, output, 0).reshape(full.shape[output], -1)
-    if not bool((first == first[:, :1]).all()):
-        return None
-    spread = (-1, 1, 1) if call.attributes.data_layout == "NCHW" else (-1,)
-    return _scaled(call, data, integers, first[:, 0].reshape(spread))
+    return _scaled_convolution(call, data, integers, scale)
 
 
 def _is_depthwise(attributes: Conv2dAttributes, weights: Constant, data: GraphExpr) -> bool:
@@ -148,6 +161,61 @@ def _is_depthwise(attributes: Conv2dAttributes, weights: Constant, data: GraphEx
     return alone and not (
         isinstance(data, Call) and is_call_to(data, "subtract") and not isinstance(data.args[1], Constant)
     )
+
+
+def _grouped_convolution(b: Bindings) -> GraphExpr | None:
+    call = b.call("root")
+    assert isinstance(call.attributes, Conv2dAttributes)
+    data, weights = _dequantized(call.args[0]), _weights(call.args[1])
+    if data is None or weights is None or data.scale.size != 1 or known_sizes(call) is None:
+        return None
+    integers, scale = weights
+    if integers.data.shape[call.attributes.kernel_layout.index("I")] == 1:
+        return None
+    return _scaled_convolution(call, data, integers, scale)
+
+
+def _scaled_convolution(call: Call, data: _Dequantized, integers: Constant, scale: Array) -> GraphExpr | None:
+    assert isinstance(call.attributes, Conv2dAttributes)
+    outputs = _output_scales(integers.data, scale, call.attributes.kernel_layout.index("O"))
+    if outputs is None or integers.data.size // outputs.size > MOST_PRODUCTS:
+        return None
+    return _scaled(call, data, integers, outputs.reshape(_spread(call.attributes.data_layout)))
+
+
+def _transposed_convolution(b: Bindings) -> GraphExpr | None:
+    call = b.call("root")
+    attributes = call.attributes
+    assert isinstance(attributes, Conv2dTransposeAttributes)
+    data, weights = _dequantized(call.args[0]), _weights(call.args[1])
+    if data is None or weights is None or data.scale.size != 1 or not has_integer_form(call, weights[0].data):
+        return None
+    integers, scale = weights
+    outputs = _output_scales(integers.data, scale, attributes.kernel_layout.index("O"))
+    if outputs is None:
+        return None
+    return _scaled(call, data, integers, np.tile(outputs, attributes.groups).reshape(_spread(attributes.data_layout)))
+
+
+def has_integer_form(call: Call, weights: Array) -> bool:
+    """Whether all that a transposed convolution of bytes needs to know of it is known."""
+    attributes, shapes = call.attributes, (static_shape(call), static_shape(call.args[0]))
+    assert isinstance(attributes, Conv2dTransposeAttributes)
+    if any(shape is None or 0 in shape for shape in (*shapes, weights.shape)):
+        return False
+    outputs = weights.shape[attributes.kernel_layout.index("O")]
+    return bool(weights.size // outputs // attributes.groups <= MOST_PRODUCTS)
+
+
+def _output_scales(integers: Array, scale: Array, axis: int) -> Array | None:
+    """The scale of each output of a kernel, which lie along an axis; None if those of an output differ."""
+    full = np.moveaxis(np.broadcast_to(scale, integers.shape), axis, 0).reshape(integers.shape[axis], -1)
+    return full[:, 0] if bool((full == full[:, :1]).all()) else None
+
+
+def _spread(data_layout: str) -> tuple[int, ...]:
+    """The shape in which a number for each output broadcasts to an image."""
+    return (-1, 1, 1) if data_layout == "NCHW" else (-1,)
 
 
 def _product(b: Bindings) -> GraphExpr | None:
@@ -186,4 +254,13 @@ RULES = (
     Rule("convolution of dequantised values", P.op("nn.conv2d", name="root", where=_contracts_floats), _convolution),
     Rule("product of dequantised values", P.op("matmul", name="root", where=_contracts_floats), _product),
 )
-"""All rules, tried in order at each node."""
+"""The rules for all processors, tried in order at each node."""
+CPU_RULES = (
+    Rule("grouped convolution", P.op("nn.conv2d", name="root", where=_contracts_floats), _grouped_convolution),
+    Rule(
+        "transposed convolution",
+        P.op("nn.conv2d_transpose", name="root", where=_contracts_floats),
+        _transposed_convolution,
+    ),
+)
+"""Those for CPUs, too."""

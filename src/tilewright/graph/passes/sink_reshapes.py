@@ -9,6 +9,8 @@ is better at the end of what belongs together.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.graph.ir.dimensions import Sizes
 from tilewright.graph.ir.expr import Call, Function, GraphExpr
 from tilewright.graph.ir.infer import fill_type
@@ -75,12 +77,24 @@ def _below(root: Call, shape: Sizes, inner: Sizes) -> GraphExpr | None:
         elif all(size == 1 for size in sizes[:-1]) and (inner[-1] == shape[-1] or sizes[-1:] in ((), (1,))):
             # One number for all, or one row for all rows: the last axis is the same before and after.
             args.append(make("reshape", item, shape=sizes[-1:]) if len(sizes) > 1 else item)
+        elif all(size == 1 for size in sizes[:-1]) and sizes[-1:] == shape[-1:] and (parts := _parts(shape, inner)):
+            # One row for all rows, whose axis is taken apart.
+            args.append(make("reshape", item, shape=parts))
         else:
             return None
     result = Call(root.callee, tuple(args), root.attributes)
     result.span = root.span
     fill_type(result)
     return make("reshape", result, shape=shape)
+
+
+def _parts(shape: Sizes, inner: Sizes) -> Sizes:
+    """The last axes of the inner shape that the last axis of the outer one is made of; none if it is not."""
+    for count in range(1, len(inner) + 1):
+        sizes = [size for size in inner[-count:] if isinstance(size, int)]
+        if len(sizes) < count or prod(sizes) == shape[-1]:
+            return inner[-count:] if len(sizes) == count else ()
+    return ()
 
 
 def _reshaped(item: GraphExpr, shape: Sizes) -> GraphExpr:

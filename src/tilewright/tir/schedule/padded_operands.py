@@ -111,6 +111,8 @@ def _folded(source: PrimExpr, values: Mapping[BufferLoad, PrimExpr]) -> PrimExpr
             return values.get(item)
         if isinstance(item, Mul) and not item.dtype.is_float and 0 in (const_value(item.a), const_value(item.b)):
             return const(0, item.dtype)
+        if isinstance(item, Call):
+            return const(0, item.dtype) if _vanishes(item) else None
         if isinstance(item, Cast) and isinstance(item.value, (IntImm, FloatImm)):
             return cast(item.value, item.dtype)
         fold = _FOLDED.get(type(item))  # type: ignore[arg-type]
@@ -120,3 +122,11 @@ def _folded(source: PrimExpr, values: Mapping[BufferLoad, PrimExpr]) -> PrimExpr
         return None
 
     return transform(source, visit)
+
+
+def _vanishes(call: Call) -> bool:
+    """Whether a call of constants that may be zero is zero: products of words, and bits that meet or are counted."""
+    zeros = [const_value(arg) == 0 for arg in call.args]
+    return (any(zeros) and call.name in ("dot4", "bitwise_and")) or (
+        all(zeros) and call.name in ("bitwise_xor", "popcount")
+    )

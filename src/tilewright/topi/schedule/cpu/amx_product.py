@@ -41,6 +41,8 @@ def _cover(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -
     product = find_product(context, anchor)
     if product is None:
         return "no product of narrow operands with constant columns"
+    if product.apart:
+        return "columns of groups or phases, which tiles do not change between"
     if not has_tile_product(context.target, product.rows.dtype, product.columns.dtype):
         return f"no matrix tiles of {product.rows.dtype} and {product.columns.dtype} on this processor"
     rank = sum(item.kind is IterKind.SPATIAL for item in context.block(output).iters)

@@ -11,7 +11,7 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
-from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
+from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis, shared_axis
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 
@@ -48,7 +48,8 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
         output = sch.cache_write(anchor, 0, "local")
     loops = sch.get_loops(output)
     extents = context.sizes(loops)
-    row = row_axis(context, anchor, extents)
+    block = context.block(anchor)
+    row = shared_axis(block, extents) if product.apart else row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
     steps = instruction.steps if product.depth % (instruction.group * instruction.steps) == 0 else 1
     tile = vector_tile(rows, product.width, instruction.lanes, context, held=steps > 1)
@@ -57,13 +58,16 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     pack_columns(context, anchor, product, tile.columns, instruction.group)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
     inner: list[LoopHandle] = []
-    order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
+    resident = context.choose("weights_stay", (False, True), _weights_stay(context, anchor, product))
+    # Loops with columns of their own are outside where these leave the cache.
+    outside = () if resident else product.apart
+    others = [n for n in range(len(loops) - 1) if n != row]
+    order = [loops[n] for n in sorted(others, key=lambda n: n not in outside)]
     if row is not None:
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
-    resident = context.choose("weights_stay", (False, True), _weights_stay(context, anchor, product))
-    place = len(order) if resident else min(1, len(order) - 1)
+    place = len(order) if resident else min(1 + len(outside), len(order) - 1)
     order.insert(place, column_outer)
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])

@@ -31,6 +31,8 @@ class Product:
     width: int
     """How many columns there are."""
     total: DataType
+    apart: tuple[int, ...] = ()
+    """The places of loops that have columns of their own: groups of channels, phases of a transposed convolution."""
 
 
 def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | None:
@@ -56,10 +58,10 @@ def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | Non
         return None
     places = {item: n for n, item in enumerate(columns.indices) if isinstance(item, Var)}
     depth, width = const_value(reduce[-1].domain.extent), const_value(spatial[-1].domain.extent)
-    others = [item.var for item in spatial[:-1]]
-    if column not in places or inner not in places or uses_any(columns, others) or depth is None or width is None:
+    if column not in places or inner not in places or depth is None or width is None:
         return None
-    return Product(rows, columns, places[column], places[inner], depth, width, body.value.dtype)
+    apart = tuple(n for n, item in enumerate(spatial[:-1]) if uses_any(columns, [item.var]))
+    return Product(rows, columns, places[column], places[inner], depth, width, body.value.dtype, apart)
 
 
 def _runs_along(rows: BufferLoad, step: Var) -> bool:

@@ -12,7 +12,7 @@ from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.addend import find_addend
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import IterKind
+from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.tiling import Columns, RegisterTile, padded_tile, padded_widths, register_tile
 from tilewright.topi.schedule.cpu.unrolling import unroll_steps
@@ -204,10 +204,15 @@ def row_axis(context: ScheduleContext, anchor: BlockHandle, extents: list[int]) 
         return 1
     if ANCHOR.of(block) is not Anchor.MATMUL:
         return max(range(rank - 1), key=lambda n: (extents[n] > 1, n), default=None)
+    return shared_axis(block, extents)
+
+
+def shared_axis(block: Block, extents: list[int]) -> int | None:
+    """The position of the last loop (that is one) whose elements all meet the same weights."""
     spatial = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
     loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
     weights = [item for item in loads if uses_any(item, spatial[-1:])]
-    shared = [n for n in range(rank - 1) if not any(uses_any(item, [spatial[n]]) for item in weights)]
+    shared = [n for n in range(len(extents) - 1) if not any(uses_any(item, [spatial[n]]) for item in weights)]
     return max(shared, key=lambda n: (extents[n] > 1, n), default=None)
 
 

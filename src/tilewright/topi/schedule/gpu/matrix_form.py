@@ -14,7 +14,7 @@ from math import prod
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, const, floormod, mul
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import Add, Cast, Mul, PrimExpr, Range, Select, Var, const_value
+from tilewright.ir.expr import Add, Call, Cast, Mul, PrimExpr, Range, Select, Var, const_value
 from tilewright.ir.visit import find_all, substitute, uses_any
 from tilewright.tir.annotations import KEPT
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -73,9 +73,10 @@ def find_product(block: Block) -> Product | None:
         return None
     term = body.value.b
     sizes = [const_value(item.domain.extent) for item in block.iters]
-    if not isinstance(term, Mul) or any(size is None or size < 1 for size in sizes):
+    factors = _factors(term)
+    if factors is None or any(size is None or size < 1 for size in sizes):
         return None
-    loads = [_load(term.a), _load(term.b)]
+    loads = [_load(item) for item in factors]
     if loads[0] is None or loads[1] is None or loads[0].buffer is loads[1].buffer:
         return None
     spatial = [n for n, item in enumerate(block.iters) if item.kind is IterKind.SPATIAL and (sizes[n] or 0) > 1]
@@ -109,6 +110,23 @@ def find_product(block: Block) -> Product | None:
     )
     proper = all(product.size(group) > 1 for group in (product.row, product.column, product.depth))
     return product if proper and uses_any(columns, [last]) else None
+
+
+def _factors(term: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:
+    """What a term multiplies: two elements, two words of bytes, or two words of bits that meet."""
+    if isinstance(term, Mul):
+        # What is the same for all elements of a step is no operand.
+        for item, other in ((term.a, term.b), (term.b, term.a)):
+            if not find_all(other, BufferLoad):
+                return _factors(item)
+        return term.a, term.b
+    if isinstance(term, Call) and term.name == "dot4":
+        return term.args[0], term.args[1]
+    counted = term.value if isinstance(term, Cast) else term
+    met = counted.args[0] if isinstance(counted, Call) and counted.name == "popcount" else None
+    if isinstance(met, Call) and met.name in ("bitwise_and", "bitwise_xor"):
+        return met.args[0], met.args[1]
+    return None
 
 
 def _load(item: PrimExpr) -> BufferLoad | None:

@@ -1,0 +1,505 @@
+"""How many cycles the accelerator takes for a program: its control, cycle by cycle, without any data.
+
+The hardware (`accel/hardware`) as a loop program, which Tilewright compiles: queues, tokens, the memory port's
+arbiter, walkers of LOAD and STORE, and the pipelines of compute and EPI, as counters. One iteration is one cycle, or
+all cycles up to an instruction's last ones where nothing but its own steps goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.accel.accesses import MicroOps, looped
+from tilewright.accel.config import AccelConfig, Memory
+from tilewright.accel.encoding import INSTRUCTION_BYTES, decode_micro_ops
+from tilewright.accel.instructions import Alu, Epi, Finish, Gemm, Instruction, Load, Overwrite, Store, Unit
+from tilewright.compiler import build
+from tilewright.support.errors import UserError
+from tilewright.tir.script import parse_script
+
+LOAD, STEPS, EPI, STORE, FINISH = range(5)
+"""Kinds of instructions, by the part of the hardware that executes them."""
+COLUMNS: Final = (
+    "unit", "kind", "pop_prev", "pop_next", "push_prev", "push_next", "words",
+    "lead", "row_words", "gap", "rows", "tail", "is_out",
+    "steps", "period", "skip", "lower",
+    "inner", "acc", "acc_outer", "acc_inner", "element_words", "is_acc",
+)  # fmt: skip
+"""What the model knows of an instruction, a row each."""
+STATE: Final = (
+    # The memory port: reads on their way, whose turn it is, where the next answer lies.
+    "outstanding", "fetch_turn", "slot", "cycles", "finished", "still",
+    # Fetch: words to ask for, words that have room, its buffer, words (or lanes) of an instruction, instructions left.
+    "f_left", "f_reserved", "f_inner", "f_ready", "f_have", "f_next",
+    # Command queues: entries inside and at the exit, instructions taken.
+    "q_inner0", "q_ready0", "q_taken0", "q_inner1", "q_ready1", "q_taken1", "q_inner2", "q_ready2", "q_taken2",
+    # Tokens: load -> compute, compute -> load, compute -> store, store -> compute.
+    "t_lc", "t_cl", "t_cs", "t_sc",
+    # The reader of the load unit: words to ask for; words there; LOADs under way; the one that is written.
+    "l_left", "l_reserved", "l_inner", "l_ready", "u_inner", "u_ready", "u_next",
+    "w_item", "w_busy", "w_pads", "w_words", "w_rows",
+    # That of the compute unit.
+    "c_left", "c_reserved", "c_inner", "c_ready", "v_inner", "v_ready", "v_next",
+    "x_item", "x_busy", "x_pads", "x_words", "x_rows",
+    # GEMM and ALU: steps left, the step in its pattern, and the pipeline (bit n: stage n).
+    "g_item", "g_busy", "g_left", "g_step", "p_valid", "p_prev", "p_next", "p_reads", "p_upper",
+    # EPI: tensors left, the inner step, indices; its pipeline.
+    "e_item", "e_busy", "e_left", "e_inner", "e_row", "e_index", "y_valid", "y_works", "y_prev",
+    # STORE: words left, words of the element left, whether it reads, copies or sends; the index that it reads.
+    "s_item", "s_busy", "s_left", "s_lane", "s_needs", "s_copies", "s_streams", "s_index",
+    # Cycles that units have been busy.
+    "busy_load", "busy_compute", "busy_store",
+)  # fmt: skip
+
+_TEXT = """
+@script.function
+def cycles_of(
+    table: Buffer[(n, K), "int64"], order: Buffer[(3, n), "int64"], loads: Buffer[(2, n), "int64"],
+    ring: Buffer[(m,), "int64"], limits: Buffer[(8,), "int64"], report: Buffer[(8,), "int64"],
+):
+    S = allocate((SIZE,), "int64", "local")
+    for i in range(SIZE):
+        S[i] = int64(0)
+    depth = limits[0]
+    room = limits[1]
+    half = limits[2]
+    per_instruction = limits[3]
+    per_word = limits[4]
+    most_still = limits[5]
+    most_cycles = limits[6]
+    S[f_left] = limits[7]
+    while S[finished] == 0:
+        # The port: what is asked for, who is served, what comes back.
+        answer = ring[S[slot]]
+        may_read = S[outstanding] < depth
+        wants_store = S[s_streams] != 0
+        wants_compute = S[c_left] != 0 and S[c_reserved] < depth
+        wants_load = S[l_left] != 0 and S[l_reserved] < depth
+        wants_fetch = S[f_left] != 0 and S[f_reserved] < depth
+        fetch_first = wants_fetch and (S[fetch_turn] != 0 or not wants_load)
+        below = may_read and not wants_store and not wants_compute
+        sent = int64(1) if wants_store else int64(0)
+        asked_compute = int64(1) if (wants_compute and may_read and not wants_store) else int64(0)
+        asked_fetch = int64(1) if (fetch_first and below) else int64(0)
+        asked_load = int64(1) if (wants_load and below and not fetch_first) else int64(0)
+        asked = asked_compute + asked_fetch + asked_load
+        for_compute = int64(1) if answer == 1 else int64(0)
+        for_load = int64(1) if answer == 2 else int64(0)
+        for_fetch = int64(1) if answer == 3 else int64(0)
+        answered = for_compute + for_load + for_fetch
+        # The heads of the three queues.
+        head0 = order[0, min(S[q_taken0], n - 1)]
+        head1 = order[1, min(S[q_taken1], n - 1)]
+        head2 = order[2, min(S[q_taken2], n - 1)]
+        # Fetch: an instruction goes to its queue.
+        whole = (S[f_have] == per_instruction - 1) or (per_word > 1)
+        here = min(S[f_next], n - 1)
+        unit = table[here, unit_]
+        has_room = (S[q_inner0] if unit == 0 else (S[q_inner1] if unit == 1 else S[q_inner2])) < room
+        given = int64(1) if (S[f_ready] != 0 and whole and has_room and S[f_next] < n) else int64(0)
+        last_lane = per_word == 1 or S[f_have] == per_word - 1
+        reads_word = (given if last_lane else int64(0)) if whole else S[f_ready]
+        # Compute: the pipeline's read of an accumulator.
+        compute_reads = S[p_reads] // 8 % 2
+        compute_upper = S[p_upper] // 8 % 2
+        # Store: EPI reads an accumulator where compute does not use its bank.
+        e_empty = S[e_left] == 0
+        e_upper = int64(1) if S[e_index] >= half else int64(0)
+        e_granted = S[e_busy] != 0 and not e_empty and not (compute_reads != 0 and compute_upper == e_upper)
+        e_steps = int64(1) if (S[e_busy] != 0 and (e_empty or e_granted)) else int64(0)
+        e_last = e_empty or S[e_left] == 1
+        e_ready = S[e_busy] == 0 or (e_steps != 0 and e_last)
+        e_writes = S[y_works] // 16 % 2
+        # STORE: words of an element, then the next element.
+        element_ends = sent != 0 and S[s_lane] == 1
+        s_ends = S[s_busy] != 0 and (S[s_left] == 0 or (sent != 0 and S[s_left] == 1))
+        following = element_ends and not s_ends
+        s_acc = table[S[s_item], is_acc_]
+        s_upper = int64(1) if S[s_index] >= half else int64(0)
+        s_free = not (compute_reads != 0 and compute_upper == s_upper)
+        has_read = (S[s_needs] != 0 or following) if s_acc == 0 else (S[s_needs] != 0 and s_free)
+        # The store unit's next instruction.
+        kind2 = table[head2, kind_]
+        is_epi = kind2 == EPI
+        idle_epi = S[e_busy] == 0 and S[y_valid] == 0
+        turn2 = S[s_busy] == 0 and (e_ready if is_epi else idle_epi)
+        has2 = table[head2, pop_prev_] == 0 or S[t_cs] != 0
+        take2 = int64(1) if (S[q_ready2] != 0 and turn2 and has2) else int64(0)
+        finishes = take2 != 0 and kind2 == FINISH
+        # The load unit's reader: asks for words, and writes those that have come.
+        l_ends = asked_load != 0 and S[l_left] == 1
+        l_ready_now = (S[l_left] == 0 or l_ends) and S[u_inner] < 7
+        has0 = table[head0, pop_next_] == 0 or S[t_cl] != 0
+        take0 = int64(1) if (S[q_ready0] != 0 and l_ready_now and has0) else int64(0)
+        w_data = S[w_pads] == 0 and S[w_words] != 0
+        w_empty = S[w_pads] == 0 and S[w_words] == 0
+        w_blocked = e_writes != 0 and table[S[w_item], is_out_] != 0
+        w_valid = S[w_busy] != 0 and not w_empty and (not w_data or S[l_ready] != 0) and not w_blocked
+        w_row_ends = w_valid and w_data and S[w_words] == 1
+        w_gap = table[S[w_item], gap_] if S[w_rows] > 1 else table[S[w_item], tail_]
+        w_pad_ends = w_valid and not w_data and S[w_pads] == 1 and S[w_rows] == 0
+        w_last = w_pad_ends or (w_row_ends and S[w_rows] == 1 and w_gap == 0)
+        w_ends = S[w_busy] != 0 and (w_empty or w_last)
+        u_takes = S[w_busy] == 0 or w_ends
+        # That of the compute unit.
+        c_ends = asked_compute != 0 and S[c_left] == 1
+        x_data = S[x_pads] == 0 and S[x_words] != 0
+        x_empty = S[x_pads] == 0 and S[x_words] == 0
+        x_valid = S[x_busy] != 0 and not x_empty and (not x_data or S[c_ready] != 0)
+        x_row_ends = x_valid and x_data and S[x_words] == 1
+        x_gap = table[S[x_item], gap_] if S[x_rows] > 1 else table[S[x_item], tail_]
+        x_pad_ends = x_valid and not x_data and S[x_pads] == 1 and S[x_rows] == 0
+        x_last = x_pad_ends or (x_row_ends and S[x_rows] == 1 and x_gap == 0)
+        x_ends = S[x_busy] != 0 and (x_empty or x_last)
+        v_takes = S[x_busy] == 0 or x_ends
+        reader_busy = S[x_busy] != 0 or S[v_inner] + S[v_ready] != 0
+        # Compute's next instruction.
+        g_last = S[g_left] <= 1
+        is_load1 = table[head1, kind_] == LOAD
+        ready1 = (S[c_left] == 0 or c_ends) and S[v_inner] < 7
+        turn_load = S[g_busy] == 0 and S[p_valid] == 0 and ready1
+        turn_steps = not reader_busy and (S[g_busy] == 0 or g_last)
+        has1 = (table[head1, pop_prev_] == 0 or S[t_lc] != 0) and (table[head1, pop_next_] == 0 or S[t_sc] != 0)
+        take1 = int64(1) if (S[q_ready1] != 0 and (turn_load if is_load1 else turn_steps) and has1) else int64(0)
+        take_load1 = take1 if is_load1 else int64(0)
+        take_steps = int64(0) if is_load1 else take1
+        # Tokens that are given in this cycle.
+        gives_prev = S[p_prev] // 16 % 2 + (table[S[x_item], push_prev_] if x_ends else int64(0))
+        gives_next = S[p_next] // 16 % 2 + (table[S[x_item], push_next_] if x_ends else int64(0))
+        gives_load = table[S[w_item], push_next_] if w_ends else int64(0)
+        gives_end = (table[S[s_item], push_prev_] if s_ends else (table[head2, push_prev_] if finishes else int64(0)))
+        gives_store = S[y_prev] // 16 % 2 + gives_end
+        # What a step reads: the first `skip` of each `period` steps read no accumulator.
+        period = max(table[S[g_item], period_], int64(1))
+        reads_acc = S[g_busy] != 0 and S[g_left] != 0 and S[g_step] % period >= table[S[g_item], skip_]
+        step_reads = int64(1) if reads_acc else int64(0)
+        step_upper = int64(1) if S[g_step] >= table[S[g_item], lower_] else int64(0)
+        # ---- the next state
+        ring[S[slot]] = asked_compute + 2 * asked_load + 3 * asked_fetch
+        events = asked + sent + answered + take0 + take1 + take2 + given + S[outstanding] + S[w_busy] + S[x_busy]
+        S[slot] = S[slot] + 1 if S[slot] + 1 < m else int64(0)
+        S[outstanding] = S[outstanding] + asked - answered
+        if asked_fetch != 0:
+            S[fetch_turn] = int64(0)
+        elif asked_load != 0:
+            S[fetch_turn] = int64(1)
+        S[f_left] = S[f_left] - asked_fetch
+        S[f_reserved] = S[f_reserved] + asked_fetch - (reads_word if S[f_ready] != 0 else int64(0))
+        if per_word > 1:
+            if given != 0:
+                S[f_have] = int64(0) if S[f_have] == per_word - 1 else S[f_have] + 1
+        elif reads_word != 0 and S[f_ready] != 0:
+            S[f_have] = int64(0) if whole else S[f_have] + 1
+        f_moves = int64(1) if (S[f_inner] != 0 and (S[f_ready] == 0 or reads_word != 0)) else int64(0)
+        S[f_inner] = S[f_inner] + for_fetch - f_moves
+        S[f_ready] = int64(1) if f_moves != 0 else (int64(0) if reads_word != 0 else S[f_ready])
+        S[f_next] = S[f_next] + given
+        moves0 = int64(1) if (S[q_inner0] != 0 and (S[q_ready0] == 0 or take0 != 0)) else int64(0)
+        S[q_inner0] = S[q_inner0] + (given if unit == 0 else int64(0)) - moves0
+        S[q_ready0] = int64(1) if moves0 != 0 else (int64(0) if take0 != 0 else S[q_ready0])
+        moves1 = int64(1) if (S[q_inner1] != 0 and (S[q_ready1] == 0 or take1 != 0)) else int64(0)
+        S[q_inner1] = S[q_inner1] + (given if unit == 1 else int64(0)) - moves1
+        S[q_ready1] = int64(1) if moves1 != 0 else (int64(0) if take1 != 0 else S[q_ready1])
+        moves2 = int64(1) if (S[q_inner2] != 0 and (S[q_ready2] == 0 or take2 != 0)) else int64(0)
+        S[q_inner2] = S[q_inner2] + (given if unit == 2 else int64(0)) - moves2
+        S[q_ready2] = int64(1) if moves2 != 0 else (int64(0) if take2 != 0 else S[q_ready2])
+        S[q_taken0] = S[q_taken0] + take0
+        S[q_taken1] = S[q_taken1] + take1
+        S[q_taken2] = S[q_taken2] + take2
+        S[t_lc] = S[t_lc] + gives_load - (table[head1, pop_prev_] if take1 != 0 else int64(0))
+        S[t_sc] = S[t_sc] + gives_store - (table[head1, pop_next_] if take1 != 0 else int64(0))
+        S[t_cl] = S[t_cl] + gives_prev - (table[head0, pop_next_] if take0 != 0 else int64(0))
+        S[t_cs] = S[t_cs] + gives_next - (table[head2, pop_prev_] if take2 != 0 else int64(0))
+        # Pipelines move by a stage.
+        g_pushes = S[g_busy] != 0 and g_last
+        S[p_valid] = S[p_valid] * 2 % 32 + S[g_busy] * 2
+        S[p_prev] = S[p_prev] * 2 % 32 + (table[S[g_item], push_prev_] * 2 if g_pushes else int64(0))
+        S[p_next] = S[p_next] * 2 % 32 + (table[S[g_item], push_next_] * 2 if g_pushes else int64(0))
+        S[p_reads] = S[p_reads] * 2 % 32 + step_reads * 2
+        S[p_upper] = S[p_upper] * 2 % 32 + step_upper * 2
+        S[y_valid] = S[y_valid] * 2 % 32 + e_steps * 2
+        S[y_works] = S[y_works] * 2 % 32 + (int64(0) if e_empty else e_steps * 2)
+        S[y_prev] = S[y_prev] * 2 % 32 + (table[S[e_item], push_prev_] * 2 if (e_steps != 0 and e_last) else int64(0))
+        S[busy_compute] = S[busy_compute] + S[g_busy]
+        S[busy_load] = S[busy_load] + (int64(1) if w_valid else int64(0))
+        S[busy_store] = S[busy_store] + (int64(1) if (e_steps != 0 or sent != 0) else int64(0))
+        # The load unit's reader.
+        l_reads = int64(1) if (w_valid and w_data) else int64(0)
+        S[l_reserved] = S[l_reserved] + asked_load - l_reads
+        l_moves = int64(1) if (S[l_inner] != 0 and (S[l_ready] == 0 or l_reads != 0)) else int64(0)
+        S[l_inner] = S[l_inner] + for_load - l_moves
+        S[l_ready] = int64(1) if l_moves != 0 else (int64(0) if l_reads != 0 else S[l_ready])
+        S[l_left] = table[head0, words_] if take0 != 0 else S[l_left] - asked_load
+        u_moves = int64(1) if (S[u_inner] != 0 and (S[u_ready] == 0 or u_takes)) else int64(0)
+        if w_valid:
+            if w_data:
+                S[w_words] = S[w_words] - 1
+                if w_row_ends:
+                    S[w_pads] = w_gap
+                    S[w_words] = table[S[w_item], row_words_] if S[w_rows] > 1 else int64(0)
+                    S[w_rows] = S[w_rows] - 1
+            else:
+                S[w_pads] = S[w_pads] - 1
+        if u_takes:
+            S[w_busy] = S[u_ready]
+            if S[u_ready] != 0:
+                S[w_item] = loads[0, S[u_next]]
+                S[u_next] = S[u_next] + 1
+                S[w_pads] = table[S[w_item], lead_]
+                S[w_words] = table[S[w_item], row_words_]
+                S[w_rows] = table[S[w_item], rows_]
+        S[u_inner] = S[u_inner] + take0 - u_moves
+        S[u_ready] = int64(1) if u_moves != 0 else (int64(0) if u_takes else S[u_ready])
+        # The compute unit's reader.
+        c_reads = int64(1) if (x_valid and x_data) else int64(0)
+        S[c_reserved] = S[c_reserved] + asked_compute - c_reads
+        c_moves = int64(1) if (S[c_inner] != 0 and (S[c_ready] == 0 or c_reads != 0)) else int64(0)
+        S[c_inner] = S[c_inner] + for_compute - c_moves
+        S[c_ready] = int64(1) if c_moves != 0 else (int64(0) if c_reads != 0 else S[c_ready])
+        S[c_left] = table[head1, words_] if take_load1 != 0 else S[c_left] - asked_compute
+        v_moves = int64(1) if (S[v_inner] != 0 and (S[v_ready] == 0 or v_takes)) else int64(0)
+        if x_valid:
+            if x_data:
+                S[x_words] = S[x_words] - 1
+                if x_row_ends:
+                    S[x_pads] = x_gap
+                    S[x_words] = table[S[x_item], row_words_] if S[x_rows] > 1 else int64(0)
+                    S[x_rows] = S[x_rows] - 1
+            else:
+                S[x_pads] = S[x_pads] - 1
+        if v_takes:
+            S[x_busy] = S[v_ready]
+            if S[v_ready] != 0:
+                S[x_item] = loads[1, S[v_next]]
+                S[v_next] = S[v_next] + 1
+                S[x_pads] = table[S[x_item], lead_]
+                S[x_words] = table[S[x_item], row_words_]
+                S[x_rows] = table[S[x_item], rows_]
+        S[v_inner] = S[v_inner] + take_load1 - v_moves
+        S[v_ready] = int64(1) if v_moves != 0 else (int64(0) if v_takes else S[v_ready])
+        # Steps of GEMM and ALU.
+        if take_steps != 0:
+            S[g_item] = head1
+            S[g_busy] = int64(1)
+            S[g_left] = table[head1, steps_]
+            S[g_step] = int64(0)
+        elif S[g_busy] != 0:
+            if g_last:
+                S[g_busy] = int64(0)
+            S[g_left] = S[g_left] - 1
+            S[g_step] = S[g_step] + 1
+        # EPI.
+        if e_steps != 0:
+            S[e_left] = S[e_left] - 1
+            if S[e_inner] == 1:
+                S[e_inner] = table[S[e_item], inner_]
+                S[e_row] = S[e_row] + table[S[e_item], acc_outer_]
+                S[e_index] = S[e_row]
+            else:
+                S[e_inner] = S[e_inner] - 1
+                S[e_index] = S[e_index] + table[S[e_item], acc_inner_]
+            if e_last:
+                S[e_busy] = int64(0)
+        if take2 != 0 and is_epi:
+            S[e_item] = head2
+            S[e_busy] = int64(1)
+            S[e_left] = table[head2, steps_]
+            S[e_inner] = table[head2, inner_]
+            S[e_row] = table[head2, acc_]
+            S[e_index] = table[head2, acc_]
+        # STORE.
+        S[s_left] = S[s_left] - sent
+        S[s_lane] = S[s_lane] - sent
+        if S[s_copies] != 0:
+            S[s_copies] = int64(0)
+            S[s_streams] = int64(1)
+        if element_ends:
+            S[s_streams] = int64(0)
+            S[s_needs] = int64(1) if following else int64(0)
+            S[s_lane] = table[S[s_item], element_words_]
+        if has_read:
+            S[s_needs] = int64(0)
+            S[s_index] = S[s_index] + 1
+            S[s_streams] = int64(1) if s_acc == 0 else int64(0)
+            S[s_copies] = s_acc
+        if s_ends:
+            S[s_busy] = int64(0)
+        if take2 != 0 and kind2 == STORE:
+            S[s_item] = head2
+            S[s_busy] = int64(1)
+            S[s_left] = table[head2, words_]
+            S[s_lane] = table[head2, element_words_]
+            S[s_index] = table[head2, acc_]
+            S[s_needs] = int64(1) if table[head2, words_] != 0 else int64(0)
+        S[cycles] = S[cycles] + 1
+        if finishes:
+            S[finished] = int64(1)
+        # Where nothing but steps goes on, the next event is the instruction's end.
+        calm = events + S[e_busy] + S[s_busy] + S[y_valid] == 0
+        if calm and S[p_valid] == 30 and S[g_left] > 16:
+            jump = S[g_left] - 12
+            S[g_left] = S[g_left] - jump
+            S[g_step] = S[g_step] + jump
+            S[cycles] = S[cycles] + jump
+            S[busy_compute] = S[busy_compute] + jump
+            S[slot] = int64(0)
+        S[still] = S[still] + 1 if events + S[g_busy] + S[e_busy] == 0 else int64(0)
+        if S[still] > most_still:
+            S[finished] = int64(2)
+        if S[cycles] > most_cycles:
+            S[finished] = int64(3)
+    report[0] = S[finished]
+    report[1] = S[cycles]
+    report[2] = S[busy_load]
+    report[3] = S[busy_compute]
+    report[4] = S[busy_store]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """What a program takes: cycles in all, and those in which each unit moves words or does steps."""
+
+    total: int
+    busy: dict[Unit, int]
+
+    @property
+    def utilization(self) -> float:
+        """The share of cycles in which the array multiplies (or ALU works)."""
+        return self.busy[Unit.COMPUTE] / self.total if self.total else 0.0
+
+
+@cache
+def _model() -> Any:
+    names = {f"{name}_": at for at, name in enumerate(COLUMNS)} | {name: at for at, name in enumerate(STATE)}
+    kinds = {"LOAD": LOAD, "EPI": EPI, "STORE": STORE, "FINISH": FINISH}
+    func = parse_script(_TEXT, constants={**names, **kinds, "SIZE": len(STATE), "K": len(COLUMNS)})
+    return build(func, target="native")
+
+
+def cycles(
+    program: Sequence[Instruction],
+    config: AccelConfig,
+    read_dram: Callable[[int, int], bytes],
+    *,
+    latency: int | None = None,
+    most_cycles: int = 1 << 40,
+) -> Cycles:
+    """The cycles that the hardware takes for a program; `read_dram` gives the DRAM that holds its micro-ops."""
+    rows = [_row(item, config, read) for item, read in _with_micro_ops(program, config, read_dram)]
+    table = np.array(rows, np.int64).reshape(len(rows), len(COLUMNS))
+    units, is_load = table[:, 0], table[:, 1] == LOAD
+    order, loads = np.zeros((3, len(rows)), np.int64), np.zeros((2, len(rows)), np.int64)
+    for unit in Unit:
+        of_unit = np.flatnonzero(units == unit)
+        order[unit, : len(of_unit)] = of_unit
+        if unit is not Unit.STORE:
+            of_reader = np.flatnonzero((units == unit) & is_load)
+            loads[unit, : len(of_reader)] = of_reader
+    delay = config.memory_latency if latency is None else latency
+    report = np.zeros(8, np.int64)
+    _model()(table, order, loads, np.zeros(delay, np.int64), _limits(len(rows), config, delay, most_cycles), report)
+    if report[0] != 1:
+        raise UserError(
+            "accelerator: the program waits for ever"
+            if report[0] == 2
+            else f"accelerator: more than {most_cycles} cycles",
+            hint="tilewright accel check names what a program waits for",
+        )
+    return Cycles(int(report[1]), {unit: int(report[2 + unit]) for unit in Unit})
+
+
+def _limits(count: int, config: AccelConfig, latency: int, most_cycles: int) -> npt.NDArray[np.int64]:
+    depth = 1 << (config.memory_latency + 15).bit_length()
+    per_instruction = max(1, INSTRUCTION_BYTES // config.bus_bytes)
+    per_word = max(1, config.bus_bytes // INSTRUCTION_BYTES)
+    words = count * per_instruction if per_word == 1 else -(-count // per_word)
+    numbers = [depth, config.command_queue - 1, config.depth[Memory.ACC] // 2, per_instruction, per_word, latency + 64]
+    return np.array([*numbers, most_cycles, words], np.int64)
+
+
+def _with_micro_ops(
+    program: Sequence[Instruction], config: AccelConfig, read_dram: Callable[[int, int], bytes]
+) -> list[tuple[Instruction, MicroOps]]:
+    words = np.zeros(config.depth[Memory.UOP], np.uint32)
+    micro_ops: MicroOps = decode_micro_ops(words, config)
+    result = []
+    for item in program:
+        result.append((item, micro_ops))
+        if isinstance(item, Load) and item.memory is Memory.UOP and item.x_size and item.y_size:
+            size, stride = (part * config.bus_bytes for part in (item.x_size, item.y_stride))
+            firsts = (item.dram * config.bus_bytes + y * stride for y in range(item.y_size))
+            data = np.frombuffer(b"".join(read_dram(first, size) for first in firsts), np.uint32)
+            words[item.sram : item.sram + len(data)] = data
+            micro_ops = decode_micro_ops(words, config)
+    return result
+
+
+def _row(item: Instruction, config: AccelConfig, micro_ops: MicroOps) -> list[int]:
+    values = dict.fromkeys(COLUMNS, 0)
+    values |= {"unit": item.unit, "pop_prev": item.pop_prev, "pop_next": item.pop_next}
+    values |= {"push_prev": item.push_prev, "push_next": item.push_next}
+    match item:
+        case Load():
+            values |= _load_row(item, config)
+        case Store():
+            element = config.dma_bytes[item.memory] // config.bus_bytes
+            values |= {"kind": STORE, "words": item.x_size * item.y_size * element, "element_words": element}
+            values |= {"is_acc": item.memory is Memory.ACC, "acc": item.sram}
+        case Gemm() | Alu():
+            values |= _steps_row(item, config, micro_ops)
+        case Epi():
+            values |= {"kind": EPI, "steps": item.outer * item.inner, "inner": item.inner, "acc": item.acc}
+            values |= {"acc_outer": item.acc_outer, "acc_inner": item.acc_inner}
+        case Finish():
+            values["kind"] = FINISH
+        case _:
+            pass
+    return [int(value) for value in values.values()]
+
+
+def _load_row(item: Load, config: AccelConfig) -> dict[str, int]:
+    words = config.dma_bytes[item.memory] // config.bus_bytes
+    row = item.x_before + item.x_size + item.x_after
+    values = {"kind": LOAD, "is_out": item.memory is Memory.OUT}
+    if not (item.x_size and item.y_size):
+        elements = row * (item.y_before + item.y_size + item.y_after)
+        return values | {"lead": elements}
+    return values | {
+        "words": item.x_size * item.y_size * words,
+        "lead": item.y_before * row + item.x_before,
+        "row_words": item.x_size * words,
+        "gap": item.x_after + item.x_before,
+        "rows": item.y_size,
+        "tail": item.x_after + item.y_after * row,
+    }
+
+
+def _steps_row(item: Gemm | Alu, config: AccelConfig, micro_ops: MicroOps) -> dict[str, int]:
+    count = max(0, item.uop_end - item.uop_begin)
+    phases = 2 if isinstance(item, Alu) and not item.use_imm else 1
+    steps = item.outer * item.inner * count * phases
+    outer, inner = (item.acc_outer, item.acc_inner) if isinstance(item, Gemm) else (item.dst_outer, item.dst_inner)
+    upper = 0
+    if steps:
+        places = looped(micro_ops["acc"][item.uop_begin : item.uop_end], item.outer, item.inner, outer, inner)
+        upper = int((places >= config.depth[Memory.ACC] // 2).sum()) * phases
+    values = {"kind": STEPS, "steps": steps, "period": steps, "lower": steps - upper}
+    if isinstance(item, Alu):
+        return values
+    if item.reset or item.overwrite is Overwrite.ALWAYS:
+        return values | {"skip": steps}
+    patterns = {
+        Overwrite.NEVER: (steps, 0),
+        Overwrite.OUTER: (steps, item.inner * count),
+        Overwrite.INNER: (item.inner * count, count),
+        Overwrite.UOP: (count, 1),
+    }
+    period, skip = patterns[item.overwrite]
+    return values | {"period": period, "skip": skip}
