@@ -11,6 +11,7 @@ import pytest
 from tests.accel.configs import CONFIGS
 from tests.accel.literal import Literal
 from tests.accel.programs import random_program
+from tilewright.accel.checker import find_faults
 from tilewright.accel.config import Memory
 from tilewright.accel.encoding import encode, encode_micro_ops
 from tilewright.accel.functional import FunctionalMachine
@@ -31,6 +32,7 @@ def test_random_programs_compute_what_the_literal_loops_do(name: str) -> None:
         program = random_program(np.random.default_rng([seed, len(name)]), config)
         _, results = program.run_on(FunctionalMachine(config, program.dram_bytes))
         assert results == Literal(config, program.dram_bytes).run(program), (name, seed)
+        assert not find_faults(program.instructions, config, program.read), (name, seed)
 
 
 def test_random_programs_have_every_field_set_and_every_unit_waiting() -> None:
@@ -184,9 +186,9 @@ def test_a_deadlock_names_all_that_wait() -> None:
         run([Load(y_size=1, x_size=1, pop_next=True), Gemm(pop_prev=True, push_next=True), Finish(pop_prev=True)])
     text = str(caught.value)
     assert "deadlocks" in text
-    assert "load waits for a token of compute (pop_next): instruction 0: load inp y_size=1 x_size=1 pop_next" in text
-    assert "compute waits for a token of load (pop_prev): instruction 1: gemm pop_prev push_next" in text
-    assert "store waits for a token of compute (pop_prev): instruction 2: finish pop_prev" in text
+    assert "load waits for a token compute -> load: instruction 0: load inp y_size=1 x_size=1 pop_next" in text
+    assert "compute waits for a token load -> compute: instruction 1: gemm pop_prev push_next" in text
+    assert "store waits for a token compute -> store: instruction 2: finish pop_prev" in text
 
 
 def test_a_queue_without_room_is_part_of_a_deadlock() -> None:
@@ -203,9 +205,9 @@ def _ends() -> list[Instruction]:
 
 
 def test_tokens_too_many_and_tokens_left_are_errors() -> None:
-    with pytest.raises(UserError, match="a token too many from compute to store: the queue holds 64"):
+    with pytest.raises(UserError, match="a token compute -> store too many: the queue holds 64"):
         run([*[Gemm(push_next=True)] * 65, Finish()])
-    with pytest.raises(UserError, match="1 tokens from compute to load are left"):
+    with pytest.raises(UserError, match="1 tokens compute -> load are left"):
         run([Gemm(push_prev=True), Gemm(push_next=True), Finish(pop_prev=True)])
 
 

@@ -24,6 +24,7 @@ from tilewright.accel.instructions import (
 from tilewright.support.errors import UserError
 
 INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
+_OPCODES = frozenset(Opcode)
 
 
 def encode(instructions: Iterable[Instruction], config: AccelConfig) -> bytes:
@@ -76,7 +77,7 @@ def _packed(item: Instruction | MicroOp, word: int, config: AccelConfig) -> int:
 
 def _instruction(word: int, index: int, config: AccelConfig) -> Instruction:
     opcode = word & ((1 << OPCODE_BITS) - 1)
-    if opcode not in set(Opcode):
+    if opcode not in _OPCODES:
         raise UserError(f"accelerator: instruction {index} has the unknown opcode {opcode}")
     kind = INSTRUCTIONS[Opcode(opcode)]
     places = layout(kind, config)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.accel import lanewise
 from tilewright.accel.assembler import place
+from tilewright.accel.checker import LINKS, Link, pops, pushes
 from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.encoding import INSTRUCTION_BYTES, decode, decode_micro_ops
 from tilewright.accel.instructions import Alu, Epi, Finish, Gemm, Instruction, Load, Store, Unit, check_formats
@@ -140,10 +141,8 @@ class _Execution:
         self._units = [instruction.unit for instruction in program]
         self._fetched = 0
         self._waiting: dict[Unit, deque[int]] = {unit: deque() for unit in Unit}
-        # By the unit that gives and the one that takes: when each token was given.
-        self._tokens: dict[tuple[Unit, Unit], deque[int]] = {
-            (giver, taker): deque() for giver in Unit for taker in Unit if abs(giver - taker) == 1
-        }
+        # When each token was given.
+        self._tokens: dict[Link, deque[int]] = {link: deque() for link in LINKS}
         self._most_steps = most_steps
         self._steps = dict.fromkeys(Unit, 0)
         self._clock = dict.fromkeys(Unit, 0)
@@ -181,13 +180,9 @@ class _Execution:
             queue.append(self._fetched)
             self._fetched += 1
 
-    def _missing(self, unit: Unit) -> tuple[str, Unit] | None:
-        """The bit and the unit whose token the next instruction of a unit waits for."""
-        instruction = self._program[self._waiting[unit][0]]
-        for name, giver in _pops(instruction):
-            if not self._tokens[giver, unit]:
-                return name, giver
-        return None
+    def _missing(self, unit: Unit) -> Link | None:
+        """The token that the next instruction of a unit waits for."""
+        return next((link for link in pops(self._program[self._waiting[unit][0]]) if not self._tokens[link]), None)
 
     def _execute(self, index: int) -> None:
         instruction, unit = self._program[index], self._units[index]
@@ -200,7 +195,7 @@ class _Execution:
                 hint="give most_cycles if it is meant to",
             )
         ready = self._clock[unit]
-        start = max([ready, *(self._tokens[giver, unit].popleft() for _, giver in _pops(instruction))])
+        start = max([ready, *(self._tokens[link].popleft() for link in pops(instruction))])
         try:
             self._machine.execute(instruction)
         except UserError as error:
@@ -217,12 +212,11 @@ class _Execution:
             self.events.append(Event(index, unit, start, start + count, ready))
 
     def _give(self, index: int, instruction: Instruction, unit: Unit) -> None:
-        for name, taker in _pushes(instruction):
-            queue = self._tokens[unit, taker]
+        for link in pushes(instruction):
+            queue = self._tokens[link]
             if len(queue) >= self._machine.config.token_queue:
                 raise UserError(
-                    f"accelerator: {name} gives a token too many from {unit.name.lower()} to {taker.name.lower()}: "
-                    f"the queue holds {len(queue)}",
+                    f"accelerator: a token {link} too many: the queue holds {len(queue)}",
                     where=place(index, instruction),
                 )
             queue.append(self._clock[unit])
@@ -240,10 +234,10 @@ class _Execution:
                 where=where,
                 hint="FINISH must wait for tokens that order them before it, and be the last instruction",
             )
-        for (giver, taker), queue in self._tokens.items():
+        for link, queue in self._tokens.items():
             if queue:
                 raise UserError(
-                    f"accelerator: {len(queue)} tokens from {giver.name.lower()} to {taker.name.lower()} are left",
+                    f"accelerator: {len(queue)} tokens {link} are left",
                     where=where,
                     hint="each token that is given must be taken",
                 )
@@ -256,31 +250,10 @@ class _Execution:
             if missing is None:
                 lines.append(f"  {unit.name.lower()} has no instruction")
             else:
-                name, giver = missing
                 at = place(queue[0], self._program[queue[0]])
-                lines.append(f"  {unit.name.lower()} waits for a token of {giver.name.lower()} ({name}): {at}")
+                lines.append(f"  {unit.name.lower()} waits for a token {missing}: {at}")
         if self._fetched < len(self._program):
             at = place(self._fetched, self._program[self._fetched])
             unit = self._units[self._fetched]
             lines.append(f"  fetch waits for room in the queue of {unit.name.lower()}: {at}")
         return "\n".join(lines)
-
-
-def _pops(instruction: Instruction) -> list[tuple[str, Unit]]:
-    """The tokens that an instruction waits for: the bit's name and the unit that gives it."""
-    taken = []
-    if instruction.pop_prev:
-        taken.append(("pop_prev", Unit(instruction.unit - 1)))
-    if instruction.pop_next:
-        taken.append(("pop_next", Unit(instruction.unit + 1)))
-    return taken
-
-
-def _pushes(instruction: Instruction) -> list[tuple[str, Unit]]:
-    """The tokens that an instruction gives: the bit's name and the unit that takes it."""
-    given = []
-    if instruction.push_prev:
-        given.append(("push_prev", Unit(instruction.unit - 1)))
-    if instruction.push_next:
-        given.append(("push_next", Unit(instruction.unit + 1)))
-    return given

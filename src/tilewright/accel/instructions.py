@@ -8,9 +8,11 @@ the tables of the documentation, the C header and the slices of the hardware's d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import IntEnum
+from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from tilewright.accel.config import MICRO_OP_BITS, AccelConfig, Memory
@@ -263,6 +265,7 @@ class MicroOp:
 INSTRUCTIONS: dict[Opcode, type[Instruction]] = {kind.opcode: kind for kind in (Load, Store, Gemm, Alu, Epi, Finish)}
 
 
+@cache
 def field_specs(kind: type[Instruction] | type[MicroOp]) -> tuple[FieldSpec, ...]:
     """The fields of a kind of instruction (after the opcode), or of a micro-op, from the lowest bit on."""
     return tuple(_spec(item) for item in fields(kind))
@@ -276,7 +279,8 @@ def _spec(item: Field[Any]) -> FieldSpec:
 OPCODE_BITS = 3
 
 
-def layout(kind: type[Instruction] | type[MicroOp], config: AccelConfig) -> dict[str, tuple[int, int]]:
+@lru_cache(maxsize=1024)
+def layout(kind: type[Instruction] | type[MicroOp], config: AccelConfig) -> Mapping[str, tuple[int, int]]:
     """Where each field lies for a configuration: its lowest bit and its width. The opcode lies below them."""
     is_instruction = issubclass(kind, Instruction)
     offset, room = (OPCODE_BITS, INSTRUCTION_BITS) if is_instruction else (0, MICRO_OP_BITS)
@@ -289,7 +293,7 @@ def layout(kind: type[Instruction] | type[MicroOp], config: AccelConfig) -> dict
             f"accelerator: {kind.__name__} needs {offset} bits of {room} in this configuration",
             hint="smaller memories or larger elements need narrower indices",
         )
-    return places
+    return MappingProxyType(places)
 
 
 def check_formats(config: AccelConfig) -> None:

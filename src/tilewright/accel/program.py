@@ -36,6 +36,15 @@ class Program:
         """A size of DRAM that has room for it, a whole number of pages."""
         return -(-(self.entry + max(len(self.instructions), 1) * INSTRUCTION_BYTES) // _PAGE) * _PAGE
 
+    def read(self, address: int, size: int) -> bytes:
+        """Bytes of DRAM before the run."""
+        content = bytearray(size)
+        for start, data in self.segments.items():
+            begin, end = max(start, address), min(start + len(data), address + size)
+            if begin < end:
+                content[begin - address : end - address] = data[begin - start : end - start]
+        return bytes(content)
+
     def write_to(self, machine: Machine) -> None:
         """Put data and instructions in a machine's DRAM."""
         for address, data in self.segments.items():

@@ -197,7 +197,7 @@ def grouped_conv2d(types: Types, attributes: IntegerConv2dAttributes) -> Type:
     if data.shape is None or weight.shape is None:
         return TensorType((None,) * 5, INT32)
     inner = TensorType((*data.shape[:3], data.shape[4]), data.dtype), TensorType(weight.shape[1:], weight.dtype)
-    sums = _sums_of_windows(*inner, attributes, INT32).shape
+    sums = sums_of_windows(*inner, attributes, INT32).shape
     assert sums is not None
     return TensorType((*sums[:3], weight.shape[0], sums[3]), INT32)
 
@@ -245,7 +245,7 @@ def _conv2d_transpose(args: list[Array], attributes: IntegerConv2dTransposeAttri
         view = padded[:, top : top + steps_y + rows - 1, left : left + steps_x + columns - 1, g].transpose(0, 3, 1, 2)
         gathered = windows(view, (rows, columns), (1, 1), (1, 1)).transpose(0, 2, 3, 4, 5, 1)
         flat = gathered.reshape(batch * steps_y * steps_x, rows * columns * inputs)
-        sums = _product(flat, weight[g, p, q].reshape(-1, outputs))
+        sums = byte_product(flat, weight[g, p, q].reshape(-1, outputs))
         result[:, :, p, :, q, g] = sums.reshape(batch, steps_y, steps_x, outputs)
     return result
 

