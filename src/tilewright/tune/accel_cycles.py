@@ -341,7 +341,7 @@ def cycles_of(
         if finishes:
             S[finished] = int64(1)
         # Where nothing but steps goes on, the next event is the instruction's end.
-        calm = events + S[e_busy] + S[s_busy] + S[y_valid] == 0
+        calm = events + S[e_busy] + S[s_busy] + S[y_valid] + S[p_prev] + S[p_next] + gives_prev + gives_next == 0
         if calm and S[p_valid] == 30 and S[g_left] > 16:
             jump = S[g_left] - 12
             S[g_left] = S[g_left] - jump
