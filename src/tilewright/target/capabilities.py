@@ -42,3 +42,5 @@ class Capabilities:
     """Whether expanded mathematics may compute in float64 where float32 is too coarse."""
     flat_memory: bool = False
     """Whether a place inside memory is memory like any other: models then live in one block of it."""
+    block_layers: bool = False
+    """Whether it computes layers of bytes in blocks of channels, with results in fixed point (`accel.conv2d`)."""

@@ -47,6 +47,8 @@ class Anchor(StrEnum):
     """The sum of those, each with its scale."""
     UNPACKED = "unpacked"
     """The numbers that packed codes stand for."""
+    BLOCKED_PRODUCT = "blocked_product"
+    """Sums of products of bytes, in blocks of channels."""
     BITSERIAL = "bitserial"
     """How many bits of two bit planes meet."""
     BITSERIAL_TOTAL = "bitserial_total"
