@@ -157,6 +157,7 @@ SAMPLES: list[Sample] = [
         {"mode": "xor", "padding": (1, 1, 0, 1), "strides": (2, 1), "border": 1, "channels": 27},
     ),
     ("qnn.matmul", [_(7, 12, dtype="uint8", low=0, high=255), _(12, 9, dtype="int8", low=-128, high=127)], {}),
+    ("qnn.matmul", [_(2, 5, 12, dtype="uint8", low=0, high=255), _(2, 12, 8, dtype="uint8", low=0, high=255)], {}),
     ("qnn.words", [_(3, 8, dtype="int8", low=-128, high=127)], {}),
     (
         "qnn.word_matmul",

@@ -10,6 +10,7 @@ from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
@@ -71,6 +72,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         *([with_options("widen_halves", widen_halves)] if options.target is not None and options.half is None else []),
         module_pass("requantize", requires="graph_typed")(requantize),
         with_options("quantized_products", quantized_products),
+        with_options("computed_products", computed_products),
         with_options("packed_weights", packed_weights),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),

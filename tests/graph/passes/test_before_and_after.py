@@ -19,6 +19,7 @@ from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
@@ -54,6 +55,7 @@ from tilewright.target import Target
 
 AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
 VNNI = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
+NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
 HALVES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
 MANY_CORES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").replace(cores=8)
 HOPPER = Target("cuda -arch=sm_90a")
@@ -436,6 +438,27 @@ def test_quantized_products_of_one_dimension() -> None:
             np.array([0.125, 0.5], np.float32).reshape(2, 1, 1),
         ],
         x="uint8[2, 2, 9]",
+    )
+
+
+def test_computed_products() -> None:
+    """A zero point of one operand meets the sums of the other."""
+    assert_becomes(
+        partial(computed_products, options=GraphOptions(target=NEON)),
+        """
+        shifted = subtract(cast(a, dtype=int32), constant(3, "int32"))
+        left = multiply(cast(shifted, dtype=float32), constant(0.5, "float32"))
+        right = multiply(cast(cast(b, dtype=int32), dtype=float32), constant(0.25, "float32"))
+        return round(divide(matmul(left, right), constant(4.0, "float32")))
+        """,
+        """
+        columns = multiply(sum(cast(b, dtype=int32), axes=(1,), keepdims=True), constant(3, "int32"))
+        sums = subtract(qnn.matmul(a, b), columns)
+        product = multiply(cast(sums, dtype=float32), constant(0.125, "float32"))
+        return round(divide(product, constant(4.0, "float32")))
+        """,
+        a="uint8[2, 9, 16]",
+        b="uint8[2, 16, 8]",
     )
 
 

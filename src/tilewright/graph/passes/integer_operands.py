@@ -23,6 +23,7 @@ from tilewright.ir.dtype import INT8, INT32, UINT8
 from tilewright.ir.expr import const_value
 
 Array = npt.NDArray[Any]
+_FLIP = 128
 GROUP = 4
 """Bytes of a reduction that an instruction multiplies at once."""
 
@@ -56,6 +57,16 @@ def shifted_bytes(item: GraphExpr, moves: int = MOST_MOVES) -> ShiftedBytes | No
     if is_call_to(item, "cast") and item.args[0].tensor_type.dtype in (INT8, UINT8):
         return ShiftedBytes(item.args[0], None)
     return None
+
+
+def flipped(item: ShiftedBytes) -> ShiftedBytes:
+    """The same numbers as bytes of the other sign: moved by 128, and their zero point with them."""
+    dtype, step = (UINT8, _FLIP) if item.data.tensor_type.dtype is INT8 else (INT8, -_FLIP)
+    moved = make("add", make("cast", item.data, dtype=INT32), constant(np.int32(step)))
+    zero: GraphExpr = constant(np.int32(step))
+    if item.zero is not None:
+        zero = folded(make("add", item.zero, zero))
+    return ShiftedBytes(make("cast", moved, dtype=dtype), zero)
 
 
 def border_byte(data: ShiftedBytes) -> GraphExpr:

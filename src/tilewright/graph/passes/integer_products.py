@@ -38,13 +38,13 @@ from tilewright.graph.passes.integer_operands import (
     column_sums,
     corrected,
     first_columns,
-    folded,
+    flipped,
     pad_depth,
     shifted_bytes,
     window_sums,
 )
 from tilewright.graph.passes.quantized_products import MOST_MOVES, MOST_PRODUCTS, has_byte_products, known_value
-from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8, DataType
+from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
@@ -215,7 +215,7 @@ class _Rules:
         zero = int(np.reshape(zero, ()))
         if self._is_cpu and zero == -_FLIP and data.data.tensor_type.dtype is INT8:
             # Nothing is taken off bytes that begin at zero.
-            data, zero = _moved(data, UINT8, _FLIP), 0
+            data, zero = flipped(data), 0
         return make(
             "qnn.depthwise_conv2d",
             data.data,
@@ -229,10 +229,7 @@ class _Rules:
 
     def _suited(self, item: ShiftedBytes) -> ShiftedBytes:
         """Data of a sign that the processor multiplies: moved by 128 if it has the other one."""
-        dtype = item.data.tensor_type.dtype
-        if dtype in self._rows:
-            return item
-        return _moved(item, UINT8, _FLIP) if dtype is INT8 else _moved(item, INT8, -_FLIP)
+        return item if item.data.tensor_type.dtype in self._rows else flipped(item)
 
     def _pad_columns(self, weights: Array) -> Array:
         """Weights with the reduction in whole groups and whole vectors of columns.
@@ -245,15 +242,6 @@ class _Rules:
             vectors += -vectors % _VECTORS
         widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % GROUP), (0, vectors * self._lanes - columns)]
         return np.pad(weights, widths)
-
-
-def _moved(item: ShiftedBytes, dtype: DataType, step: int) -> ShiftedBytes:
-    """The same numbers as bytes of the other sign."""
-    moved = make("add", make("cast", item.data, dtype=INT32), constant(np.int32(step)))
-    zero: GraphExpr = constant(np.int32(step))
-    if item.zero is not None:
-        zero = folded(make("add", item.zero, zero))
-    return ShiftedBytes(make("cast", moved, dtype=dtype), zero)
 
 
 def _is_few_channels(call: Call, attributes: Conv2dAttributes, weights: Array) -> bool:

@@ -105,6 +105,22 @@ def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | Non
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class ScaledIntegers:
+    """`scale * float(integers)`, with one scale for all of them."""
+
+    integers: GraphExpr
+    scale: float
+
+
+def scaled_integers(item: GraphExpr) -> ScaledIntegers | None:
+    """A dequantised value as integers of 32 bits, times one scale."""
+    dequantized = _dequantized(item)
+    if dequantized is None or dequantized.scale.size != 1:
+        return None
+    return ScaledIntegers(dequantized.integers, float(dequantized.scale.reshape(())))
+
+
 def _reshaped(item: Call, moves: int) -> _Dequantized | None:
     """Dequantised values of another shape: a convolution of one dimension is one of images between reshapes."""
     below = _dequantized(item.args[0], moves - 1) if moves else None

@@ -103,6 +103,11 @@ def _arranged(
         analyzer.bind(var, domain)
     shape: list[PrimExpr] = []
     for index in place:
+        domain = domains.get(index) if isinstance(index, Var) else None
+        if domain is not None and const_value(domain.min) == 0:
+            # An iterator as it is, whose extent may be open.
+            shape.append(domain.extent)
+            continue
         bounds = analyzer.bounds(index)
         if bounds.lower is None or bounds.upper is None or bounds.lower < 0:
             state.fail(f"{what}: the new indices of {buffer.name} are not provably within bounds", block)
