@@ -59,8 +59,15 @@ class ConstantStore:
         return tuple(self._infos)
 
     def blob(self) -> npt.NDArray[np.uint8]:
-        """All constants in one block of bytes."""
+        """All constants in one block of bytes; the store is empty afterwards.
+
+        Each is let go once it is in the block: of what was arranged there are never two copies in all.
+        """
         block = np.zeros(self._size, np.uint8)
-        for array, info in zip(self._arrays, self._infos, strict=True):
+        self._arrays.reverse()
+        for info in self._infos:
+            array = self._arrays.pop()
             block[info.offset : info.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+        self._kept.clear()
+        self._offsets.clear()
         return block
