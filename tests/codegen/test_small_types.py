@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.codegen.on_device import cuda_text, require_nvrtc
 from tests.requirements import need
 from tilewright import te
+from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.ir.build import cast
 from tilewright.ir.dtype import FLOAT32, INT32, DataType
 from tilewright.ir.small_floats import FORMATS, code_of, codes_of, values_of
+from tilewright.target import Target
 
 INTEGERS = ("int4", "uint4", "int2", "uint2", "int1", "uint1")
 TARGETS = ("llvm", "c", "opencl", "vulkan", "webgpu", "cuda")
@@ -88,6 +91,18 @@ def test_floats_in_kernels(target: str) -> None:
             expected = expected_codes(part, name)
             np.testing.assert_array_equal(results[2 * place].view(np.uint8), expected)
             same_values(results[2 * place + 1], expected.view(getattr(ml_dtypes, name)).astype(np.float32))
+
+
+def test_cuda_text_compiles() -> None:
+    """By instructions where there are some, by integer arithmetic elsewhere and for all other types."""
+    require_nvrtc()
+    a = te.placeholder((64,), "float32", "a")
+    stages = [converted(converted(a, DataType.of(name)), FLOAT32) for name in (*FORMATS, *INTEGERS)]
+    func = te.create_prim_func([a, *stages], "small")
+    for arch, has_instructions in (("sm_80", False), ("sm_90", True)):
+        text = cuda_text([func], Target(f"cuda -arch={arch}"))
+        assert ("cvt.rn.satfinite.e4m3x2" in text and "cvt.rn.f16x2.e5m2x2" in text) == has_instructions
+        compile_cuda(text, arch)
 
 
 @pytest.mark.parametrize("target", TARGETS)
