@@ -22,6 +22,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.machine import DOT4
+from tilewright.topi.schedule.gpu import strategy as gpu
 
 Case = tuple[str, Sequence[Array], dict[str, Any]]
 RNG = np.random.default_rng(3)
@@ -133,3 +134,16 @@ def test_cuda_without_tensor_cores_uses_dp4a() -> None:
     source = cuda_text([scheduled(number, TURING) for number in range(len(CASES))], TURING)
     assert "dp4a.s32.s32" in source
     assert compile_cuda(source, "sm_75")
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89"])
+def test_tensor_cores_of_every_generation_multiply_bytes(arch: str) -> None:
+    """Turing's instruction has half the rows and steps of those after it."""
+    require_nvrtc()
+    target = Target(f"cuda -arch={arch} -shared-bytes=49152")
+    arrays = [_bytes(64, 64), _bytes(64, 64)]
+    result = gpu.schedule_gpu(operator_program("qnn.matmul", arrays, "product"), target)
+    assert [item.name for item in result.templates] == ["tensor_core_product"]
+    source = cuda_text([result.func], target)
+    assert "m8n8k16.row.col.s32.s8.s8.s32" in source and "m16n8k32.row.col.s32.s8.s8.s32" in source
+    assert compile_cuda(source, arch)
