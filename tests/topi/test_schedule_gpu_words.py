@@ -28,6 +28,8 @@ Case = tuple[str, Sequence[Array], dict[str, Any]]
 RNG = np.random.default_rng(3)
 LANGUAGES = ("opencl", "vulkan", "webgpu")
 DOT_PRODUCTS = ("qnn.word_matmul", "qnn.word_conv2d")
+TILED = (1, 2, 3, 7, 8, 9, 10)
+"""Cases of several rows and steps."""
 TURING = Target("cuda -arch=sm_75 -shared-bytes=49152")
 
 
@@ -63,7 +65,7 @@ CASES: tuple[Case, ...] = (
     ("qnn.words", [_bytes(5, 12)], {}),
     ("nn.bitserial_dense", [_planes(9, 1, 8), _words_of(1, 2, 17)], {"mode": "xor"}),
     ("nn.bitserial_dense", [_planes(20, 2, 12), _words_of(2, 3, 21)], {"signed": True}),
-    ("nn.bitserial_dense", [_planes(1, 2, 64), _words_of(1, 16, 8)], {}),
+    ("nn.bitserial_dense", [_planes(12, 2, 16), _words_of(1, 4, 8)], {}),
     (
         "nn.bitserial_conv2d",
         [_planes(1, 5, 4, 2, 4), _words_of(3, 3, 2, 1, 9)],
@@ -134,6 +136,16 @@ def test_cuda_without_tensor_cores_uses_dp4a() -> None:
     source = cuda_text([scheduled(number, TURING) for number in range(len(CASES))], TURING)
     assert "dp4a.s32.s32" in source
     assert compile_cuda(source, "sm_75")
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_planes_and_words_are_tiled(number: int) -> None:
+    """Products of several rows are tiles of registers, whatever they count."""
+    name, arrays, attributes = CASES[number]
+    operands = [np.asarray(item) for item in arrays]
+    result = gpu.schedule_gpu(operator_program(name, operands, **attributes), TURING)
+    is_tiled = [item.name for item in result.templates] == ["register_tile_product"]
+    assert is_tiled == (number in TILED)
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89"])
