@@ -298,12 +298,12 @@ def test_word_products() -> None:
     """Constant bytes and bit planes become words, steps of a reduction four to each."""
     weight = np.random.default_rng(0).integers(-128, 128, (8, 6)).astype(np.int8)
     words = np.ascontiguousarray(weight.T).view("<i4")
-    transform = partial(word_products, options=GraphOptions(target=Target("opencl")))
+    options = GraphOptions(target=Target("opencl"))
     before, after = "return qnn.matmul(x, const[0])", "return qnn.word_matmul(x, const[1])"
-    assert_becomes(transform, before, after, constants=[weight, words], x="int8[3, 8]")
+    assert_becomes(partial(word_products, options=options), before, after, constants=[weight, words], x="int8[3, 8]")
     kernel = weight.reshape(2, 1, 4, 6)
     assert_becomes(
-        transform,
+        partial(word_products, options=options),
         'return qnn.conv2d(x, const[0], constant(3, "int8"), strides=(1, 2), padding=(1, 0, 0, 1))',
         'return qnn.word_conv2d(x, const[1], constant(3, "int8"), strides=(1, 2), padding=(1, 0, 0, 1))',
         constants=[kernel, kernel.transpose(0, 1, 3, 2).copy().view("<i4").transpose(0, 1, 3, 2).copy()],
@@ -311,7 +311,7 @@ def test_word_products() -> None:
     )
     planes = weight.view(np.uint8).reshape(2, 4, 6)
     assert_becomes(
-        transform,
+        partial(word_products, options=options),
         'return nn.bitserial_dense(x, const[0], mode="xor")',
         'return nn.bitserial_dense(x, const[1], mode="xor")',
         constants=[planes, planes.transpose(0, 2, 1).copy().view("<i4").transpose(0, 2, 1).copy()],

@@ -83,7 +83,7 @@ class _Rules:
         self._lanes = target.lanes(32) if self._is_cpu else 1
         # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension,
         # and tensor cores take any; the words of other GPUs are of signed bytes.
-        takes_both = target.has_i8mm or target.has_tensor_cores
+        takes_both = target.has_i8mm or target.has_byte_tensor_cores
         self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if takes_both else (INT8,)
 
     def rules(self) -> tuple[Rule, ...]:
