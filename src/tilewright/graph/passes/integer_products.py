@@ -54,6 +54,8 @@ _TILE_STEP = 32
 """Bytes of a reduction from which on matrix tiles are quicker than vectors."""
 _VECTORS = 4
 """Vectors across a tile of sums: with fewer, rows are loaded more often than they are used."""
+_LITTLE = 16
+"""What part of a reduction its padding is at most where the processor could do without."""
 _MANY_VECTORS = 16
 """Vectors of columns from which on a few more cost less than narrow tiles."""
 
@@ -81,6 +83,8 @@ class _Rules:
         self._is_cpu = target.is_cpu
         # Tiles of GPUs have edges of their own.
         self._lanes = target.lanes(32) if self._is_cpu else 1
+        # Instructions of ARM take any of the groups that one load gives.
+        self._load = GROUP * GROUP if self._is_cpu and target.has_dotprod else GROUP
         # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension,
         # and tensor cores take any; the words of other GPUs are of signed bytes.
         takes_both = target.has_i8mm or target.has_tensor_cores
@@ -110,7 +114,7 @@ class _Rules:
             return None
         rows = self._suited(rows)
         columns = weights.shape[1]
-        data, padded = pad_depth(rows.data, weights.shape[0]), self._pad_columns(weights)
+        data, padded = pad_depth(rows.data, self._missing_depth(weights)), self._pad_columns(weights)
         product: GraphExpr = make("qnn.matmul", data, as_bytes(padded), span=call.span)
         product = corrected(first_columns(product, columns), rows.zero, column_sums(weights))
         if not kernel.offset:
@@ -153,7 +157,7 @@ class _Rules:
         if self._has_tiles and not kernel.offset and _is_few_channels(call, attributes, weights):
             return self._line_conv2d(call, attributes, data, weights)
         outputs = weights.shape[3]
-        filled, padded = pad_depth(data.data, weights.shape[2]), self._pad_columns(weights)
+        filled, padded = pad_depth(data.data, self._missing_depth(weights)), self._pad_columns(weights)
         border = border_byte(data)
         padding = attributes.padding
         if not self._is_cpu and any(padding) and (value := known_value(border)) is not None and value.any():
@@ -187,7 +191,7 @@ class _Rules:
         height, width, channels, outputs = weights.shape
         depth = channels + -channels % GROUP
         taps = -(-width * depth // _TILE_STEP) * _TILE_STEP // depth
-        filled = pad_depth(data.data, weights.shape[2])
+        filled = pad_depth(data.data, -channels % GROUP)
         sizes = known_sizes(filled)
         assert sizes is not None
         padded = self._pad_columns(np.pad(weights, ((0, 0), (0, taps - width), (0, 0), (0, 0))))
@@ -239,12 +243,18 @@ class _Rules:
 
         Many vectors are padded to a number that tiles of several vectors divide, where it has no such divisor.
         """
-        depth, columns = weights.shape[-2:]
+        columns = weights.shape[-1]
         vectors = -(-columns // self._lanes)
         if self._lanes > 1 and vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
             vectors += -vectors % _VECTORS
-        widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % GROUP), (0, vectors * self._lanes - columns)]
-        return np.pad(weights, widths)
+        missing = self._missing_depth(weights)
+        return np.pad(weights, [(0, 0)] * (weights.ndim - 2) + [(0, missing), (0, vectors * self._lanes - columns)])
+
+    def _missing_depth(self, weights: Array) -> int:
+        """What the reduction lacks to whole groups, or to whole loads of a row where that is little."""
+        depth = weights.shape[-2]
+        load = -depth % self._load
+        return load if load * _LITTLE <= depth else -depth % GROUP
 
 
 def _moved(item: ShiftedBytes, dtype: DataType, step: int) -> ShiftedBytes:

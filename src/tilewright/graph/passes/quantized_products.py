@@ -75,10 +75,13 @@ def known_value(item: GraphExpr) -> Array | None:
 
 @dataclass(frozen=True, slots=True)
 class _Dequantized:
-    """`scale * float(integers)`: the integers (an expression of int32) and the scale, which broadcasts to them."""
+    """`scale * float(integers)`: the integers (an expression of int32) and the scale, which broadcasts to them.
+
+    A single scale may be one that the model computes.
+    """
 
     integers: GraphExpr
-    scale: Array
+    scale: Array | GraphExpr
 
 
 def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | None:
@@ -92,6 +95,8 @@ def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | Non
         rank = len(item.attributes.axes)
         if below is None:
             return None
+        if not isinstance(below.scale, np.ndarray):
+            return _Dequantized(make("transpose", below.integers, axes=item.attributes.axes), below.scale)
         spread = below.scale.reshape((1,) * (rank - below.scale.ndim) + below.scale.shape)
         integers = make("transpose", below.integers, axes=item.attributes.axes, span=item.span)
         return _Dequantized(integers, spread.transpose(item.attributes.axes))
@@ -100,6 +105,8 @@ def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | Non
     for value, factor in (item.args, item.args[::-1]):
         if is_call_to(value, "cast") and isinstance(value, Call) and _is_shifted_bytes(value.args[0]):
             scale = known_value(factor)
+            if scale is None and static_shape(factor) in ((), (1,)):
+                return _Dequantized(value.args[0], factor)
             if scale is not None and np.isfinite(scale).all():
                 return _Dequantized(value.args[0], scale)
     return None
@@ -111,12 +118,15 @@ def _reshaped(item: Call, moves: int) -> _Dequantized | None:
     if below is None:
         return None
     shape, before = static_shape(item), static_shape(item.args[0])
-    if below.scale.size == 1:
-        scale = below.scale.reshape(())
+    scale = below.scale
+    if not isinstance(scale, np.ndarray):
+        pass
+    elif scale.size == 1:
+        scale = scale.reshape(())
     elif shape is None or before is None:
         return None
     else:
-        scale = np.broadcast_to(below.scale, before).reshape(shape)
+        scale = np.broadcast_to(scale, before).reshape(shape)
     integers = Call(item.callee, (below.integers,), item.attributes)
     integers.span = item.span
     fill_type(integers)
@@ -136,18 +146,46 @@ def _is_shifted_bytes(item: GraphExpr) -> bool:
 
 def _weights(item: GraphExpr) -> tuple[Constant, Array] | None:
     """Constant dequantised weights that fit a signed byte, as int32, and their scale."""
-    dequantized = _dequantized(item)
-    values = None if dequantized is None else known_value(dequantized.integers)
-    if dequantized is None or values is None or values.size == 0 or values.min() < -128 or values.max() > 127:
+    weights = known_dequantized(item)
+    if weights is None or weights[0].size == 0 or weights[0].min() < -128 or weights[0].max() > 127:
         return None
-    return constant(values.astype(np.int32)), dequantized.scale
+    return constant(weights[0].astype(np.int32)), weights[1]
+
+
+def known_dequantized(item: GraphExpr) -> tuple[Array, Array] | None:
+    """Constant dequantised values: their integers and scale, however they were moved since."""
+    moves: list[Call] = []
+    while isinstance(item, Call) and any(is_call_to(item, name) for name in ("transpose", "reshape", "slice")):
+        moves.append(item)
+        item = item.args[0]
+    below = _dequantized(item)
+    integers = None if below is None else known_value(below.integers)
+    if below is None or integers is None or not isinstance(below.scale, np.ndarray):
+        return None
+    scale = np.broadcast_to(below.scale, integers.shape) if moves and below.scale.size > 1 else below.scale
+    for move in reversed(moves):
+        integers = _moved(move, integers)
+        scale = _moved(move, scale) if scale.size > 1 else scale.reshape(())
+    return integers, scale
+
+
+def _moved(move: Call, values: Array) -> Array:
+    """Values of any type moved as a call moves its own."""
+    again = Call(move.callee, (constant(values),), move.attributes)
+    fill_type(again)
+    return np.asarray(apply_operator(again, [values]))
+
+
+def _is_single(data: _Dequantized) -> bool:
+    """Whether all of the data has one scale."""
+    return not isinstance(data.scale, np.ndarray) or data.scale.size == 1
 
 
 def _convolution(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, Conv2dAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or data.scale.size != 1:
+    if data is None or weights is None or not _is_single(data):
         return None
     integers, scale = weights
     if call.attributes.groups != 1 and not _is_depthwise(call.attributes, integers, data.integers):
@@ -167,7 +205,7 @@ def _grouped_convolution(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, Conv2dAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or data.scale.size != 1 or known_sizes(call) is None:
+    if data is None or weights is None or not _is_single(data) or known_sizes(call) is None:
         return None
     integers, scale = weights
     if integers.data.shape[call.attributes.kernel_layout.index("I")] == 1:
@@ -188,7 +226,7 @@ def _transposed_convolution(b: Bindings) -> GraphExpr | None:
     attributes = call.attributes
     assert isinstance(attributes, Conv2dTransposeAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or data.scale.size != 1 or not has_integer_form(call, weights[0].data):
+    if data is None or weights is None or not _is_single(data) or not has_integer_form(call, weights[0].data):
         return None
     integers, scale = weights
     outputs = _output_scales(integers.data, scale, attributes.kernel_layout.index("O"))
@@ -222,7 +260,7 @@ def _product(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, MatmulAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or data.scale.size != 1 or call.attributes.transpose_a:
+    if data is None or weights is None or not _is_single(data) or call.attributes.transpose_a:
         return None
     integers, scale = weights
     if integers.data.ndim != 2:
@@ -239,10 +277,14 @@ def _scaled(call: Call, data: _Dequantized, weights: Constant, scale: Array) -> 
     product = Call(call.callee, (data.integers, weights), call.attributes)
     product.span = call.span
     fill_type(product)
+    wide = make("cast", product, dtype=FLOAT32, span=call.span)
+    if not isinstance(data.scale, np.ndarray):
+        each = constant(scale.astype(np.float32) if scale.size > 1 else np.float32(scale.reshape(())))
+        single = make("reshape", data.scale, shape=(), span=call.span)
+        return make("multiply", wide, make("multiply", single, each, span=call.span), span=call.span)
     factor = np.float32(data.scale.reshape(())) * scale.astype(np.float32)
     if factor.size == 1:
         factor = factor.reshape(())
-    wide = make("cast", product, dtype=FLOAT32, span=call.span)
     return make("multiply", wide, constant(factor.astype(np.float32)), span=call.span)
 
 
