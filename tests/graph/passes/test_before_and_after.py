@@ -339,6 +339,34 @@ def test_integer_products_of_groups() -> None:
     )
 
 
+def test_quantized_means() -> None:
+    """Integers are added up; the scale of a mean is that of one element, over their number."""
+    values = """
+        shifted = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        values = multiply(cast(shifted, dtype=float32), constant(0.5, "float32"))
+        """
+    assert_becomes(
+        partial(quantized_products, options=GraphOptions(target=DOTPROD)),
+        f"{values}return mean(values, axes=(2, 3), keepdims=True)",
+        """
+        sums = sum(subtract(cast(x, dtype=int32), constant(3, "int32")), axes=(2, 3), keepdims=True)
+        return multiply(cast(sums, dtype=float32), constant(0.03125, "float32"))
+        """,
+        x="uint8[1, 2, 4, 4]",
+    )
+    assert_becomes(
+        partial(quantized_products, options=GraphOptions(target=DOTPROD)),
+        f"{values}return nn.avg_pool2d(values, kernel=(2, 2), strides=(2, 2))",
+        """
+        shifted = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        sums = nn.conv2d(shifted, const[0], strides=(2, 2), groups=2)
+        return multiply(cast(sums, dtype=float32), constant(0.125, "float32"))
+        """,
+        constants=[np.ones((2, 1, 2, 2), np.int32)],
+        x="uint8[1, 2, 4, 4]",
+    )
+
+
 def test_integer_recurrence() -> None:
     """Weights stay bytes, padded to whole loads of a row; a scale for each of their rows."""
     weight = np.random.default_rng(0).integers(-128, 128, (4, 6, 6)).astype(np.int32)

@@ -10,6 +10,7 @@ pass runs before constants are folded, which would make floats of the weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_si
 from tilewright.graph.ir.traverse import children, map_functions, post_order
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
+from tilewright.graph.ops.pooling import Pool2dAttributes, window_counts
+from tilewright.graph.ops.reduce import ReduceAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32, INT32
@@ -33,6 +36,8 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 MOST_PRODUCTS = 1 << 16
 """Products of two bytes that fit 32 bits when added up."""
+_MOST_TAPS = 64
+"""Elements of a window whose sum is computed as a convolution with ones; larger ones are few."""
 MOST_MOVES = 16
 """Operators between a product and what quantises its input that are looked through."""
 
@@ -195,10 +200,12 @@ def _convolution(b: Bindings) -> GraphExpr | None:
 
 def _is_depthwise(attributes: Conv2dAttributes, weights: Constant, data: GraphExpr) -> bool:
     """Whether each channel is convolved by itself, and the zero point of the data is known."""
-    alone = weights.data.shape[attributes.kernel_layout.index("I")] == 1
-    return alone and not (
-        isinstance(data, Call) and is_call_to(data, "subtract") and not isinstance(data.args[1], Constant)
-    )
+    return weights.data.shape[attributes.kernel_layout.index("I")] == 1 and _has_known_zero(data)
+
+
+def _has_known_zero(data: GraphExpr) -> bool:
+    """Whether the zero point of shifted bytes is a constant, or there is none."""
+    return not (isinstance(data, Call) and is_call_to(data, "subtract") and not isinstance(data.args[1], Constant))
 
 
 def _grouped_convolution(b: Bindings) -> GraphExpr | None:
@@ -272,6 +279,53 @@ def _product(b: Bindings) -> GraphExpr | None:
     return _scaled(call, data, integers, columns[0])
 
 
+def _mean(b: Bindings) -> GraphExpr | None:
+    """The mean of dequantised values: integers are added up, and the scale is that of one of them."""
+    call = b.call("root")
+    attributes, data, sizes = call.attributes, _dequantized(call.args[0]), static_shape(call.args[0])
+    assert isinstance(attributes, ReduceAttributes)
+    if data is None or sizes is None or not isinstance(data.scale, np.ndarray) or data.scale.size != 1:
+        return None
+    count = prod(sizes[axis] for axis in attributes.axes)
+    if not 0 < count <= MOST_PRODUCTS:
+        return None
+    sums = make("sum", data.integers, axes=attributes.axes, keepdims=attributes.keepdims, span=call.span)
+    wide = make("cast", sums, dtype=FLOAT32, span=call.span)
+    step = data.scale.reshape(()).astype(np.float32) / np.float32(count)
+    return make("multiply", wide, constant(np.float32(step)), span=call.span)
+
+
+def _average_pool(b: Bindings) -> GraphExpr | None:
+    """The means of windows of dequantised values: sums of windows are convolutions with ones, channel by channel."""
+    call = b.call("root")
+    attributes, data, sizes = call.attributes, _dequantized(call.args[0]), static_shape(call.args[0])
+    assert isinstance(attributes, Pool2dAttributes)
+    if data is None or sizes is None or not isinstance(data.scale, np.ndarray) or data.scale.size != 1:
+        return None
+    channels = sizes[1]
+    if attributes.layout != "NCHW" or 0 in sizes or not _has_known_zero(data.integers):
+        return None
+    if prod(attributes.kernel) > _MOST_TAPS:
+        return None
+    sums = make(
+        "nn.conv2d",
+        data.integers,
+        constant(np.ones((channels, 1, *attributes.kernel), np.int32)),
+        strides=attributes.strides,
+        padding=attributes.padding,
+        dilation=attributes.dilation,
+        groups=channels,
+        span=call.span,
+    )
+    counts = np.asarray(prod(attributes.kernel))
+    if not attributes.count_include_pad:
+        counts = window_counts(attributes, (sizes[2], sizes[3]))
+        counts = counts.reshape(-1)[0] if (counts == counts.reshape(-1)[:1]).all() else counts
+    step = data.scale.reshape(()).astype(np.float32) / counts.astype(np.float32)
+    wide = make("cast", sums, dtype=FLOAT32, span=call.span)
+    return make("multiply", wide, constant(step.astype(np.float32)), span=call.span)
+
+
 def _scaled(call: Call, data: _Dequantized, weights: Constant, scale: Array) -> GraphExpr:
     """The same contraction of integers, converted and scaled."""
     product = Call(call.callee, (data.integers, weights), call.attributes)
@@ -292,6 +346,10 @@ def _contracts_floats(call: Call) -> bool:
     return call.type is not None and call.tensor_type.dtype is FLOAT32 and static_shape(call.args[1]) is not None
 
 
+def _gives_floats(call: Call) -> bool:
+    return call.type is not None and call.tensor_type.dtype is FLOAT32
+
+
 RULES = (
     Rule("convolution of dequantised values", P.op("nn.conv2d", name="root", where=_contracts_floats), _convolution),
     Rule("product of dequantised values", P.op("matmul", name="root", where=_contracts_floats), _product),
@@ -304,5 +362,7 @@ CPU_RULES = (
         P.op("nn.conv2d_transpose", name="root", where=_contracts_floats),
         _transposed_convolution,
     ),
+    Rule("mean of dequantised values", P.op("mean", name="root", where=_gives_floats), _mean),
+    Rule("average of dequantised windows", P.op("nn.avg_pool2d", name="root", where=_gives_floats), _average_pool),
 )
 """Those for CPUs, too."""
