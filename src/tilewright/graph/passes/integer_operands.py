@@ -101,9 +101,8 @@ def as_bytes(weights: Array) -> Constant:
     return constant(np.ascontiguousarray(weights.astype(np.int8)))
 
 
-def pad_depth(data: GraphExpr, depth: int) -> GraphExpr:
-    """Data with its last axis, of `depth` elements, in whole groups: what is added meets weights of zero."""
-    extra = -depth % GROUP
+def pad_depth(data: GraphExpr, extra: int) -> GraphExpr:
+    """Data with more elements along its last axis, which meet weights of zero."""
     rank = data.tensor_type.rank
     if not extra or rank is None:
         return data

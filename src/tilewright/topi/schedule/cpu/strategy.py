@@ -18,6 +18,7 @@ from tilewright.topi.schedule.cpu import (
     dot_product,
     half_product,
     injective,
+    integer_recurrent,
     packed_product,
     recurrent,
     reduction,
@@ -37,6 +38,7 @@ WHOLE_KERNELS = (
     winograd_open.TEMPLATE,
     winograd_plain.TEMPLATE,
     recurrent.TEMPLATE,
+    integer_recurrent.TEMPLATE,
     attention.TEMPLATE,
 )
 """Templates that take every stage as it was written."""
