@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.graph.ir.expr import Function, GraphExpr, constant
+from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
@@ -72,6 +73,7 @@ class _Rules:
             return None
         sums = make("cast", self._sums(*self._suited(rows, columns)), dtype=FLOAT32, span=call.span)
         product = make("multiply", sums, constant(np.float32(left.scale) * np.float32(right.scale)), span=call.span)
+        assert isinstance(scaled.callee, Operator)
         return make("round", make(scaled.callee.name, product, b["step"], span=scaled.span))
 
     def _suited(self, rows: ShiftedBytes, columns: ShiftedBytes) -> tuple[ShiftedBytes, ShiftedBytes]:
