@@ -136,12 +136,14 @@ def _values(kind: type[Instruction] | type[MicroOp], words: Sequence[str], line:
         name, equals, value = word.partition("=")
         if name not in known or name in result:
             raise UserError(f"accelerator: '{word}' in '{line}' is no field of {kind.__name__}, or is there twice")
-        if not equals and known[name] is bool:
+        field = known[name]
+        if not equals and field is bool:
             result[name] = True
-        elif issubclass(known[name], IntEnum):
-            if value.upper() not in known[name].__members__:
+        elif issubclass(field, IntEnum):
+            choices = {item.name.lower(): item for item in field}
+            if value not in choices:
                 raise UserError(f"accelerator: there is no '{value}' for {name}, in '{line}'")
-            result[name] = known[name][value.upper()]
+            result[name] = choices[value]
         else:
             result[name] = _number(value, line)
     return result

@@ -6,7 +6,8 @@
     accel.reset(acc, lanes, *loops)                                    each loop: extent, step of acc
     accel.alu(operation, dst, src, lanes, *loops)                      each loop: extent, steps of dst and src
     accel.alu_imm(operation, dst, immediate, lanes, *loops)            each loop: extent, step of dst
-    accel.epi(out, acc, par, columns, rows, scale, offset, low, high, *loops)      each loop: extent, steps of out, acc and par
+    accel.epi(out, acc, par, columns, rows, scale, offset, low, high, *loops)
+                                                                       each loop: extent, steps of out, acc and par
     accel.epi_residual(out, res, acc, par, ...)                        the same with a residual
 
 Steps and sizes count tensors of an on-chip memory; loops run the first one outermost. A call has no loops where
@@ -162,11 +163,12 @@ def _requantize(
     high: int,
     *loops: int,
 ) -> int:
-    for o, a, p in _places(loops, 3):
+    # A residual has steps of its own, behind those of the results.
+    for o, *others, a, p in _places(loops, 3 if res is None else 4):
         for lane in range(rows * columns):
             place, column = o * rows * columns + lane, p * PARAMETER_WORDS * columns + lane % columns
             value = acc[a * rows * columns + lane]
-            residual = 0 if res is None else res[place]
+            residual = 0 if res is None else res[others[0] * rows * columns + lane]
             if scale:
                 bias, multiplier, factor, shifts = (par[column + word * columns] for word in range(PARAMETER_WORDS))
                 shift = shifts & ((1 << SHIFT_BITS) - 1)

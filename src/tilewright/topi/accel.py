@@ -1,9 +1,9 @@
 """Layers of a tensor processor: products of bytes in blocks of channels, and their requantisation.
 
-    data        [n, ci, h, w, r, k]            r rows of a tensor (batch), k channels of a block
-    weight      [co, ci, kh, kw, c, k]         c output channels of a block
-    parameters  [co, 4, c]                     words of `fixed_point.py`
-    results     [n, co, y, x, r, c]
+data        [n, ci, h, w, r, k]            r rows of a tensor (batch), k channels of a block
+weight      [co, ci, kh, kw, c, k]         c output channels of a block
+parameters  [co, 4, c]                     words of `fixed_point.py`
+results     [n, co, y, x, r, c]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Copies between memory and on-chip memories become LOAD and STORE: rectangles of tensors, with padding around.
 
-    for y, x, lane in grid(6, 10, 16):                          accel.load(&inp[0], &data[max(0, 1 - 4 * t) * 128 ...], 16,
+    for y, x, lane in grid(6, 10, 16):                          accel.load(&inp[0], &data[...], 16,
         inp[y * 160 + x * 16 + lane] = (                            y_size, 8, 8,
             data[t * 512 + y * 128 + x * 16 + lane - 144]   ->      max(0, 1 - t * 4), ..., 1, 1, 0)
             if 1 <= t * 4 + y < 9 and 1 <= x < 9 else 0)
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.linear import Linear
 from tilewright.backends.accel.nests import Steps, extent_of, nest_of, steps_of
 from tilewright.ir.build import add, as_expr, const, maximum, minimum, mul, select, sub
 from tilewright.ir.dtype import HANDLE, INDEX
@@ -86,12 +87,11 @@ class _Copies(StmtRewriter):
         ]
         axes, always = self._with_padding(axes, loops, condition)
         rows = _tensors(axes, lanes, chip)
-        if always is not TRUE:
-            # All or nothing: rows of padding after no rows at all.
-            rows = _guarded(rows, always)
         *outer, down, across = [_Axis(1, 0, 0), _Axis(1, 0, 0), *_merged(rows)]
         if across.memory not in (0, 1):
             outer, down, across = [*outer, down], across, _Axis(1, 0, 0)
+        if always is not TRUE:
+            outer, down, across = _guarded(outer, down, across, always)
         outer = [axis for axis in outer if axis.extent > 1]
         if any(axis.is_padded for axis in outer):
             raise UnsupportedError(f"the copy to {store.buffer.name} is padded in more than two dimensions")
@@ -201,9 +201,7 @@ class _Copies(StmtRewriter):
         )
         return _around(Evaluate(call), outer, variables)
 
-    def _at(
-        self, start: PrimExpr, outer: list[_Axis], variables: list[Var], lanes: int, *, memory: bool
-    ) -> PrimExpr:
+    def _at(self, start: PrimExpr, outer: list[_Axis], variables: list[Var], lanes: int, *, memory: bool) -> PrimExpr:
         for axis, var in zip(outer, variables, strict=True):
             start = add(start, mul(var, const((axis.memory if memory else axis.chip) * lanes)))
         return self._simple(start)
@@ -244,7 +242,7 @@ def _conjuncts(condition: PrimExpr) -> list[PrimExpr]:
     return [condition]
 
 
-def _not_negative(part: PrimExpr):  # type: ignore[no-untyped-def]
+def _not_negative(part: PrimExpr) -> Linear | None:
     """The form that is not negative where a comparison holds."""
     if isinstance(part, LE):
         return linear(part.b).minus(linear(part.a))
@@ -275,12 +273,14 @@ def _tensors(axes: list[_Axis], lanes: int, chip: Buffer) -> list[_Axis]:
     return result
 
 
-def _guarded(rows: list[_Axis], always: PrimExpr) -> list[_Axis]:
-    if not rows:
-        rows = [_Axis(1, 0, 0)]
-    first = rows[0]
-    high = const(first.extent) if first.high is None else first.high
-    return [replace(first, high=select(always, high, as_expr(0, INDEX))), *rows[1:]]
+def _guarded(outer: list[_Axis], down: _Axis, across: _Axis, always: PrimExpr) -> tuple[list[_Axis], _Axis, _Axis]:
+    """The loops of a copy of all or nothing: a row or a column that is padding where the condition does not hold."""
+    high = select(always, as_expr(1, INDEX), as_expr(0, INDEX))
+    if across.extent == 1 and not across.is_padded:
+        return outer, down, replace(across, high=high)
+    if down.extent > 1 or down.is_padded:
+        outer = [*outer, down]
+    return outer, _Axis(1, 0, 0, high=high), across
 
 
 def _merged(rows: list[_Axis]) -> list[_Axis]:

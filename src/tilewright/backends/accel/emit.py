@@ -217,7 +217,7 @@ class _Emitter:
     def _loops(self, call: Call, pointers: int) -> list[Loop]:
         numbers = self._numbers(call, accel.FIXED[call.name])
         width = pointers + 1
-        return [Loop(*numbers[at : at + 1], tuple(numbers[at + 1 : at + width])) for at in range(0, len(numbers), width)]
+        return [Loop(numbers[at], tuple(numbers[at + 1 : at + width])) for at in range(0, len(numbers), width)]
 
     def _reset(self, call: Call) -> None:
         (memory, place), loops = self._on_chip(call, 0), self._loops(call, 1)

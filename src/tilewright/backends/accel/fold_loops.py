@@ -17,16 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.arith.analyzer import Analyzer
+from tilewright.backends.accel.nests import Nest, extent_of, nest_of, steps_of
 from tilewright.ir.build import add, const
 from tilewright.ir.expr import Call, PrimExpr, StringImm
 from tilewright.support.errors import UnsupportedError
-from tilewright.arith.analyzer import Analyzer
-from tilewright.backends.accel.nests import Nest, extent_of, nest_of, steps_of
 from tilewright.tir.accel_instructions import FIXED
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import StmtRewriter
-from tilewright.tir.stmt import Evaluate, For, Stmt
+from tilewright.tir.stmt import Evaluate, For, SeqStmt, Stmt, seq
 
 Folded = list[list[int]]
 """Loops: extent, then a step for each address."""
@@ -40,9 +40,22 @@ def fold_loops(func: PrimFunc) -> PrimFunc:
 class _FoldLoops(StmtRewriter):
     def visit_for(self, loop: For) -> Stmt:
         nest = nest_of(loop)
-        if isinstance(nest.leaf, Evaluate) and isinstance(nest.leaf.value, Call) and nest.leaf.value.name in FIXED:
-            return Evaluate(_folded(nest, nest.leaf.value))
-        return super().visit_for(loop)
+        leaves = nest.leaf.stmts if isinstance(nest.leaf, SeqStmt) else (nest.leaf,)
+        calls = [item.value for item in leaves if isinstance(item, Evaluate) and isinstance(item.value, Call)]
+        if len(calls) != len(leaves) or any(call.name not in FIXED for call in calls):
+            return super().visit_for(loop)
+        folded = [_folded(nest, call) for call in calls]
+        if len(calls) > 1 and not all(_is_apart(call, nest) for call in calls):
+            raise UnsupportedError("instructions in one loop touch the same accumulators in several of its iterations")
+        return seq(*[Evaluate(call) for call in folded])
+
+
+def _is_apart(call: Call, nest: Nest) -> bool:
+    """Whether each iteration of a nest has accumulators of its own: each call may then run for all of them by itself."""
+    pointer = call.args[0]
+    assert isinstance(pointer, Call) and isinstance(pointer.args[1], BufferLoad)
+    steps = steps_of(pointer.args[1].indices[0], nest.loops)
+    return steps is not None and all(steps.by_loop)
 
 
 def _folded(nest: Nest, call: Call) -> Call:

@@ -10,8 +10,9 @@ from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.instructions import Alu, Gemm, Load, MicroOp
 from tilewright.accel.kernel import MICRO_OPS, AccelKernel
 from tilewright.backends.accel.emit import emit_steps
+from tilewright.backends.accel.order import in_good_order
 from tilewright.backends.accel.steps import Step
-from tilewright.backends.accel.tokens import advance_loads, with_tokens
+from tilewright.backends.accel.tokens import with_tokens
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
@@ -19,9 +20,10 @@ from tilewright.tir.passes.split_host_device import buffer_bytes
 
 _ALIGNMENT = 64
 
+
 def make_kernel(func: PrimFunc, config: AccelConfig) -> AccelKernel:
     """The program of a lowered kernel: it is proved to end, and that no two units of it race."""
-    steps, micro_ops = with_micro_ops(advance_loads(emit_steps(func, config)), config)
+    steps, micro_ops = with_micro_ops(in_good_order(emit_steps(func, config), config), config)
     ordered = with_tokens(steps, config)
     relocations = tuple((number, step.argument) for number, step in enumerate(ordered) if step.argument is not None)
     instructions = tuple(step.instruction for step in ordered)
@@ -66,9 +68,7 @@ def with_micro_ops(steps: Sequence[Step], config: AccelConfig) -> tuple[list[Ste
                 result.append(load)
             instruction = step.instruction
             assert isinstance(instruction, (Gemm, Alu))
-            moved = replace(
-                instruction, uop_begin=instruction.uop_begin + base, uop_end=instruction.uop_end + base
-            )
+            moved = replace(instruction, uop_begin=instruction.uop_begin + base, uop_end=instruction.uop_end + base)
             step = replace(step, instruction=moved)
         result.append(step)
     return _loaded_at_once(result, cache.loads), tuple(cache.table)
@@ -114,16 +114,12 @@ class _MicroOpCache:
             self._next, self._wrapped = 0, True
         base = self._next
         self._next += size
-        gone = [other for other, at in self._resident.items() if at < base + size and base < at + _room(other, self._unit)]
-        for other in gone:
-            del self._resident[other]
+        for other, at in list(self._resident.items()):
+            if at < base + size and base < at + len(other):
+                del self._resident[other]
         self._resident[kernel] = base
         words = size // self._unit
         dram = self._addresses[kernel] // self._unit
         self.loads += not self._wrapped
         load = Load(memory=Memory.UOP, sram=base, dram=dram, y_size=1, x_size=words)
         return base, Step(load, argument=MICRO_OPS)
-
-
-def _room(kernel: tuple[MicroOp, ...], unit: int) -> int:
-    return -(-len(kernel) // unit) * unit

@@ -84,9 +84,7 @@ def micro_kernel(base: tuple[int, int, int], loops: Sequence[Loop]) -> MicroKern
     own.sort(key=lambda loop: not _is_reduction(loop))
     outer, inner = [*own, _ONCE, _ONCE][:2]
     unrolled = [loop for loop in (*reductions, *others) if not any(loop is item for item in own)]
-    steps = [
-        [tuple(number * step for step in loop.steps) for number in range(loop.extent)] for loop in unrolled
-    ]
+    steps = [[tuple(number * step for step in loop.steps) for number in range(loop.extent)] for loop in unrolled]
     micro_ops = []
     for place in product(*steps):
         acc, inp, wgt = (start + sum(step[n] for step in place) for n, start in enumerate(base))

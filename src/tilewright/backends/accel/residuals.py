@@ -1,9 +1,9 @@
 """Residuals are loaded where results go: EPI reads and writes the same tensors of OUT.
 
-    res = alloc((4, 8), "accel.out")                    out = alloc((4, 8), "accel.out")
-    res[y, x] = residual[y, x]                          out[y, x] = residual[y, x]
-    out = alloc((4, 8), "accel.out")             ->     accel.epi_residual(&out[y, x], &out[y, x], ...)
-    accel.epi_residual(&out[y, x], &res[y, x], ...)
+res = alloc((4, 8), "accel.out")                    out = alloc((4, 8), "accel.out")
+res[y, x] = residual[y, x]                          out[y, x] = residual[y, x]
+out = alloc((4, 8), "accel.out")             ->     accel.epi_residual(&out[y, x], &out[y, x], ...)
+accel.epi_residual(&out[y, x], &res[y, x], ...)
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Steps are in the order of a program that runs one after the other. A step needs those earlier ones of other units done
 that write what it reads or writes, or read what it writes. What a unit knows to be done is a vector clock: it has all
-that the steps knew whose tokens it took. Only where a step needs more than its unit knows is there a token, from the last
-step that it needs. The k-th pop of a queue is of the k-th push, because later steps need later ones.
+that the steps knew whose tokens it took. Only where a step needs more than its unit knows is there a token, from the
+last step that it needs. The k-th pop of a queue is of the k-th push, because later steps need later ones.
 
 Load and store have no queue between them: what one needs of the other, a step of compute takes a token for. That is
 one that has to do with neither only where there is no other: an instruction that moves nothing.
@@ -19,23 +19,11 @@ import numpy as np
 
 from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.instructions import Finish, Instruction, Load, Unit
-from tilewright.backends.accel.steps import Argument, Indices, Space, Step, conflict
+from tilewright.backends.accel.steps import Argument, Indices, Space, Step
 from tilewright.support.errors import CompilerBug
 
 Clock = list[int]
 """By unit, the last step that is known to be done; -1: none."""
-
-
-def advance_loads(steps: Sequence[Step]) -> list[Step]:
-    """Loads as early in the program as what they depend on allows: units wait for steps after them nowhere."""
-    result: list[Step] = []
-    for step in steps:
-        place = len(result)
-        if step.unit is Unit.LOAD:
-            while place and result[place - 1].unit is not Unit.LOAD and not conflict(result[place - 1], step):
-                place -= 1
-        result.insert(place, step)
-    return result
 
 
 def with_tokens(steps: Sequence[Step], config: AccelConfig) -> list[Step]:

@@ -143,8 +143,9 @@ class _Interleave:
         if not self._options.whole_nests:
             return seq(*[self.stmt(item) for item in stmts])
         result: list[Stmt] = []
-        for is_step, items in groupby(stmts, _is_step):
-            result += [self._together(list(items))] if is_step else [self.stmt(item) for item in items]
+        for is_step, group in groupby(stmts, _is_step):
+            items = list(group)
+            result += [self._together(items)] if is_step else [self.stmt(item) for item in items]
         return seq(*result)
 
     def _together(self, stmts: list[Stmt]) -> Stmt:

@@ -12,7 +12,7 @@ from tilewright.ir.expr import Call, PrimExpr, StringImm
 from tilewright.support.errors import UserError
 from tilewright.te import reduction
 from tilewright.tir import accel_instructions as accel
-from tilewright.tir.stmt import Evaluate, Stmt
+from tilewright.tir.stmt import Evaluate, Stmt, seq
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
 from tilewright.topi.fixed_point import PARAMETERS, Requantization, requantized
 
@@ -36,7 +36,7 @@ def product(config: AccelConfig) -> TensorIntrin:
         total = outputs[0]
         update = Evaluate(accel.accel_call(accel.GEMM, total.access_ptr("rw").expression(), left, right, *sizes))
         reset = Evaluate(accel.accel_call(accel.RESET, total.access_ptr("w").expression(), const(rows * columns)))
-        return None, reset, update
+        return seq(reset, update), reset, update
 
     return te.decl_tensor_intrin(acc.op, rule, name=f"accel.gemm.{rows}x{columns}x{depth}")
 

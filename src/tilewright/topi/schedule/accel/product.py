@@ -78,13 +78,12 @@ def _described(
     n, co, y, x, rows, columns, *reduced = (int(extent or 0) for extent in extents)
     if (rows, columns, reduced[-1]) != (config.batch, config.block_out, config.block_in):
         return f"its blocks are {rows} x {columns} x {reduced[-1]}"
-    by_image = len(reduced) == 2
-    ci, kh, kw = (reduced[0], 1, 1) if by_image else reduced[:3]
+    ci, kh, kw = reduced[:3]
     height, width = shape[2], shape[3]
     down = 1 if y == 1 else (height - kh) // (y - 1)
     across = 1 if x == 1 else (width - kw) // (x - 1)
     problem = Problem(
-        n, co, y, x, ci, kh, kw, max(1, down), max(1, across), height, width, by_image, residual is not None
+        n, co, y, x, ci, kh, kw, max(1, down), max(1, across), height, width, shape[1] // ci, residual is not None
     )
     return BlockedProduct(sums, results, image, data, weight, parameters, residual, form, problem)
 

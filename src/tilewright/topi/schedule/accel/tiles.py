@@ -35,7 +35,7 @@ class Problem:
     across: int
     height: int
     width: int
-    weights_by_image: bool = False
+    groups: int = 1
     has_residual: bool = False
 
     @property
@@ -86,7 +86,14 @@ def tilings(problem: Problem, threads: int) -> Iterator[Tiling]:
     """All tilings that there are, whether they fit or not. Rows are cut only where a tile has one of them."""
     pixels = [(y, problem.x) for y in divisors(problem.y)]
     pixels += [(1, x) for x in divisors(problem.x) if x < problem.x]
-    places = product(divisors(problem.co), pixels, divisors(problem.ci), (False, True), (False, True), (False, True))
+    places = product(
+        divisors(problem.co // problem.groups),
+        pixels,
+        divisors(problem.ci),
+        (False, True),
+        (False, True),
+        (False, True),
+    )
     for co, (y, x), ci, spatial_first, inputs_stay, weights_stay in places:
         counts = {"co": problem.co // co, "y": problem.y // y, "x": problem.x // x, "n": problem.n}
         able = [axis for axis in counts if counts[axis] % 2 == 0] if threads == 2 else []
@@ -109,9 +116,9 @@ def fits(problem: Problem, tiling: Tiling, config: AccelConfig) -> bool:
     inputs = tiling.ci * rows * columns * threads
     weights = tiling.co * tiling.ci * taps * threads
     if tiling.inputs_stay:
-        inputs = problem.n * problem.ci * problem.height * problem.width
+        inputs = problem.n * problem.ci * problem.groups * problem.height * problem.width
     if tiling.weights_stay:
-        weights = problem.co * problem.ci * taps * (problem.n if problem.weights_by_image else 1)
+        weights = problem.co * problem.ci * taps
     return (
         tile * threads <= min(depth[Memory.ACC], depth[Memory.OUT])
         and inputs <= depth[Memory.INP]
@@ -133,8 +140,8 @@ def estimate(problem: Problem, tiling: Tiling, config: AccelConfig) -> float:
     tile = tiling.co * tiling.y * tiling.x
     chunk_inputs = tiling.ci * rows * columns * words[Memory.INP]
     chunk_weights = tiling.co * tiling.ci * taps * words[Memory.WGT]
-    all_inputs = problem.n * problem.ci * problem.height * problem.width * words[Memory.INP]
-    all_weights = problem.co * problem.ci * taps * words[Memory.WGT] * (problem.n if problem.weights_by_image else 1)
+    all_inputs = problem.n * problem.ci * problem.groups * problem.height * problem.width * words[Memory.INP]
+    all_weights = problem.co * problem.ci * taps * words[Memory.WGT]
     inputs = all_inputs if tiling.inputs_stay else tiles * steps * chunk_inputs
     weights = all_weights if tiling.weights_stay else tiles * steps * chunk_weights
     results = tiles * tile * words[Memory.OUT]
@@ -143,7 +150,8 @@ def estimate(problem: Problem, tiling: Tiling, config: AccelConfig) -> float:
     instructions = tiles * steps * (2 if taps * tiling.ci > 1 else 1)
     array = problem.products + instructions * _INSTRUCTION_CYCLES
     store = tiles * tile * (1 + words[Memory.OUT])
-    before = (all_inputs if tiling.inputs_stay else chunk_inputs) + (all_weights if tiling.weights_stay else chunk_weights)
+    before = all_inputs if tiling.inputs_stay else chunk_inputs
+    before += all_weights if tiling.weights_stay else chunk_weights
     after = tile * (1 + words[Memory.OUT])
     # One thread alone loads, multiplies and stores in turn.
     busy = max(array, bus, store) if threads == 2 else array + bus
