@@ -1,8 +1,8 @@
 """The order of steps in a stream, within what they depend on: units see each other only through tokens.
 
 A load comes as early as it may, so that whoever waits for it is behind it. What stays on chip comes when it is used
-first: the operands of the first products before all else, which nothing can hide. Results of one thread wait until the other's accumulators are read,
-where its last products are shorter than they: these are what the next tile waits for.
+first: the operands of the first products before all else, which nothing can hide. Results of one thread wait until the
+other's accumulators are read, where its last products are shorter than they: these are what the next tile waits for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Final
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.instructions import Epi, Gemm, Store, Unit
 from tilewright.backends.accel.steps import Step, conflict
-
 
 _AHEAD: Final = 2
 """Products before its first use at which something that stays is loaded."""

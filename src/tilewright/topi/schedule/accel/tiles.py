@@ -159,7 +159,7 @@ def estimate(problem: Problem, tiling: Tiling, config: AccelConfig) -> float:
     finish = tile * (1 + words[Memory.OUT])
     after = threads * finish - min(finish, tile * tiling.ci * taps) * (threads - 1)
     # One thread alone loads, multiplies and stores in turn.
-    busy = max(array, bus, store) if threads == 2 else array + bus
+    busy: float = max(array, bus, store) if threads == 2 else array + bus
     # A thread loads its next step while the other multiplies: where that takes longer, products wait.
     streamed = (0 if tiling.inputs_stay else chunk_inputs) + (0 if tiling.weights_stay else chunk_weights)
     step = streamed + tile * words[Memory.OUT] / steps + config.memory_latency + 2 * _INSTRUCTION_CYCLES
