@@ -102,7 +102,7 @@ class Layer:
     def bound(self) -> tuple[int, int]:
         """Cycles of the array, and words of the bus that are moved once each; rows that nothing reads are not moved."""
         data, weight, parameters, result = self.shapes()
-        _, _, _, kernel, stride = LAYERS[self.name]
+        kernel = weight[2]
         products = result[1] * result[2] * result[3] * weight[1] * kernel * kernel
         rows = self.output if kernel == 1 else data[2]
         words = {memory: self.config.dma_bytes[memory] // self.config.bus_bytes for memory in Memory}

@@ -51,7 +51,7 @@ class _FoldLoops(StmtRewriter):
 
 
 def _is_apart(call: Call, nest: Nest) -> bool:
-    """Whether each iteration of a nest has accumulators of its own: each call may then run for all of them by itself."""
+    """Whether each iteration of a nest has accumulators of its own: calls may then run for all of them in turn."""
     pointer = call.args[0]
     assert isinstance(pointer, Call) and isinstance(pointer.args[1], BufferLoad)
     steps = steps_of(pointer.args[1].indices[0], nest.loops)

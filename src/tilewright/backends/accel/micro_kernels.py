@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
 
 from tilewright.accel.instructions import EXTENT_BITS, MicroOp, Overwrite
 from tilewright.backends.accel.steps import Indices, loop_places
@@ -45,7 +46,7 @@ class MicroKernel:
         """The tensors that one of the addresses takes."""
         return loop_places(self.base[address], [(loop.extent, loop.steps[address]) for loop in self.loops])
 
-    def fields(self, names: Sequence[str]) -> dict[str, int]:
+    def fields(self, names: Sequence[str]) -> dict[str, Any]:
         """The fields of the instruction for its loops; `names` are those of the addresses."""
         steps = {
             f"{name}_{which}": loop.steps[number]

@@ -1,22 +1,27 @@
 """The order of steps in a stream, within what they depend on: units see each other only through tokens.
 
-A load comes as early as it may, so that whoever waits for it is behind it. Parameters of EPI come behind the operands
-of the first products, which nothing else can hide. Results of one thread wait until the other's accumulators are read,
-where its last products are shorter than they: these are what the next tile waits for.
+A load comes as early as it may, so that whoever waits for it is behind it. What stays on chip comes when it is used
+first: the operands of the first products before all else, which nothing can hide. Results of one thread wait until the
+other's accumulators are read, where its last products are shorter than they: these are what the next tile waits for.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Final
 
-from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.instructions import Epi, Gemm, Load, Store, Unit
+from tilewright.accel.config import AccelConfig
+from tilewright.accel.instructions import Epi, Gemm, Store, Unit
 from tilewright.backends.accel.steps import Step, conflict
+
+_AHEAD: Final = 2
+"""Products before its first use at which something that stays is loaded."""
 
 
 def in_good_order(steps: Sequence[Step], config: AccelConfig) -> list[Step]:
     """The same steps, as they overlap best."""
-    return results_behind(parameters_behind(advance_loads(steps)), config)
+    return results_behind(loads_in_time(advance_loads(steps)), config)
 
 
 def advance_loads(steps: Sequence[Step]) -> list[Step]:
@@ -31,18 +36,28 @@ def advance_loads(steps: Sequence[Step]) -> list[Step]:
     return result
 
 
-def parameters_behind(steps: Sequence[Step]) -> list[Step]:
-    """The first loads of parameters behind all loads that the first products wait for."""
-    first = next((n for n, step in enumerate(steps) if isinstance(step.instruction, Gemm)), len(steps))
-    early = [step for step in steps[:first] if _is_parameters(step)]
-    others = [step for step in steps[:first] if not _is_parameters(step)]
-    needed = [n for n, step in enumerate(others) if first < len(steps) and conflict(step, steps[first])]
-    place = needed[-1] + 1 if needed else 0
-    return [*others[:place], *early, *others[place:], *steps[first:]]
+def loads_in_time(steps: Sequence[Step]) -> list[Step]:
+    """What is loaded before the first products, but first used later, comes a few products before it is used."""
+    products = [n for n, step in enumerate(steps) if isinstance(step.instruction, Gemm)]
+    first = products[0] if products else 0
+    moved: dict[int, list[Step]] = {}
+    kept: list[Step] = []
+    for step in steps[:first]:
+        use = _first_use(step, steps, first) if step.unit is Unit.LOAD else first
+        place = bisect_right(products, use) - 1 - _AHEAD
+        if place >= 0:
+            moved.setdefault(products[place], []).append(step)
+        else:
+            kept.append(step)
+    result = kept
+    for number in range(first, len(steps)):
+        result += [steps[number], *moved.get(number, ())]
+    return result
 
 
-def _is_parameters(step: Step) -> bool:
-    return isinstance(step.instruction, Load) and step.instruction.memory is Memory.PAR
+def _first_use(load: Step, steps: Sequence[Step], begin: int) -> int:
+    """The first step from a place on that depends on a load."""
+    return next((n for n in range(begin, len(steps)) if conflict(load, steps[n])), begin)
 
 
 def results_behind(steps: Sequence[Step], config: AccelConfig) -> list[Step]:

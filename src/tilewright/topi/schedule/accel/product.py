@@ -99,7 +99,8 @@ def requantization_of(block: Block) -> Requantization | None:
     high, low, value = clipped.b, clipped.a.b, clipped.a.a
     offset = 0
     if isinstance(value, Add) and isinstance(value.b, IntImm):
-        value, offset = value.a, value.b.value
+        offset = value.b.value
+        value = value.a
     if not (isinstance(high, IntImm) and isinstance(low, IntImm) and isinstance(value, Call)):
         return None
     inputs = {item.buffer for item in block.reads if item.buffer not in {write.buffer for write in block.writes}}

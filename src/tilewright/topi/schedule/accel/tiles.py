@@ -17,6 +17,8 @@ from tilewright.accel.config import PARAMETER_WORDS, AccelConfig, Memory
 AXES: Final = ("n", "co", "y", "x")
 _INSTRUCTION_CYCLES: Final = 16
 """What an instruction of products costs beside its products: its pipeline fills and drains."""
+_NOT_HIDDEN: Final = 0.6
+"""Of the time to load what stays, what products do not hide."""
 _MOST_MICRO_OPS: Final = 1024
 
 
@@ -150,13 +152,20 @@ def estimate(problem: Problem, tiling: Tiling, config: AccelConfig) -> float:
     instructions = tiles * steps * (2 if taps * tiling.ci > 1 else 1)
     array = problem.products + instructions * _INSTRUCTION_CYCLES
     store = tiles * tile * (1 + words[Memory.OUT])
-    before = all_inputs if tiling.inputs_stay else chunk_inputs
-    before += all_weights if tiling.weights_stay else chunk_weights
-    after = tile * (1 + words[Memory.OUT])
+    # What stays is loaded piece by piece, when it is used first: the first tiles hide some of it.
+    before = _NOT_HIDDEN * all_inputs if tiling.inputs_stay else chunk_inputs
+    before += _NOT_HIDDEN * all_weights if tiling.weights_stay else chunk_weights
+    # Both threads' results come at the end, less what the last products hide.
+    finish = tile * (1 + words[Memory.OUT])
+    after = threads * finish - min(finish, tile * tiling.ci * taps) * (threads - 1)
     # One thread alone loads, multiplies and stores in turn.
-    busy = max(array, bus, store) if threads == 2 else array + bus
+    busy: float = max(array, bus, store) if threads == 2 else array + bus
+    # A thread loads its next step while the other multiplies: where that takes longer, products wait.
+    streamed = (0 if tiling.inputs_stay else chunk_inputs) + (0 if tiling.weights_stay else chunk_weights)
+    step = streamed + tile * words[Memory.OUT] / steps + config.memory_latency + 2 * _INSTRUCTION_CYCLES
+    busy = max(busy, tiles * steps * step) if streamed else busy
     # Products of a tile wait until the other thread's products have hidden the results of the tile before.
     hidden = problem.products / tiles if threads == 2 else 0
-    waiting = max(0.0, tile * (1 + words[Memory.OUT]) - hidden) * (tiles // threads - 1)
+    waiting = max(0.0, finish - hidden) * (tiles // threads - 1)
     fetched = 4 * tiles * (1 + 3 * steps)
     return busy + before + after + waiting + 2 * config.memory_latency + 0.1 * fetched
