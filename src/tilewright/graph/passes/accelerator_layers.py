@@ -43,7 +43,6 @@ class Blocks:
     inputs: int
     outputs: int
 
-
     @staticmethod
     def of(target: Target) -> Blocks:
         """The tensors of a target, which its configuration says."""
