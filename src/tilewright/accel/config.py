@@ -148,6 +148,26 @@ class AccelConfig:
                 )
         return cls(**values)
 
+    def to_text(self) -> str:
+        """The configuration in a target's text: what is not the default, as `block_in:32,block_out:32`."""
+        usual = AccelConfig()
+        values = [(item.name, getattr(self, item.name)) for item in fields(self)]
+        return ",".join(f"{name}:{value}" for name, value in values if value != getattr(usual, name)) or "default"
+
+    @classmethod
+    def from_text(cls, text: str) -> AccelConfig:
+        """The configuration that `to_text` gave."""
+        if text == "default":
+            return cls()
+        pairs = [part.partition(":") for part in text.split(",")]
+        for name, _, value in pairs:
+            if not value.isascii() or not value.isdigit():
+                raise UserError(
+                    f"accelerator: '{name}:{value}' in a configuration is no name with a whole number",
+                    hint="write block_in:32,block_out:32, or the path of a JSON file",
+                )
+        return cls.from_json(json.dumps({name: int(value) for name, _, value in pairs}))
+
     @classmethod
     def read(cls, path: str | Path) -> AccelConfig:
         """The configuration in a file."""

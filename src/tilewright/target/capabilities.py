@@ -28,6 +28,8 @@ class Capabilities:
     """An instruction that multiplies four signed bytes with four and adds the products to a sum."""
     tensor_cores: str | None = None
     """Matrix products of half-precision operands by the registers of a warp."""
+    byte_tensor_cores: str | None = None
+    """The same of 8-bit integers."""
     float8_products: str | None = None
     """The same of 8-bit floats."""
     warp_group_products: str | None = None
@@ -42,3 +44,5 @@ class Capabilities:
     """Whether expanded mathematics may compute in float64 where float32 is too coarse."""
     flat_memory: bool = False
     """Whether a place inside memory is memory like any other: models then live in one block of it."""
+    block_layers: bool = False
+    """Whether it computes layers of bytes in blocks of channels, with results in fixed point (`accel.conv2d`)."""

@@ -42,6 +42,8 @@ class TargetKind:
     capabilities: Capabilities = _PLAIN
     features_of: Callable[[str, str, str], frozenset[str]] = lambda arch, cpu, features: frozenset()
     """The features that a processor has, by its architecture, its name and the features that are added or removed."""
+    arch_of: Callable[[str], str] = str
+    """The architecture that a text in a target names: itself, or what it stands for (a file, say)."""
 
     def option(self, flag: str) -> Option | None:
         """The option written as `-flag`, or None."""

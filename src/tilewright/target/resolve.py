@@ -43,9 +43,9 @@ _NUMBERS = ("cores", "vector_bits", "vector_registers", "l1_bytes", "l2_bytes", 
 
 def resolve_gpu(kind: TargetKind, texts: dict[str, str], numbers: dict[str, int]) -> dict[str, str | int]:
     """The fields of a GPU target: the kind's defaults and what is known of the architecture, then what was written."""
-    arch = texts.get("arch", kind.arch)
+    arch = kind.arch_of(texts.get("arch", kind.arch))
     known = kind.architectures.get(arch, {})
-    return {"triple": "", "cpu": "", "features": "", "arch": arch, **kind.defaults, **known, **texts, **numbers}
+    return {"triple": "", "cpu": "", "features": "", **kind.defaults, **known, **texts, **numbers, "arch": arch}
 
 
 def resolve_cpu(texts: dict[str, str], numbers: dict[str, int], where: str) -> dict[str, str | int]:

@@ -1,6 +1,7 @@
 """The whole operator library: importing this registers the computations of every family."""
 
 from tilewright.topi import (
+    accel,
     attention,
     bitserial,
     checks,
@@ -29,6 +30,7 @@ from tilewright.topi import (
 from tilewright.topi.registry import compute_operator
 
 FAMILIES = (
+    accel,
     attention,
     bitserial,
     checks,

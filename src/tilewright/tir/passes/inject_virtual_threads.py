@@ -13,36 +13,61 @@ threads keep to their own elements of a buffer from outside, they run one after 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import union_range
-from tilewright.ir.expr import Call, PrimExpr, Range, const_value
+from tilewright.ir.build import const
+from tilewright.ir.expr import Call, PrimExpr, Range, StringImm, const_value
+from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.analysis.flat_accesses import accesses_of
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.compact_buffers import compact_buffers
+from tilewright.tir.passes.flatten_buffers import row_major_strides
 from tilewright.tir.rewrite.statements import NOTHING, ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 
 
-def inject_virtual_threads(func: PrimFunc) -> PrimFunc:
+@dataclass(frozen=True, slots=True)
+class VirtualThreadsOptions:
+    """How fine threads are interleaved."""
+
+    whole_nests: bool = False
+    """Whether a nest of loops around single statements stays whole, since it will be one instruction. Such nests that
+    follow each other are one step: a thread loads and uses before the next thread loads."""
+    distances: tuple[tuple[str, int], ...] = ()
+    """How many elements apart the buffers of two threads begin, by scope; side by side where it is not said."""
+
+
+_USUAL: Final = VirtualThreadsOptions()
+
+
+def inject_virtual_threads(func: PrimFunc, options: VirtualThreadsOptions = _USUAL) -> PrimFunc:
     """The function with its virtual threads interleaved."""
     if not any(isinstance(item, For) and item.kind is LoopKind.VTHREAD for item in all_statements(func.body)):
         return func
     # Buffers sink into the threads they belong to: those are the private ones.
     func = compact_buffers(func)
-    return func.replace(body=_Inject().stmt(func.body))
+    return func.replace(body=_Inject(options).stmt(func.body))
 
 
 class _Inject(StmtRewriter):
+    def __init__(self, options: VirtualThreadsOptions) -> None:
+        self._options = options
+
     def visit_for(self, loop: For) -> Stmt:
         lowered = super().visit_for(loop)
         assert isinstance(lowered, For)
         if loop.kind is not LoopKind.VTHREAD:
             return lowered
         plain = lowered.replace(kind=LoopKind.SERIAL)
-        return _Interleave(plain).stmt(plain.body) if _keep_apart(plain) else plain
+        return _Interleave(plain, self._options).stmt(plain.body) if _keep_apart(plain) else plain
 
 
 def _keep_apart(loop: For) -> bool:
@@ -54,9 +79,18 @@ def _keep_apart(loop: For) -> bool:
             written.setdefault(item.buffer)
         elif isinstance(item, BufferLoad) and item.buffer not in own and item.buffer.scope == "shared":
             return False
-    if any(isinstance(item, Call) and item.name == "access_ptr" for item in pre_order(loop.body)):
+    if any(_may_escape(item, own, written) for item in pre_order(loop.body)):
         return False
     return all(is_apart(buffer, loop) for buffer in written)
+
+
+def _may_escape(item: Node, own: set[Buffer], written: dict[Buffer, None]) -> bool:
+    """Whether it is an address by which threads may meet: not of their own buffers, nor of what nobody writes."""
+    if not (isinstance(item, Call) and item.name == "access_ptr"):
+        return False
+    mode, first, _ = item.args
+    assert isinstance(mode, StringImm) and isinstance(first, BufferLoad)
+    return first.buffer not in own and (mode.value != "r" or first.buffer in written)
 
 
 def is_apart(buffer: Buffer, loop: For) -> bool:
@@ -83,29 +117,85 @@ def is_apart(buffer: Buffer, loop: For) -> bool:
 class _Interleave:
     """Moves a loop over threads inward, to the single statements."""
 
-    def __init__(self, loop: For) -> None:
-        self._loop = loop
+    def __init__(self, loop: For, options: VirtualThreadsOptions) -> None:
+        # Loops over threads that stay whole are no part of the nests inside them.
+        self._loop = loop.replace(kind=LoopKind.UNROLLED) if options.whole_nests else loop
+        self._options = options
         self._copies: dict[Buffer, Buffer] = {}
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """A statement for all threads."""
+        if self._options.whole_nests and _is_step(stmt):
+            return self._together([stmt])
         if isinstance(stmt, SeqStmt):
-            return seq(*[self.stmt(item) for item in stmt.stmts]) if stmt.stmts else NOTHING
+            return self._sequence(stmt.stmts) if stmt.stmts else NOTHING
         if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL and self._is_common(stmt.min, stmt.extent):
             return stmt.replace(body=self.stmt(stmt.body))
         if isinstance(stmt, IfThenElse) and self._is_common(stmt.condition):
             other = None if stmt.else_body is None else self.stmt(stmt.else_body)
             return stmt.replace(then_body=self.stmt(stmt.then_body), else_body=other)
         if isinstance(stmt, Allocate):
-            old = stmt.buffer
-            self._copies[old] = old.replace(shape=(self._loop.extent, *old.shape), strides=())
-            return Allocate(self._copies[old], self.stmt(stmt.body))
+            return Allocate(self._copied(stmt.buffer), self.stmt(stmt.body))
+        return self._for_each(stmt)
+
+    def _sequence(self, stmts: Sequence[Stmt]) -> Stmt:
+        """Statements one after another; steps of threads that follow each other are one."""
+        if not self._options.whole_nests:
+            return seq(*[self.stmt(item) for item in stmts])
+        result: list[Stmt] = []
+        for is_step, group in groupby(stmts, _is_step):
+            items = list(group)
+            result += [self._together(items)] if is_step else [self.stmt(item) for item in items]
+        return seq(*result)
+
+    def _together(self, stmts: list[Stmt]) -> Stmt:
+        """A thread does all of some statements before the next one; their buffers are allocated for all threads."""
+        own: list[Buffer] = []
+        body = self._for_each(seq(*[_without_allocations(item, own) for item in stmts]), own)
+        for buffer in reversed(own):
+            body = Allocate(self._copies[buffer], body)
+        return body
+
+    def _for_each(self, stmt: Stmt, own: Sequence[Buffer] = ()) -> Stmt:
+        for buffer in own:
+            self._copied(buffer)
         body = _Copies(self._copies, self._loop.var - self._loop.min).stmt(stmt)
         return fresh_copy(self._loop.replace(body=body, annotations={}), {})
+
+    def _copied(self, old: Buffer) -> Buffer:
+        shape: tuple[PrimExpr, ...] = (self._loop.extent, *old.shape)
+        distance, size = dict(self._options.distances).get(old.scope, 0), row_major_strides((const(1), *old.shape))[0]
+        if (const_value(size) or distance) < distance:
+            strides: tuple[PrimExpr, ...] = (const(distance), *row_major_strides(old.shape))
+        else:
+            strides = ()
+        self._copies[old] = old.replace(shape=shape, strides=strides)
+        return self._copies[old]
 
     def _is_common(self, *exprs: PrimExpr) -> bool:
         """Whether expressions are the same for all threads, whenever they are evaluated."""
         return not any(uses_any(expr, [self._loop.var]) or _loads(expr) for expr in exprs)
+
+
+def _is_step(stmt: Stmt) -> bool:
+    """Whether a statement has no loops around several statements."""
+    for item in all_statements(stmt):
+        if isinstance(item, For):
+            inner: Stmt = item
+            while isinstance(inner, For):
+                inner = inner.body
+            if any(isinstance(below, (For, Allocate)) for below in all_statements(inner)):
+                return False
+    return True
+
+
+def _without_allocations(stmt: Stmt, found: list[Buffer]) -> Stmt:
+    if isinstance(stmt, Allocate):
+        found.append(stmt.buffer)
+        return _without_allocations(stmt.body, found)
+    if isinstance(stmt, SeqStmt):
+        return seq(*[_without_allocations(item, found) for item in stmt.stmts])
+    return stmt
 
 
 class _Copies(StmtRewriter):

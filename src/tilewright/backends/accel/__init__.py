@@ -1,0 +1,1 @@
+"""The open tensor processor: target, driver, lowering to instruction streams."""

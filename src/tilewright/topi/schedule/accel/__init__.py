@@ -1,0 +1,1 @@
+"""Schedules for the open tensor processor."""

@@ -1,0 +1,224 @@
+"""The schedule of products in blocks: tiles of results in accumulators, two virtual threads, EPI at each tile's end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.accel.config import AccelConfig, Memory
+from tilewright.ir.expr import Add, Call, Cast, IntImm, Max, Min, Var, const_value
+from tilewright.ir.visit import variables
+from tilewright.tir.accel_instructions import ACC, INP, OUT, PAR, WGT
+from tilewright.tir.annotations import ANCHOR, Anchor
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import Block, BufferStore
+from tilewright.topi.fixed_point import Requantization
+from tilewright.topi.intrinsics.accel import epilogue, product
+from tilewright.topi.schedule.accel.tiles import Problem, Tiling, choose_tiling
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
+
+RESULTS = ("n", "co", "y", "x", "r", "c")
+"""The loops over results, outermost first."""
+SUMS = ("ci", "kh", "kw", "k")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedProduct:
+    """The stages of a product: the staged image (if it is not the parameter itself), sums, requantisation."""
+
+    sums: BlockHandle
+    results: BlockHandle
+    image: BlockHandle | None
+    data: Buffer
+    weight: Buffer
+    parameters: Buffer
+    residual: Buffer | None
+    form: Requantization
+    problem: Problem
+
+
+def find_product(context: ScheduleContext, config: AccelConfig) -> BlockedProduct | str:
+    """The product that a kernel is, else why it is none that the processor computes."""
+    sch = context.sch
+    anchors = [handle for handle in sch.blocks() if ANCHOR.of(context.block(handle)) is Anchor.BLOCKED_PRODUCT]
+    if len(anchors) != 1:
+        return "no product in blocks of channels"
+    (sums,) = anchors
+    consumers, producers = sch.get_consumers(sums), sch.get_producers(sums)
+    if len(consumers) != 1 or consumers != sch.get_output_blocks() or len(producers) > 1:
+        return "the sums are not requantised, or more is computed than that"
+    if len(sch.blocks()) != 2 + len(producers):
+        return "more is computed than the product"
+    form = requantization_of(context.block(consumers[0]))
+    if form is None:
+        return "the sums are not requantised in fixed point"
+    image = producers[0] if producers else None
+    return _described(context, sums, consumers[0], image, form, config)
+
+
+def _described(
+    context: ScheduleContext,
+    sums: BlockHandle,
+    results: BlockHandle,
+    image: BlockHandle | None,
+    form: Requantization,
+    config: AccelConfig,
+) -> BlockedProduct | str:
+    block, last = context.block(sums), context.block(results)
+    own = block.writes[0].buffer
+    data, weight = list(dict.fromkeys(item.buffer for item in block.reads if item.buffer is not own))
+    others = list(dict.fromkeys(item.buffer for item in last.reads if item.buffer is not own))
+    parameters = next(item for item in others if item.ndim == 3)
+    residual = next((item for item in others if item is not parameters), None)
+    extents = [const_value(item.domain.extent) for item in block.iters]
+    shape = data.static_shape
+    if shape is None or any(extent is None for extent in extents):
+        return "sizes are open"
+    n, co, y, x, rows, columns, *reduced = (int(extent or 0) for extent in extents)
+    if (rows, columns, reduced[-1]) != (config.batch, config.block_out, config.block_in):
+        return f"its blocks are {rows} x {columns} x {reduced[-1]}"
+    ci, kh, kw = reduced[:3]
+    height, width = shape[2], shape[3]
+    down = 1 if y == 1 else (height - kh) // (y - 1)
+    across = 1 if x == 1 else (width - kw) // (x - 1)
+    problem = Problem(
+        n, co, y, x, ci, kh, kw, max(1, down), max(1, across), height, width, shape[1] // ci, residual is not None
+    )
+    return BlockedProduct(sums, results, image, data, weight, parameters, residual, form, problem)
+
+
+def requantization_of(block: Block) -> Requantization | None:
+    """What a stage that requantises in fixed point does; None for another stage."""
+    body = block.body
+    if not isinstance(body, BufferStore) or not isinstance(body.value, Cast):
+        return None
+    clipped = body.value.value
+    if not isinstance(clipped, Min) or not isinstance(clipped.a, Max):
+        return None
+    high, low, value = clipped.b, clipped.a.b, clipped.a.a
+    offset = 0
+    if isinstance(value, Add) and isinstance(value.b, IntImm):
+        offset = value.b.value
+        value = value.a
+    if not (isinstance(high, IntImm) and isinstance(low, IntImm) and isinstance(value, Call)):
+        return None
+    inputs = {item.buffer for item in block.reads if item.buffer not in {write.buffer for write in block.writes}}
+    if value.name != "shift_right" or not 2 <= len(inputs) <= 3:
+        return None
+    return Requantization(len(inputs) == 3, offset, low.value, high.value)
+
+
+def schedule_product(context: ScheduleContext, config: AccelConfig) -> None:
+    """Tiles of results in accumulators.
+
+    Before:  acc[..] += inp[..] * wgt[..];  out[..] = requantize(acc[..], par[..])
+    After:   for tiles: for threads:
+               for ci chunks: load INP; load WGT; ACC += INP * WGT     (GEMM)
+               OUT = requantize(ACC, PAR)                              (EPI)
+               out = OUT                                               (STORE)
+    """
+    found = find_product(context, config)
+    assert isinstance(found, BlockedProduct)
+    tiling = _tiling(context, found.problem, config)
+    if tiling is None:
+        raise ScheduleError("no tile of the product fits in the on-chip memories", func=context.sch.func)
+    sch = context.sch
+    store = sch.cache_write(found.results, 0, OUT)
+    sch.set_scope(found.sums, 0, ACC)
+    if found.image is None:
+        image = sch.cache_read(found.sums, found.data.name, INP)
+    else:
+        image = found.image
+        sch.set_scope(image, 0, INP)
+    weights = sch.cache_read(found.sums, found.weight.name, WGT)
+    parameters = sch.cache_read(found.results, found.parameters.name, PAR)
+    tile = _tile_loops(context, store, tiling)
+    sch.compute_at(found.results, tile)
+    if found.problem.co > config.depth[Memory.PAR]:
+        sch.compute_at(parameters, tile)
+    if found.residual is not None:
+        sch.compute_at(sch.cache_read(found.results, found.residual.name, OUT), tile)
+    sch.compute_at(found.sums, tile)
+    step, inside = _sum_loops(context, found.sums, tile, tiling)
+    for handle, stays in ((image, tiling.inputs_stay), (weights, tiling.weights_stay)):
+        if not stays:
+            sch.compute_at(handle, step)
+        else:
+            _in_pieces(context, handle)
+    sch.tensorize(inside, product(config))
+    last = loops_below(context, found.results, tile)
+    sch.tensorize(_first_lane(context, found.results, last), epilogue(config, found.form))
+
+
+def _tiling(context: ScheduleContext, problem: Problem, config: AccelConfig) -> Tiling | None:
+    """The tiles of the model, unless somebody else chooses."""
+    threads = context.choose("threads", (1, 2), 2)
+    return choose_tiling(problem, config, threads=threads)
+
+
+def _tile_loops(context: ScheduleContext, store: BlockHandle, tiling: Tiling) -> LoopHandle:
+    """Loops over tiles of results; gives the innermost."""
+    sch = context.sch
+    n, co, y, x, *lanes = sch.get_loops(store)
+    sizes = {"n": 1, "co": tiling.co, "y": tiling.y, "x": tiling.x}
+    outer: dict[str, LoopHandle] = {}
+    inner: list[LoopHandle] = []
+    for name, loop in (("n", n), ("co", co), ("y", y), ("x", x)):
+        tiles, within = sch.split(loop, [None, sizes[name]])
+        outer[name] = tiles
+        inner.append(within)
+    order = ["n", "y", "x", "co"] if tiling.spatial_first else ["n", "co", "y", "x"]
+    tiles_in_order = [outer[name] for name in order]
+    if tiling.thread:
+        number = order.index(tiling.thread)
+        tiles_in_order[number], thread = sch.split(outer[tiling.thread], [None, 2])
+        tiles_in_order.append(thread)
+    sch.reorder(*tiles_in_order, *inner, *lanes)
+    if tiling.thread:
+        sch.bind(tiles_in_order[-1], "vthread")
+    return tiles_in_order[-1]
+
+
+def _sum_loops(
+    context: ScheduleContext, sums: BlockHandle, tile: LoopHandle, tiling: Tiling
+) -> tuple[LoopHandle, LoopHandle]:
+    """The steps of the sum around the loops of a tile; gives the loop of the steps, and that of a tensor's elements."""
+    sch = context.sch
+    below = loops_below(context, sums, tile)
+    loops = _by_iterator(context, sums, below)
+    n, co, y, x, rows, columns, *reduced = loops
+    *taps, depth = reduced[1:]
+    spatial = [loop for loop in (n, co, y, x) if loop is not None]
+    lanes = [loop for loop in (rows, columns, depth) if loop is not None]
+    step, chunk = tile, None
+    if reduced[0] is not None:
+        step, chunk = sch.split(reduced[0], [None, tiling.ci])
+    inner = [loop for loop in (chunk, *taps, *spatial, *lanes) if loop is not None]
+    sch.reorder(*([] if step is tile else [step]), *inner)
+    return step, lanes[0]
+
+
+def _by_iterator(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle | None]:
+    """The loop of each iterator of a block, or None where it has a single value there."""
+    by_var: dict[Var, LoopHandle] = {loop.var: loop for loop in loops}
+    result: list[LoopHandle | None] = []
+    for item in context.block(handle).iters:
+        own = [by_var[var] for var in variables(item.value) if var in by_var]
+        result.append(own[0] if own else None)
+    return result
+
+
+def _first_lane(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> LoopHandle:
+    """The outermost of the loops over the elements of a tensor."""
+    rows, columns = _by_iterator(context, handle, loops)[-2:]
+    first = columns if rows is None else rows
+    assert first is not None
+    return first
+
+
+def _in_pieces(context: ScheduleContext, handle: BlockHandle) -> None:
+    """Let a copy that is made once be several: what needs the first part of it does not wait for the last."""
+    sch = context.sch
+    for loop in sch.get_loops(handle)[:2]:
+        sch.unroll(loop)

@@ -1,0 +1,171 @@
+"""Which tiles a product in blocks is cut in: an analytic model of the processor's memories, bus and units.
+
+The best tiling has the fewest cycles: products or words of the bus, whichever are more, and what nothing overlaps with:
+the loads before the first product, and the results after the last one. Two virtual threads have half of each memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Final
+
+from tilewright.accel.config import PARAMETER_WORDS, AccelConfig, Memory
+
+AXES: Final = ("n", "co", "y", "x")
+_INSTRUCTION_CYCLES: Final = 16
+"""What an instruction of products costs beside its products: its pipeline fills and drains."""
+_NOT_HIDDEN: Final = 0.6
+"""Of the time to load what stays, what products do not hide."""
+_MOST_MICRO_OPS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A product, in tensors: results n x co x y x x, sums over ci x kh x kw; `height` x `width` of the staged image."""
+
+    n: int
+    co: int
+    y: int
+    x: int
+    ci: int
+    kh: int
+    kw: int
+    down: int
+    across: int
+    height: int
+    width: int
+    groups: int = 1
+    has_residual: bool = False
+
+    @property
+    def products(self) -> int:
+        """Cycles of the array."""
+        return prod((self.n, self.co, self.y, self.x, self.ci, self.kh, self.kw))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Tiles of results (co x y x x) and of the sum (ci); which axis the virtual threads divide, if there are two."""
+
+    co: int
+    y: int
+    x: int
+    ci: int
+    thread: str = ""
+    """"co", "y", "x", "n" or nothing."""
+    spatial_first: bool = False
+    """Whether all channels of a tile of pixels are computed before the next tile of pixels."""
+    inputs_stay: bool = False
+    """Whether the whole image is loaded once, before anything else; else each step of the sum loads its part."""
+    weights_stay: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Virtual threads."""
+        return 2 if self.thread else 1
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, the least first."""
+    return [item for item in range(1, number + 1) if number % item == 0]
+
+
+def choose_tiling(problem: Problem, config: AccelConfig, *, threads: int = 2) -> Tiling | None:
+    """The tiling with the fewest cycles by the model; None where not even single tensors fit."""
+    best: tuple[float, Tiling] | None = None
+    for tiling in tilings(problem, threads):
+        if fits(problem, tiling, config):
+            cycles = estimate(problem, tiling, config)
+            if best is None or cycles < best[0]:
+                best = cycles, tiling
+    return None if best is None else best[1]
+
+
+def tilings(problem: Problem, threads: int) -> Iterator[Tiling]:
+    """All tilings that there are, whether they fit or not. Rows are cut only where a tile has one of them."""
+    pixels = [(y, problem.x) for y in divisors(problem.y)]
+    pixels += [(1, x) for x in divisors(problem.x) if x < problem.x]
+    places = product(
+        divisors(problem.co // problem.groups),
+        pixels,
+        divisors(problem.ci),
+        (False, True),
+        (False, True),
+        (False, True),
+    )
+    for co, (y, x), ci, spatial_first, inputs_stay, weights_stay in places:
+        counts = {"co": problem.co // co, "y": problem.y // y, "x": problem.x // x, "n": problem.n}
+        able = [axis for axis in counts if counts[axis] % 2 == 0] if threads == 2 else []
+        for thread in (*able, *([] if able else [""])):
+            yield Tiling(co, y, x, ci, thread, spatial_first, inputs_stay, weights_stay)
+
+
+def window(problem: Problem, tiling: Tiling) -> tuple[int, int]:
+    """Rows and columns of the image that a tile of pixels reads."""
+    kh, down = (1, 1) if problem.kh == 1 else (problem.kh, problem.down)
+    return (tiling.y - 1) * down + kh, (tiling.x - 1) * problem.across + problem.kw
+
+
+def fits(problem: Problem, tiling: Tiling, config: AccelConfig) -> bool:
+    """Whether on-chip memories hold what is alive at once."""
+    depth, threads = config.depth, tiling.threads
+    rows, columns = window(problem, tiling)
+    taps = problem.kh * problem.kw
+    tile = tiling.co * tiling.y * tiling.x
+    inputs = tiling.ci * rows * columns * threads
+    weights = tiling.co * tiling.ci * taps * threads
+    if tiling.inputs_stay:
+        inputs = problem.n * problem.ci * problem.groups * problem.height * problem.width
+    if tiling.weights_stay:
+        weights = problem.co * problem.ci * taps
+    return (
+        tile * threads <= min(depth[Memory.ACC], depth[Memory.OUT])
+        and inputs <= depth[Memory.INP]
+        and weights <= depth[Memory.WGT]
+        and (problem.co <= depth[Memory.PAR] or tiling.co * threads <= depth[Memory.PAR])
+        and tiling.co < 256
+        and tiling.ci * taps * min(tiling.co, tiling.y, tiling.x) <= _MOST_MICRO_OPS
+    )
+
+
+def estimate(problem: Problem, tiling: Tiling, config: AccelConfig) -> float:
+    """Cycles of a tiling, about."""
+    words = {memory: config.dma_bytes[memory] // config.bus_bytes for memory in Memory}
+    rows, columns = window(problem, tiling)
+    taps, threads = problem.kh * problem.kw, tiling.threads
+    pixels = problem.n * (problem.y // tiling.y) * (problem.x // tiling.x)
+    tiles = pixels * (problem.co // tiling.co)
+    steps = problem.ci // tiling.ci
+    tile = tiling.co * tiling.y * tiling.x
+    chunk_inputs = tiling.ci * rows * columns * words[Memory.INP]
+    chunk_weights = tiling.co * tiling.ci * taps * words[Memory.WGT]
+    all_inputs = problem.n * problem.ci * problem.groups * problem.height * problem.width * words[Memory.INP]
+    all_weights = problem.co * problem.ci * taps * words[Memory.WGT]
+    inputs = all_inputs if tiling.inputs_stay else tiles * steps * chunk_inputs
+    weights = all_weights if tiling.weights_stay else tiles * steps * chunk_weights
+    results = tiles * tile * words[Memory.OUT]
+    parameters = problem.co * PARAMETER_WORDS * config.block_out * 4 // config.bus_bytes
+    bus = inputs + weights + results * (2 if problem.has_residual else 1) + parameters
+    instructions = tiles * steps * (2 if taps * tiling.ci > 1 else 1)
+    array = problem.products + instructions * _INSTRUCTION_CYCLES
+    store = tiles * tile * (1 + words[Memory.OUT])
+    # What stays is loaded piece by piece, when it is used first: the first tiles hide some of it.
+    before = _NOT_HIDDEN * all_inputs if tiling.inputs_stay else chunk_inputs
+    before += _NOT_HIDDEN * all_weights if tiling.weights_stay else chunk_weights
+    # Both threads' results come at the end, less what the last products hide.
+    finish = tile * (1 + words[Memory.OUT])
+    after = threads * finish - min(finish, tile * tiling.ci * taps) * (threads - 1)
+    # One thread alone loads, multiplies and stores in turn.
+    busy: float = max(array, bus, store) if threads == 2 else array + bus
+    # A thread loads its next step while the other multiplies: where that takes longer, products wait.
+    streamed = (0 if tiling.inputs_stay else chunk_inputs) + (0 if tiling.weights_stay else chunk_weights)
+    step = streamed + tile * words[Memory.OUT] / steps + config.memory_latency + 2 * _INSTRUCTION_CYCLES
+    busy = max(busy, tiles * steps * step) if streamed else busy
+    # Products of a tile wait until the other thread's products have hidden the results of the tile before.
+    hidden = problem.products / tiles if threads == 2 else 0
+    waiting = max(0.0, finish - hidden) * (tiles // threads - 1)
+    fetched = 4 * tiles * (1 + 3 * steps)
+    return busy + before + after + waiting + 2 * config.memory_latency + 0.1 * fetched
