@@ -232,12 +232,23 @@ def summarize(rows: Mapping[str, Row], answers: Mapping[str, Row], limits: Limit
         "lowest_ratio": None if slowest is None else {"file": slowest, "ratio": timed[slowest]},
         "below_0.95": sorted(name for name, ratio in timed.items() if ratio < 0.95),
         "compile_cpu_s": {"total": round(sum(compiled), 1), "most": max(compiled, default=None)},
+        "known_answers": counted_answers(answers),
         "answers": dict(answers),
         "rows": dict(rows),
         "ratio_means": "time of the file's own runtime / time of tilewright: above 1, tilewright is quicker",
         "limits": {"seconds": limits.seconds, "memory_gb": limits.memory},
         "machine": harness.machine(),
         "versions": harness.versions(["tilewright", "numpy", "llvmlite", "onnx", "onnxruntime", "torch"]),
+    }
+
+
+def counted_answers(answers: Mapping[str, Row]) -> dict[str, int]:
+    """How many questions have a known answer, how many were asked, and how many were answered so."""
+    statuses = [row["status"] for row in answers.values()]
+    return {
+        "questions": len(statuses),
+        "asked": sum(status != "not asked" for status in statuses),
+        "right": statuses.count("right"),
     }
 
 
@@ -268,6 +279,10 @@ def render(rows: Mapping[str, Row], answers: Mapping[str, Row], summary: Row) ->
     lines.append(
         f"{plural(len(rows), 'file')}: " + ", ".join(f"{n} {status}" for status, n in summary["counts"].items())
     )
+    counted = summary["known_answers"]
+    if counted["questions"]:
+        known = plural(counted["questions"], "known answer")
+        lines.append(f"{known}: {counted['asked']} asked, {counted['right']} right")
     if summary["geomean_ratio"] is not None:
         lowest = summary["lowest_ratio"]
         below = f"; below 0.95x: {len(summary['below_0.95'])}"

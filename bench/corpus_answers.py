@@ -113,21 +113,26 @@ def _voice_and_noise(voice_share: float, noise_share: float) -> tuple[str, str]:
     return f"voice: {word(voice_share)}, noise: {word(noise_share)}", "voice: yes, noise: no"
 
 
-def keyword(models: Models, places: Places) -> tuple[str, str]:
+def keyword_of(line: str, name: str) -> Answer:
+    """Whether a line is heard where it is said, and not in another one; `name` is the small network's input."""
+
+    def asked(models: Models, places: Places) -> tuple[str, str]:
+        found = [text for text in (line, "What a fine day it is") if hears(models, name, text)]
+        return str(found), str([line])
+
+    return asked
+
+
+def hears(models: Models, name: str, text: str) -> bool:
     """Spectrogram, embeddings of windows of it, and a small network that looks at the last sixteen."""
-
-    def heard(text: str) -> bool:
-        silence = np.zeros(RATE, np.float32)
-        audio = np.concatenate([silence, spoken(text), silence]) * 32767
-        [bands] = models["spectrogram"]({"input": audio[None].astype(np.float32)})
-        frames = bands.reshape(-1, 32) / 10 + 2
-        stack = np.stack([frames[at : at + 76] for at in range(0, len(frames) - 75, 8)])[..., None]
-        features = models["embedding"]({"input_1": stack.astype(np.float32)})[0].reshape(-1, 96)
-        scores = [models["keyword"]({"x.1": part[None]})[0].item() for part in windows(features, 16, 1)]
-        return bool(max(scores) > 0.5)
-
-    found = {text: heard(text) for text in ("Hey Jarvis", "What a fine day it is")}
-    return str([text for text, is_heard in found.items() if is_heard]), str(["Hey Jarvis"])
+    silence = np.zeros(RATE, np.float32)
+    audio = np.concatenate([silence, spoken(text), silence]) * 32767
+    [bands] = models["spectrogram"]({"input": audio[None].astype(np.float32)})
+    frames = bands.reshape(-1, 32) / 10 + 2
+    stack = np.stack([frames[at : at + 76] for at in range(0, len(frames) - 75, 8)])[..., None]
+    features = models["embedding"]({"input_1": stack.astype(np.float32)})[0].reshape(-1, 96)
+    scores = [models["keyword"]({name: part[None]})[0].item() for part in windows(features, 16, 1)]
+    return bool(max(scores) > 0.5)
 
 
 def file_type(models: Models, places: Places) -> tuple[str, str]:
@@ -156,6 +161,26 @@ def pitch(models: Models, places: Places) -> tuple[str, str]:
     bounds = {"fmin": np.array(46.875, np.float32), "fmax": np.array(2093.75, np.float32)}
     heights, _ = models["model"]({"audio": tone[None], **bounds})
     return str(5 * round(float(np.median(heights)) / 5)), "220"
+
+
+def resampled_from(rate: int) -> Answer:
+    """A second of a tone of 440 Hz at some rate: the same tone at the models' rate, a second of it."""
+
+    def asked(models: Models, places: Places) -> tuple[str, str]:
+        tone = np.sin(2 * np.pi * 440 * np.arange(rate) / rate).astype(np.float32)
+        audio, length = models["model"]({"waveforms": tone[None], "waveforms_lens": np.array([rate], np.int64)})
+        # A second has as many turns as hertz.
+        height = int(np.abs(np.fft.rfft(audio[0, :RATE])).argmax())
+        return f"{height} Hz, {int(length[0])} samples", f"440 Hz, {RATE} samples"
+
+    return asked
+
+
+def upright(models: Models, places: Places) -> tuple[str, str]:
+    """A drawn line as it is, and turned upside down."""
+    pixels = drawn("Tilewright 2026", (192, 48), (4, 10), 22)
+    kinds = [int(models["model"]({"x": image})[0].argmax()) for image in (pixels, pixels[:, :, ::-1, ::-1].copy())]
+    return str(kinds), str([0, 1])
 
 
 def text(models: Models, places: Places) -> tuple[str, str]:
@@ -226,16 +251,24 @@ ANSWERS: dict[str, Answer] = {
     "transcript": transcript,
     "voice": voice,
     "voice_sequence": voice_sequence,
-    "keyword": keyword,
+    "voice_v5": voice,
+    "voice_without_if": voice,
+    "keyword": keyword_of("Hey Jarvis", "x.1"),
+    "keyword_alexa": keyword_of("Alexa", "onnx::Flatten_0"),
     "file_type": file_type,
     "note": note,
     "pitch": pitch,
+    "resampled_48": resampled_from(48000),
+    "resampled_22": resampled_from(22050),
     "text": text,
     "text_v4": text,
+    "upright": upright,
     "text_place": text_place,
+    "text_place_v3": text_place,
     "face": face,
     "safe": safe,
     "foreground": foreground,
+    "foreground_small": foreground,
     "watermark": watermark,
 }
 

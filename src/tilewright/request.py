@@ -72,12 +72,12 @@ def make_request(model: ModelLike, target: TargetLike, options: CompileOptions) 
         resolved, host = model_targets(target)
     if options.precision == "tf32":
         if options.precision not in resolved.capabilities.precisions:
-            raise UserError(f"tf32 is a precision of NVIDIA GPUs, not of '{resolved}'", hint="target='cuda'")
+            raise UserError(f"tf32 is a precision of NVIDIA GPUs, not of {_short(resolved)}", hint="target='cuda'")
         resolved = resolved.replace(features="+tf32")
     if options.precision == "float8" and not resolved.has_float8_products:
         raise UserError(
-            f"'{resolved}' does not multiply 8-bit floats",
-            hint="they are multiplied by NVIDIA GPUs from sm_89 on: target='cuda'",
+            f"precision 'float8' needs products of 8-bit floats, which {_short(resolved)} lacks",
+            hint="NVIDIA GPUs have them from sm_89 on: target='cuda', or 'cuda -arch=sm_90' for one that is not here",
         )
     if options.threads is not None:
         host = host.replace(cores=options.threads)
@@ -87,6 +87,12 @@ def make_request(model: ModelLike, target: TargetLike, options: CompileOptions) 
     return CompileRequest(
         model, resolved, host, options, _answers(options.database, resolved), names_device, device_index=index
     )
+
+
+def _short(target: Target) -> str:
+    """A target in a message: its kind, and its processor or architecture."""
+    processor = target.cpu if target.is_cpu else target.arch
+    return f"'{target.kind}' ({processor})" if processor else f"'{target.kind}'"
 
 
 def _names_device(target: TargetLike, kind: str) -> bool:

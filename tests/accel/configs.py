@@ -45,6 +45,7 @@ CONFIGS: dict[str, AccelConfig] = {
     "wide_in": small(1, (32, 16), (2, 8, 32, 2), 4, (16, 16, 4, 64, 32, 8), memory_latency=3),
     "mixed": small(2, (16, 8), (4, 4, 16, 8), 8, (64, 32, 16, 32, 16, 16), memory_latency=32, command_queue=2),
     "tiny": small(1, (4, 4), (8, 8, 32, 8), 4, (8, 2, 2, 4, 2, 2), memory_latency=1, token_queue=1, command_queue=2),
+    "small": small(1, (4, 4), (8, 8, 32, 8), 4, (64, 32, 16, 32, 64, 4), memory_latency=16, command_queue=8),
     "fast_bus": small(1, (32, 32), (8, 8, 32, 8), 32, (128, 32, 8, 32, 32, 4), memory_latency=200, token_queue=1),
     "deep": small(1, (4, 8), (8, 4, 16, 8), 4, (32, 256, 16, 128, 128, 4), memory_latency=64),
 }

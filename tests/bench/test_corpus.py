@@ -136,6 +136,18 @@ def test_each_step_has_its_own_time(listed: Path, monkeypatch: pytest.MonkeyPatc
     assert session.examine(CorpusFile("a", Package("pypi", "a", "1"), "", "", "text"))["status"] == "right"
 
 
+def test_known_answers_are_counted() -> None:
+    answers = {
+        "pitch": {"asks": "how high", "status": "right", "found": "220"},
+        "note": {"asks": "which note", "status": "wrong", "found": "B4", "expected": "A4"},
+        "text": {"asks": "what is written", "status": "not asked", "reason": "needs the package pillow"},
+    }
+    summary = corpus.summarize({}, answers, Limits(1, 0, 0))
+    assert summary["known_answers"] == {"questions": 3, "asked": 2, "right": 1}
+    assert "3 known answers: 2 asked, 1 right" in corpus.render({}, answers, summary)
+    assert "known answer" not in corpus.render({}, {}, corpus.summarize({}, {}, Limits(1, 0, 0)))
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

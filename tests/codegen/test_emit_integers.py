@@ -20,11 +20,12 @@ from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import BufferStore, For, LoopKind
 
 TYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
+SMALL = ["int4", "uint4", "int2", "uint2", "int1", "uint1"]
 COUNT = 16
 
 
 @settings(max_examples=40)
-@given(data=st.data(), dtype=st.sampled_from([*TYPES, "int4", "uint4"]), lanes=st.sampled_from([1, 4, 16]))
+@given(data=st.data(), dtype=st.sampled_from([*TYPES, *SMALL]), lanes=st.sampled_from([1, 4, 16]))
 def test_random_integer_expressions(data: st.DataObject, dtype: str, lanes: int) -> None:
     variables = {DataType.of(name): [Var(f"v_{name}", DataType.of(name))] for name in TYPES}
     expr = data.draw(expressions(DataType.of(dtype), variables, depth=3))
@@ -32,7 +33,7 @@ def test_random_integer_expressions(data: st.DataObject, dtype: str, lanes: int)
     outer, inner = Var("outer"), Var("inner")
     place = outer * lanes + inner
     buffers = {name: make_buffer(f"b_{name}", (COUNT,), name) for name in TYPES}
-    result = make_buffer("result", (COUNT,), "int8" if dtype == "int4" else "uint8" if dtype == "uint4" else dtype)
+    result = make_buffer("result", (COUNT,), DataType.of(dtype).numpy().name)
     loads = {variables[DataType.of(name)][0]: buffer[place] for name, buffer in buffers.items()}
 
     value = build.cast(substitute(expr, loads), result.dtype)

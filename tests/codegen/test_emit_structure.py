@@ -287,15 +287,6 @@ def test_unknown_intrinsic() -> None:
         compile_functions([func], HOST)
 
 
-def test_float8_is_refused_clearly() -> None:
-    a, b = make_buffer("A", (N,), "float8_e5m2"), make_buffer("B", (N,), "float8_e5m2")
-    with pytest.raises(UnsupportedError, match="does not compute in float8_e5m2"):
-        compile_functions([PrimFunc("eight", (a, b), loop(lambda i: BufferStore(b, (i,), a[i] + a[i])))], HOST)
-    copy = PrimFunc("copy", (a, b), loop(lambda i: BufferStore(b, (i,), a[i])))
-    with pytest.raises(UnsupportedError, match="no float8_e5m2 values"):
-        compile_functions([copy], HOST)
-
-
 def test_vector_if_guards_one_store_only() -> None:
     a = make_buffer("A", (8,))
     lanes = Ramp(ZERO, IntImm(1), 8)

@@ -262,7 +262,7 @@ def _convolution(graph: Graph, narrow: bool) -> _Convolution | None:
     if data is None or window is None:
         return None
     channels = data.shape[1]
-    groups = graph.one(1, 1, 1, channels, *(item for item in (2, 4) if channels % item == 0))
+    groups = graph.one(1, 1, 1, channels, *(item for item in (2, 4, 8) if channels % item == 0))
     outputs = groups * graph.whole(1, 3) if groups > 1 else graph.one(1, 3, 8, 16, 17)
     dtype = "int8" if data.dtype == "int8" else graph.one("int8", "int8", "uint8")
     shape = (outputs, channels // groups, *window["kernel_shape"])
@@ -306,6 +306,35 @@ def dequantized_convolution(graph: Graph) -> bool:
     nodes.append(helper.make_node("Conv", inputs, [result], **made.attributes))
     output = graph.fresh(made.shape, _reach(made.products, made.data, made.weight))
     graph.quantize("product of numbers", nodes, _activated(graph, nodes, result), output, made.data)
+    return True
+
+
+@maker
+def transposed_convolution(graph: Graph) -> bool:
+    """DequantizeLinear, ConvTranspose, an activation, QuantizeLinear."""
+    data = graph.some(4)
+    if data is None or data.shape[2] * data.shape[3] > 150:
+        return False
+    groups = graph.one(1, 1, *(item for item in (2, data.shape[1]) if data.shape[1] % item == 0))
+    outputs = graph.one(1, 3, 4, 8)
+    kernel, strides = ([graph.whole(1, 4), graph.whole(1, 4)], [graph.whole(1, 3), graph.whole(1, 2)])
+    dilations = [graph.one(1, 1, 2), 1]
+    reach = [(size - 1) * space + 1 for size, space in zip(kernel, dilations, strict=True)]
+    pads = [graph.whole(0, (extent - 1) // 2) for extent in (*reach, *reach)]
+    extra = [graph.whole(0, stride - 1) for stride in strides]
+    size = [(data.shape[n + 2] - 1) * strides[n] + reach[n] + extra[n] - pads[n] - pads[n + 2] for n in range(2)]
+    if min(size) < 1:
+        return False
+    weight = _weight(graph, (data.shape[1], outputs, *kernel), 1, "int8", narrow=False)
+    nodes: list[onnx.NodeProto] = []
+    value, factor, result = graph.dequantized(data, nodes), graph.name("f"), graph.name("f")
+    parts = [weight.integers, weight.scale, weight.zero]
+    nodes.append(helper.make_node("DequantizeLinear", parts, [factor], axis=1))
+    attributes = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": extra, "group": groups}
+    nodes.append(helper.make_node("ConvTranspose", [value, factor], [result], kernel_shape=kernel, **attributes))
+    shape = (data.shape[0], outputs * groups, size[0], size[1])
+    output = graph.fresh(shape, _reach(data.shape[1] // groups * kernel[0] * kernel[1], data, weight))
+    graph.quantize("product of numbers", nodes, _activated(graph, nodes, result), output, data)
     return True
 
 
@@ -415,9 +444,13 @@ def _pooled(graph: Graph, data: Value) -> tuple[str, list[str], dict[str, Any], 
 def _moved(graph: Graph, data: Value) -> tuple[str, list[str], dict[str, Any], tuple[int, ...]] | None:
     """An operator that moves elements: its name, further inputs, attributes, and the shape of its result."""
     rank = len(data.shape)
-    kind = graph.one("MaxPool", "Transpose", "Reshape", "Slice", "Concat", "Concat")
+    kind = graph.one("MaxPool", "Transpose", "Reshape", "Slice", "Concat", "Concat", "Resize")
     if kind == "MaxPool":
         return _pooled(graph, data) if rank == 4 else None
+    if kind == "Resize":
+        sizes = (*data.shape[:2], *(graph.whole(1, 2 * size) for size in data.shape[2:]))
+        more = ["", "", graph.constant(sizes, "int64")]
+        return (kind, more, {"mode": "nearest"}, sizes) if rank == 4 else None
     if kind == "Transpose":
         axes = [int(axis) for axis in graph.random.permutation(rank)]
         return kind, [], {"perm": axes}, tuple(data.shape[axis] for axis in axes)

@@ -27,8 +27,10 @@ from tilewright.ir.dtype import (
 from tilewright.support.errors import UserError
 
 NAMES = [
-    "bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32", "uint64",
-    "float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "handle",
+    "bool", "int1", "int2", "int4", "int8", "int16", "int32", "int64",
+    "uint1", "uint2", "uint4", "uint8", "uint16", "uint32", "uint64",
+    "float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "float8_e8m0fnu", "float4_e2m1fn", "handle",
 ]  # fmt: skip
 NUMBERS = [DataType.of(name) for name in NAMES if name != "handle"]
 

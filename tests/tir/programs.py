@@ -11,13 +11,15 @@ from tilewright.ir import intrinsics
 from tilewright.ir.build import const
 from tilewright.ir.dtype import BOOL, INDEX, DataType
 from tilewright.ir.expr import PrimExpr, Range, Var
+from tilewright.ir.small_floats import FORMATS
 from tilewright.tir import stmt as s
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind, Stmt
 
-INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "int4", "uint4"]
-FLOATS = ["float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+INTEGERS += ["int4", "uint4", "int2", "uint2", "int1", "uint1"]
+FLOATS = ["float16", "float32", "float64", "bfloat16", *FORMATS]
 FLOAT_CALLS = [name for name, item in intrinsics.table.items() if item.accepts == "float" and item.result == "same"]
 INT_CALLS = [name for name, item in intrinsics.table.items() if item.accepts == "integer"]
 

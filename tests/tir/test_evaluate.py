@@ -22,7 +22,7 @@ from tilewright.tir.evaluate import Bounds, evaluate
 from tilewright.tir.numbers import InterpreterError
 
 NATIVE_FLOATS = ["float16", "float32", "float64"]
-NATIVE_INTEGERS = [name for name in INTEGERS if not name.endswith("int4")]
+NATIVE_INTEGERS = [name for name in INTEGERS if not DataType.of(name).is_small_integer]
 NUMPY_BINARY = {
     e.Add: np.add,
     e.Sub: np.subtract,
@@ -280,12 +280,6 @@ def test_bfloat16_rounds_after_each_operation() -> None:
 
 def test_float8_values() -> None:
     e4m3, e5m2 = DataType.of("float8_e4m3fn"), DataType.of("float8_e5m2")
-    assert numbers.float8_values("float8_e4m3fn")[0x7E] == 448
-    assert numbers.float8_values("float8_e5m2")[0x7B] == 57344
-    for name in ("float8_e4m3fn", "float8_e5m2"):
-        for code, value in enumerate(numbers.float8_values(name)):
-            if not math.isnan(value):
-                assert numbers.float8_code(value, name) == code
     assert math.isnan(numbers.round_to(500.0, e4m3))
     assert numbers.round_to(464.0, e4m3) == 448  # a tie goes to the even code
     assert numbers.round_to(1e6, e5m2) == math.inf
@@ -297,9 +291,8 @@ def test_float8_values() -> None:
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
 def test_arrays_and_lists(name: str) -> None:
     dtype = DataType.of(name)
-    storage = numbers.storage_type(dtype)
-    limit = 2 if dtype.is_bool else 4 if dtype.bits == 4 else 100
-    array = np.arange(limit).astype(storage).reshape(-1, 2)
+    limit = min(1 << dtype.bits, 100) // (2 if dtype.is_int else 1)
+    array = np.arange(limit).astype(dtype.numpy()).reshape(limit // 2 or 1, -1)
     values = numbers.to_list(array, dtype)
     np.testing.assert_array_equal(numbers.from_list(values, dtype), array.reshape(-1))
     fresh = numbers.poison(dtype)

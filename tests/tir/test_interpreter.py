@@ -14,13 +14,14 @@ from tilewright.ir import intrinsics
 from tilewright.ir.build import const
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Range, Var
+from tilewright.ir.small_floats import FORMATS, code_of
 from tilewright.ir.structural import assert_same_ir
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir import stmt as s
 from tilewright.tir.buffer import Buffer, BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
-from tilewright.tir.numbers import InterpreterError, storage_type
+from tilewright.tir.numbers import InterpreterError
 from tilewright.tir.script import parse_script, to_script
 from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind
 
@@ -174,21 +175,24 @@ def f(A: Buffer[(2, 2), "float32"], B: Buffer[(2, 2), "float32"]):
     assert (same == 1).all()
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "float16", "bool"])
+@pytest.mark.parametrize(
+    "name", ["bfloat16", *FORMATS, "int4", "uint4", "int2", "uint2", "int1", "uint1", "float16", "bool"]
+)
 def test_small_types(name: str) -> None:
     dtype = DataType.of(name)
     a, b, i = make_buffer("A", (4,), name), make_buffer("B", (4,), name), Var("i")
     value = BufferLoad(a, (i,)) if dtype.is_bool else e.Add(BufferLoad(a, (i,)), const(1, dtype))
     func = PrimFunc("f", (a, b), For(i, e.ZERO, const(4), LoopKind.SERIAL, s.BufferStore(b, (i,), value)))
-    array = np.zeros(4, storage_type(dtype))
+    array = np.zeros(4, dtype.numpy())
     out = np.ones_like(array)
     interpret(func, array, out)
     if dtype.name == "bfloat16":
         assert (out == 0x3F80).all()
-    elif dtype.name.startswith("float8"):
-        assert (out == (0x38 if "e4m3" in name else 0x3C)).all()
+    elif dtype.is_small_float:
+        # The least power of two is nothing beside 1.
+        assert (out == code_of(1.0, name)).all()
     else:
-        assert (out == (0 if dtype.is_bool else 1)).all()
+        assert (out == (0 if dtype.is_bool else -1 if name == "int1" else 1)).all()
 
 
 def test_fresh_memory_is_poisoned() -> None:
@@ -426,7 +430,7 @@ def test_random_programs_run_or_explain(func: PrimFunc) -> None:
     for param in func.params:
         if isinstance(param, Buffer):
             shape = param.static_shape or (2, 3)
-            arguments.append(np.zeros(shape, storage_type(param.dtype)))
+            arguments.append(np.zeros(shape, param.dtype.numpy()))
         else:
             arguments.append(1)
     small = all(_small(item) for item in _loops(func.body))

@@ -157,6 +157,7 @@ SAMPLES: list[Sample] = [
         {"mode": "xor", "padding": (1, 1, 0, 1), "strides": (2, 1), "border": 1, "channels": 27},
     ),
     ("qnn.matmul", [_(7, 12, dtype="uint8", low=0, high=255), _(12, 9, dtype="int8", low=-128, high=127)], {}),
+    ("qnn.matmul", [_(2, 5, 12, dtype="uint8", low=0, high=255), _(2, 12, 8, dtype="uint8", low=0, high=255)], {}),
     ("qnn.words", [_(3, 8, dtype="int8", low=-128, high=127)], {}),
     (
         "qnn.word_matmul",
@@ -176,6 +177,44 @@ SAMPLES: list[Sample] = [
         "qnn.depthwise_conv2d",
         [_(1, 7, 8, 6, dtype="uint8", low=0, high=255), _(3, 3, 1, 6, dtype="int8", low=-128, high=127)],
         {"padding": (1, 1, 0, 1), "strides": (2, 1), "zero": 5},
+    ),
+    *(
+        (
+            "qnn.grouped_conv2d",
+            [
+                _(2, 7, 6, groups, depth, dtype="int8", low=-128, high=127),
+                _(groups, 3, 2, depth, width, dtype="int8", low=-128, high=127),
+                np.array(-7, "int8"),
+            ],
+            {"padding": (1, 0, 2, 1), "strides": (2, 1), "dilation": (1, 2)},
+        )
+        for groups, depth, width in ((3, 4, 16), (2, 3, 5), (1, 16, 4))
+    ),
+    *(
+        (
+            "qnn.conv2d_transpose",
+            [
+                _(2, 4, 5, groups, 8, dtype="int8", low=-128, high=127),
+                _(groups, 2, 3, 2, 2, 8, width, dtype="int8", low=-128, high=127),
+                np.array(-7, "int8"),
+            ],
+            {"steps": (5, 6), "padding": (1, 0)},
+        )
+        for groups, width in ((1, 16), (2, 4), (1, 3))
+    ),
+    *(
+        (
+            "qnn.lstm",
+            [
+                _(3, batch, 4, size),
+                _(4, size, depth, dtype="int8", low=-128, high=127),
+                _(4, size, low=0.001, high=0.002),
+                _(batch, size),
+                _(batch, size),
+            ],
+            {"activations": (GATE, LINE, LINE), "offset": offset},
+        )
+        for batch, size, depth, offset in ((1, 40, 48, 0), (2, 9, 12, 100))
     ),
     (
         "qnn.line_conv2d",

@@ -144,6 +144,35 @@ def test_rows_of_whole_registers_are_loaded_once(name: str, rows: str, lane: str
     assert not re.search(r"<i32 ([13]), i32 \1, i32 \1, i32 \1>", text)
 
 
+def computed(rows: str, columns: str, batch: int | Symbol = 2) -> PrimFunc:
+    a, b = Var("a", tensor_type((batch, 9, 32), rows)), Var("b", tensor_type((batch, 32, 16), columns))
+    body: GraphExpr = call("qnn.matmul", a, b)
+    return kernel([a, b], call("maximum", body, call("negative", body)))
+
+
+@pytest.mark.parametrize(("name", "rows", "columns", "instruction"), [
+    ("dotprod", "int8", "int8", "neon.sdot"),
+    ("dotprod", "uint8", "uint8", "neon.udot"),
+    ("i8mm", "uint8", "int8", "neon.usdot"),
+    ("vnni", "uint8", "int8", "vpdpbusd.512"),
+])  # fmt: skip
+def test_columns_that_are_computed(name: str, rows: str, columns: str, instruction: str) -> None:
+    """They are packed as the kernel runs: no parameter is a constant."""
+    target = target_of(name)
+    func = computed(rows, columns)
+    made = schedule_cpu(func, target)
+    given = arguments(func)
+    expected = [array.copy() for array in given]
+    interpret(func, *expected)
+    actual = [array.copy() for array in given]
+    interpret(made, *actual)
+    np.testing.assert_array_equal(actual[-1], expected[-1])
+    assert instruction in host_source([made], target)
+    if target.is_host:
+        np.testing.assert_array_equal(run(made, *given, target=target)[-1], expected[-1])
+    assert instruction in host_source([schedule_cpu(computed(rows, columns, Symbol("n", INT64)), target)], target)
+
+
 def depthwise(size: int, channels: int, stride: int, zero: int, rows: str) -> PrimFunc:
     data = Var("data", tensor_type((1, size, size, channels), rows))
     weight = Var("weight", tensor_type((3, 3, 1, channels), "int8"))
@@ -361,9 +390,10 @@ def test_convolutions_of_halves(
     np.testing.assert_allclose(actual, np.maximum(expected, 0), rtol=2e-3, atol=0.05)
 
 
-def test_weights_that_are_not_constant_take_the_plain_way() -> None:
-    made = schedule_cpu(product(4, 16, 8), target_of("vnni"))
-    assert "vpdpbusd" not in host_source([made], target_of("vnni"))
+def test_computed_columns_that_are_no_whole_vectors_take_the_plain_way() -> None:
+    for func in (product(4, 15, 8), product(4, 16, 7)):
+        made = schedule_cpu(func, target_of("vnni"))
+        assert "vpdpbusd" not in host_source([made], target_of("vnni"))
 
 
 @needs("vnni")

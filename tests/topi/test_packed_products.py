@@ -87,7 +87,7 @@ def test_schedules_of_products(target: str, rows: int, bits: int, group: int, is
     a = np.random.default_rng(9).normal(size=(rows, 64)).astype(np.float32)
     operands = [Var("a", tensor_type(a.shape, "float32"))]
     operands += [Var(f"w{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(weights)]
-    func = kernel(operands, call("packed.matmul", *operands, bits=bits, group=group))
+    func = kernel(operands, call("packed.matmul", *operands, bits=bits, group=group), on_cpu=True)
     result = np.zeros((rows, COLUMNS), np.float32)
     check(func, [a, *weights, result], (1, 2, 3), target_of(target), "")
     reference = get_operator("packed.matmul").reference([a, *weights], attributes)
@@ -154,7 +154,7 @@ def test_parts_of_sums(target: str, cores: int) -> None:
     a = np.random.default_rng(9).normal(size=(12, 512)).astype(np.float32)
     operands = [Var("a", tensor_type(a.shape, "float32"))]
     operands += [Var(f"w{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(weights)]
-    func = kernel(operands, call("nn.relu", call("packed.matmul", *operands, bits=4, group=32)))
+    func = kernel(operands, call("nn.relu", call("packed.matmul", *operands, bits=4, group=32)), on_cpu=True)
     small = target_of(target).replace(l2_bytes=1 << 14, l1_bytes=1 << 12, cores=cores)
     check(func, [a, *weights, np.zeros((12, COLUMNS), np.float32)], (1, 2, 3), small, "")
 
@@ -164,7 +164,7 @@ def test_open_rows() -> None:
     rows = Symbol("rows")
     a = Var("a", tensor_type((rows, 64), "float32"))
     operands = [a, *(Var(f"w{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(weights))]
-    func = kernel(operands, call("packed.matmul", *operands, bits=4, group=32))
+    func = kernel(operands, call("packed.matmul", *operands, bits=4, group=32), on_cpu=True)
     made = schedule_cpu(func.replace(attributes={CONSTANTS: (1, 2, 3)}), HOST)
     given = [*weights]
     for number, index_map in packing_of(made).items():

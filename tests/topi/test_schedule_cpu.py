@@ -15,6 +15,7 @@ from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, Var
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call, get_operator
 from tilewright.ir import expr as ir
+from tilewright.ir.dtype import DataType
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.lower.primitive import lower_primitive
@@ -432,6 +433,24 @@ def test_one_core_has_no_parallel_loops() -> None:
     x = var("x", 512, 512)
     assert LoopKind.PARALLEL in kinds(schedule_cpu(kernel([x], call("exp", x)), TARGETS["avx512"]))
     assert LoopKind.PARALLEL not in kinds(schedule_cpu(kernel([x], call("exp", x)), TARGETS["neon"]))
+
+
+def test_gathered_elements_are_moved_one_by_one_without_gathers() -> None:
+    """Putting vectors together from anywhere costs more than storing each element, where no instruction does it."""
+    x, places = Var("x", tensor_type((3, 20), "float32")), Var("i", tensor_type((17,), "int64"))
+    along, across = (kernel([x, places], call("take", x, places, axis=axis)) for axis in (1, 0))
+    for name, is_vector in (("neon", False), ("avx512", True)):
+        assert (LoopKind.VECTORIZED in kinds(schedule_cpu(along, TARGETS[name]))) is is_vector
+        assert LoopKind.VECTORIZED in kinds(schedule_cpu(across, TARGETS[name]))
+    compare(along, schedule_cpu(along, TARGETS["neon"]))
+
+
+def test_narrow_numbers_are_not_turned_before_a_border() -> None:
+    """What lies outside of the data must not be read: a copy of all that a tile reads would."""
+    x = Var("x", tensor_type((20, 24), "int8"))
+    padded = call("pad", call("transpose", x, axes=(1, 0)), before=(0, 0), after=(1, 1))
+    func = kernel([x], call("cast", padded, dtype=DataType.of("float32")))
+    compare(func, schedule_cpu(func, TARGETS["neon"]))
 
 
 def test_a_transpose_is_tiled() -> None:

@@ -22,11 +22,14 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.machine import DOT4
+from tilewright.topi.schedule.gpu import strategy as gpu
 
 Case = tuple[str, Sequence[Array], dict[str, Any]]
 RNG = np.random.default_rng(3)
 LANGUAGES = ("opencl", "vulkan", "webgpu")
 DOT_PRODUCTS = ("qnn.word_matmul", "qnn.word_conv2d")
+TILED = (1, 2, 3, 7, 8, 9, 10)
+"""Cases of several rows and steps."""
 TURING = Target("cuda -arch=sm_75 -shared-bytes=49152")
 
 
@@ -62,7 +65,7 @@ CASES: tuple[Case, ...] = (
     ("qnn.words", [_bytes(5, 12)], {}),
     ("nn.bitserial_dense", [_planes(9, 1, 8), _words_of(1, 2, 17)], {"mode": "xor"}),
     ("nn.bitserial_dense", [_planes(20, 2, 12), _words_of(2, 3, 21)], {"signed": True}),
-    ("nn.bitserial_dense", [_planes(1, 2, 64), _words_of(1, 16, 8)], {}),
+    ("nn.bitserial_dense", [_planes(12, 2, 16), _words_of(1, 4, 8)], {}),
     (
         "nn.bitserial_conv2d",
         [_planes(1, 5, 4, 2, 4), _words_of(3, 3, 2, 1, 9)],
@@ -133,3 +136,26 @@ def test_cuda_without_tensor_cores_uses_dp4a() -> None:
     source = cuda_text([scheduled(number, TURING) for number in range(len(CASES))], TURING)
     assert "dp4a.s32.s32" in source
     assert compile_cuda(source, "sm_75")
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_planes_and_words_are_tiled(number: int) -> None:
+    """Products of several rows are tiles of registers, whatever they count."""
+    name, arrays, attributes = CASES[number]
+    operands = [np.asarray(item) for item in arrays]
+    result = gpu.schedule_gpu(operator_program(name, operands, **attributes), TURING)
+    is_tiled = [item.name for item in result.templates] == ["register_tile_product"]
+    assert is_tiled == (number in TILED)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89"])
+def test_tensor_cores_of_every_generation_multiply_bytes(arch: str) -> None:
+    """Turing's instruction has half the rows and steps of those after it."""
+    require_nvrtc()
+    target = Target(f"cuda -arch={arch} -shared-bytes=49152")
+    arrays = [_bytes(64, 64), _bytes(64, 64)]
+    result = gpu.schedule_gpu(operator_program("qnn.matmul", arrays, "product"), target)
+    assert [item.name for item in result.templates] == ["tensor_core_product"]
+    source = cuda_text([result.func], target)
+    assert "m8n8k16.row.col.s32.s8.s8.s32" in source and "m16n8k32.row.col.s32.s8.s8.s32" in source
+    assert compile_cuda(source, arch)

@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from enum import IntEnum
-from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -265,10 +264,11 @@ class MicroOp:
 INSTRUCTIONS: dict[Opcode, type[Instruction]] = {kind.opcode: kind for kind in (Load, Store, Gemm, Alu, Epi, Finish)}
 
 
-@cache
 def field_specs(kind: type[Instruction] | type[MicroOp]) -> tuple[FieldSpec, ...]:
     """The fields of a kind of instruction (after the opcode), or of a micro-op, from the lowest bit on."""
-    return tuple(_spec(item) for item in fields(kind))
+    if kind not in _SPECS:
+        _SPECS[kind] = tuple(_spec(item) for item in fields(kind))
+    return _SPECS[kind]
 
 
 def _spec(item: Field[Any]) -> FieldSpec:
@@ -277,11 +277,15 @@ def _spec(item: Field[Any]) -> FieldSpec:
 
 
 OPCODE_BITS = 3
+_SPECS: dict[type, tuple[FieldSpec, ...]] = {}
+_LAYOUTS: dict[tuple[type, AccelConfig], Mapping[str, tuple[int, int]]] = {}
 
 
-@lru_cache(maxsize=1024)
 def layout(kind: type[Instruction] | type[MicroOp], config: AccelConfig) -> Mapping[str, tuple[int, int]]:
     """Where each field lies for a configuration: its lowest bit and its width. The opcode lies below them."""
+    known = _LAYOUTS.get((kind, config))
+    if known is not None:
+        return known
     is_instruction = issubclass(kind, Instruction)
     offset, room = (OPCODE_BITS, INSTRUCTION_BITS) if is_instruction else (0, MICRO_OP_BITS)
     places = {}
@@ -293,7 +297,7 @@ def layout(kind: type[Instruction] | type[MicroOp], config: AccelConfig) -> Mapp
             f"accelerator: {kind.__name__} needs {offset} bits of {room} in this configuration",
             hint="smaller memories or larger elements need narrower indices",
         )
-    return MappingProxyType(places)
+    return _LAYOUTS.setdefault((kind, config), MappingProxyType(places))
 
 
 def check_formats(config: AccelConfig) -> None:

@@ -9,8 +9,18 @@ from tilewright.accel.config import AccelConfig
 from tilewright.accel.encoding import INSTRUCTION_BYTES, encode
 from tilewright.accel.instructions import Instruction
 from tilewright.accel.machine import Counters, Machine
+from tilewright.support.errors import UserError
 
 _PAGE = 4096
+
+
+def check_segments(segments: Mapping[int, bytes], where: str) -> None:
+    """Refuse parts of DRAM that overlap."""
+    end = 0
+    for address, data in sorted(segments.items()):
+        if address < end:
+            raise UserError(f"accelerator: two parts of DRAM overlap at byte {address:#x}", where=where)
+        end = max(end, address + len(data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,8 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.unify import show_dimension, show_type
 from tilewright.graph.ops import special
-from tilewright.ir.dtype import BFLOAT16, DataType
+from tilewright.ir import small_floats
+from tilewright.ir.dtype import BFLOAT16
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import Constructor, IRModule
@@ -327,9 +328,8 @@ def _fits(pattern: Pattern, value: Value, bindings: dict[int, Value]) -> bool:
     return True
 
 
-def is_float8(dtype: DataType) -> bool:
-    """Whether values of a type are floats of 8 bits, whose storage is their codes."""
-    return dtype.is_float and dtype.bits == 8
+_OF_BITS: Final = "reinterpret"
+"""The operator whose reference takes and gives the bits of floats."""
 
 
 def to_float32(storage: Array) -> Array:
@@ -383,18 +383,19 @@ def _bound(attributes: Attributes | None, symbols: Mapping[Symbol, int]) -> obje
 
 
 def _arrays(item: Call, values: list[Value]) -> list[Array]:
-    """The inputs of a reference: bfloat16 and floats of 8 bits as float32."""
+    """The inputs of a reference: bfloat16 and small floats as float32, unless it is about their bits."""
     arrays: list[Array] = []
+    assert isinstance(item.callee, Operator)
+    takes_bits = item.callee.name == _OF_BITS
     for arg, value in zip(item.args, values, strict=True):
         if not isinstance(value, (np.ndarray, np.generic)):
-            assert isinstance(item.callee, Operator)
             raise CompilerBug(f"an input of {item.callee.name} is no tensor but {value!r}")
         found = arg.type
         array = np.asarray(value)
         if isinstance(found, TensorType) and found.dtype is BFLOAT16:
             array = to_float32(array)
-        elif isinstance(found, TensorType) and is_float8(found.dtype):
-            array = special.float8_values(array, found.dtype.name)
+        elif isinstance(found, TensorType) and found.dtype.is_small_float and not takes_bits:
+            array = small_floats.values_of(found.dtype.name)[array]
         arrays.append(array)
     return arrays
 
@@ -408,8 +409,10 @@ def _checked(item: Call, value: Any, expected: Type | None) -> Value:
     assert isinstance(item.callee, Operator)
     if expected.dtype is BFLOAT16 and not item.callee.host:
         result = to_bfloat16(result)
-    elif is_float8(expected.dtype) and not item.callee.host:
-        result = special.float8_codes(result, expected.dtype.name)
+    elif expected.dtype.is_small_float and not item.callee.host and item.callee.name != _OF_BITS:
+        result = small_floats.codes_of(result, expected.dtype.name)
+    elif expected.dtype.is_small_integer and not item.callee.host:
+        result = special.wrap_small(result, expected.dtype.bits)
     if result.dtype != expected.dtype.numpy():
         raise CompilerBug(f"the reference of {item.callee.name} gave {result.dtype}, its type says {expected.dtype}")
     static = expected.static_shape

@@ -10,6 +10,7 @@ from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
@@ -23,6 +24,7 @@ from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.image_lines import image_lines
 from tilewright.graph.passes.integer_epilogues import integer_epilogues
 from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.integer_recurrence import integer_recurrence
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.packed_weights import packed_weights
@@ -71,6 +73,8 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         *([with_options("widen_halves", widen_halves)] if options.target is not None and options.half is None else []),
         module_pass("requantize", requires="graph_typed")(requantize),
         with_options("quantized_products", quantized_products),
+        with_options("computed_products", computed_products),
+        with_options("integer_recurrence", integer_recurrence),
         with_options("packed_weights", packed_weights),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),

@@ -25,7 +25,8 @@ def view_offset(item: GraphExpr) -> int | None:
         return None
     if is_whole_view(item):
         return 0
-    if not is_call_to(item, "slice"):
+    if not is_call_to(item, "slice") or item.tensor_type.dtype.is_sub_byte:
+        # Constants of fewer than 8 bits are packed: a part of one need not start at a byte.
         return None
     attributes, whole, part = item.attributes, static_shape(item.args[0]), static_shape(item)
     assert isinstance(attributes, SliceAttributes)

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.ir import expr as e
+from tilewright.ir import small_floats
 from tilewright.ir.dtype import BOOL, FLOAT32, INDEX, DataType, promote
 from tilewright.ir.expr import ExprLike, FloatImm, IntImm, PrimExpr
 from tilewright.support.errors import UserError
@@ -64,29 +65,9 @@ def _round_float(value: float, dtype: DataType) -> float:
             return float(np.float16(value))
     if dtype.name == "bfloat16":
         return round_bfloat16(value)
-    if dtype.name in _FLOAT8:
-        return round_float8(value, dtype.name)
+    if dtype.is_small_float:
+        return small_floats.rounded(value, dtype.name)
     return value
-
-
-_FLOAT8: Final[dict[str, tuple[int, int, float, float]]] = {
-    "float8_e4m3fn": (3, -6, 448.0, math.nan),
-    "float8_e5m2": (2, -14, 57344.0, math.inf),
-}
-"""Mantissa bits, least exponent of a normal number, greatest value, and what lies beyond it."""
-
-
-def round_float8(value: float, name: str) -> float:
-    """The nearest value of an 8-bit type (ties to even); what is too large becomes infinity, or NaN without one."""
-    mantissa, least, greatest, beyond = _FLOAT8[name]
-    if math.isnan(value) or value == 0.0:
-        return value
-    if math.isinf(value):
-        return math.copysign(beyond, value)
-    exponent = max(math.frexp(value)[1] - 1, least)
-    quantum = math.ldexp(1.0, exponent - mantissa)
-    rounded = round(value / quantum) * quantum
-    return math.copysign(beyond, value) if abs(rounded) > greatest else math.copysign(rounded, value)
 
 
 def round_bfloat16(value: float) -> float:
@@ -172,7 +153,7 @@ def cast(value: ExprLike, dtype: DataType | str) -> PrimExpr:
         target = target.with_lanes(value.dtype.lanes)
     if value.dtype is target:
         return value
-    if isinstance(value, IntImm) and not target.code.startswith("float8"):
+    if isinstance(value, IntImm) and not target.is_small_float:
         return const(value.value, target)
     if isinstance(value, FloatImm) and (target.is_float or math.isfinite(value.value)):
         if target.is_float:

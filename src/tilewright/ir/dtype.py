@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from tilewright.ir.small_floats import FORMATS
 from tilewright.support.errors import UserError
 
 _NUMPY_NAMES: Final = frozenset(
@@ -18,15 +19,16 @@ _NUMPY_NAMES: Final = frozenset(
 )
 _SCALARS: Final[dict[str, tuple[str, int]]] = {
     "bool": ("bool", 1),
-    **{f"int{b}": ("int", b) for b in (4, 8, 16, 32, 64)},
-    **{f"uint{b}": ("uint", b) for b in (4, 8, 16, 32, 64)},
+    **{f"int{b}": ("int", b) for b in (1, 2, 4, 8, 16, 32, 64)},
+    **{f"uint{b}": ("uint", b) for b in (1, 2, 4, 8, 16, 32, 64)},
     **{f"float{b}": ("float", b) for b in (16, 32, 64)},
     "bfloat16": ("bfloat", 16),
-    "float8_e4m3fn": ("float8_e4m3fn", 8),
-    "float8_e5m2": ("float8_e5m2", 8),
+    **{name: (name, kind.bits) for name, kind in FORMATS.items()},
     "handle": ("handle", 64),
     "string": ("string", 64),
 }
+SCALAR_NAMES: Final = tuple(_SCALARS)
+"""The names of all types of one lane."""
 _NAMES: Final = {value: name for name, value in _SCALARS.items()}
 _PATTERN: Final = re.compile(rf"^(?P<base>{'|'.join(_SCALARS)})(?:x(?P<lanes>[0-9]+))?$")
 
@@ -80,7 +82,22 @@ class DataType:
     @property
     def is_float(self) -> bool:
         """Whether elements are floating point of any format."""
-        return self.code in ("float", "bfloat") or self.code.startswith("float8")
+        return self.code in ("float", "bfloat") or self.code in FORMATS
+
+    @property
+    def is_small_float(self) -> bool:
+        """Whether elements are floats of 8 bits or fewer, stored as their codes (`ir/small_floats.py`)."""
+        return self.code in FORMATS
+
+    @property
+    def is_small_integer(self) -> bool:
+        """Whether elements are integers of fewer than 8 bits."""
+        return self.is_integer and self.bits < 8
+
+    @property
+    def is_sub_byte(self) -> bool:
+        """Whether several elements fit a byte (a bool takes a whole one)."""
+        return self.bits < 8 and not self.is_bool
 
     @property
     def is_string(self) -> bool:
@@ -103,7 +120,7 @@ class DataType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes that one element takes in memory (a bool takes one)."""
+        """Bytes that one element takes in memory (a bool and what has fewer bits take one)."""
         return max(1, (self.bits + 7) // 8)
 
     def min_value(self) -> int:
@@ -117,7 +134,7 @@ class DataType:
         return (1 << self.bits) - 1
 
     def numpy(self) -> np.dtype[np.generic]:
-        """The numpy dtype that stores an element (bfloat16 is stored as uint16)."""
+        """The numpy dtype that stores an element: bfloat16 and small floats as their bits, small integers in a byte."""
         name = self.element.name
         if name in _NUMPY_NAMES:
             return np.dtype(name)
@@ -125,8 +142,8 @@ class DataType:
             return np.dtype("uint16")
         if name == "string":
             return np.dtype(object)
-        if self.bits == 8:
-            return np.dtype("uint8")
+        if self.is_small_float or self.is_small_integer:
+            return np.dtype("int8" if self.is_int else "uint8")
         raise UserError(f"data type {name} has no numpy storage")
 
     def __repr__(self) -> str:
@@ -202,7 +219,7 @@ def promote(a: DataType, b: DataType) -> DataType:
     if x.is_float != y.is_float:
         return (x if x.is_float else y).with_lanes(lanes)
     if x.is_float:
-        if x.bits == y.bits:
+        if x.bits == y.bits or (x.is_small_float and y.is_small_float):
             return FLOAT32.with_lanes(lanes)
         return (x if x.bits > y.bits else y).with_lanes(lanes)
     if x.code == y.code:

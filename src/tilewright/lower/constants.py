@@ -1,4 +1,7 @@
-"""The constants of a model: arranged as kernels want them, each arrangement stored once, in one block of bytes."""
+"""The constants of a model: arranged as kernels want them, each arrangement stored once, in one block of bytes.
+
+Elements of fewer than 8 bits are packed, as kernels read them (`legalize_small_types`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy.typing as npt
 from tilewright.graph.ir.expr import Constant
 from tilewright.ir.structural import structural_key
 from tilewright.runtime.core.artifact import ConstantInfo
+from tilewright.runtime.core.packing import pack
 from tilewright.tir.index_map import IndexMap
 
 _ALIGNMENT = 64
@@ -39,10 +43,12 @@ class ConstantStore:
             return known
         array = constant.data if arrangement is None else arrangement.rearrange(constant.data)
         array = np.ascontiguousarray(array)
+        shape = tuple(int(dim) for dim in array.shape)
+        if constant.dtype.is_sub_byte:
+            array = pack(array, constant.dtype.name)
         offset = self._size
         self._kept.append(constant)
         self._arrays.append(array)
-        shape = tuple(int(dim) for dim in array.shape)
         self._infos.append(ConstantInfo(f"constant_{len(self._infos)}", shape, str(constant.dtype), offset))
         self._offsets[key] = offset
         self._size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
@@ -59,8 +65,15 @@ class ConstantStore:
         return tuple(self._infos)
 
     def blob(self) -> npt.NDArray[np.uint8]:
-        """All constants in one block of bytes."""
+        """All constants in one block of bytes; the store is empty afterwards.
+
+        Each is let go once it is in the block: of what was arranged there are never two copies in all.
+        """
         block = np.zeros(self._size, np.uint8)
-        for array, info in zip(self._arrays, self._infos, strict=True):
+        self._arrays.reverse()
+        for info in self._infos:
+            array = self._arrays.pop()
             block[info.offset : info.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+        self._kept.clear()
+        self._offsets.clear()
         return block

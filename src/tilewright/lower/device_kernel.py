@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -14,10 +13,11 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import kernel_symbols
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import DeviceKernelInfo, Extent
+from tilewright.runtime.core.packing import packed_size
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.tir.buffer import Buffer
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.stmt import BufferStore
 from tilewright.topi.schedule.packing import packing_of
@@ -79,14 +79,16 @@ def _sizes(
 ) -> tuple[Extent, ...]:
     """The bytes of each buffer that a step passes; constants that a schedule rearranged may have become larger."""
     found: list[Extent] = []
+    constants = constant_buffers(func)
     for number, param in enumerate(func.params):
         if isinstance(param, Buffer):
             arranged = packing.get(number)
-            if arranged is None:
+            if arranged is None and param not in constants:
                 found.append(table.extent(nbytes(param)))
             else:
-                shape = [dim.value for dim in param.shape if isinstance(dim, IntImm)]
-                found.append(math.prod(arranged.new_shape(shape)) * param.dtype.itemsize)
+                shape = tuple(dim.value for dim in param.shape if isinstance(dim, IntImm))
+                stored = shape if arranged is None else arranged.new_shape(shape)
+                found.append(packed_size(tuple(stored), param.dtype.name))
     return (*found, *scratch)
 
 

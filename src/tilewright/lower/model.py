@@ -224,10 +224,8 @@ def lower_model(
         if variants:
             raise UnsupportedError("a model with control flow or sizes from data cannot be specialized")
         program = lower_program(module, ENTRY, name, outputs, kernels)
-        program = replace(program, info=_with_elements(program.info, module))
         return LoweredModel(target, host, _tuned(kernels, answers), program.segments, program.info, program)
     segment = lower_segment(main, name, outputs, kernels, SymbolTable(), input_symbols(main))
-    segment = replace(segment, info=_with_elements(segment.info, module))
     special = []
     for number, (fixed, variant) in enumerate(variants):
         part = variant[ENTRY]
@@ -255,15 +253,6 @@ def _output_names(module: IRModule, main: Function) -> list[str]:
     names = module.attributes.get("output_names")
     labels = [str(name) for name in names] if isinstance(names, (tuple, list)) else []
     return labels if len(labels) == count else [f"output_{n}" for n in range(count)]
-
-
-def _with_elements(info: ModelInfo, module: IRModule) -> ModelInfo:
-    """A description that says which outputs stand for types that the model holds in others."""
-    elements = module.attributes.get("output_elements")
-    if not isinstance(elements, tuple) or len(elements) != len(info.outputs):
-        return info
-    pairs = zip(info.outputs, elements, strict=True)
-    return replace(info, outputs=tuple(replace(output, element=str(element)) for output, element in pairs))
 
 
 def _identifier(text: str) -> str:

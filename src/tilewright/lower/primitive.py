@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.interpreter import is_float8
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.ir.op import Operator
-from tilewright.graph.ops import special
+from tilewright.ir import small_floats
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import BFLOAT16, FLOAT32
 from tilewright.ir.expr import PrimExpr
@@ -112,8 +111,8 @@ def _scalar(item: Constant) -> Tensor:
         # Storage is 16 bits, the upper half of a float32.
         number = float(np.asarray(int(raw) << 16, np.uint32).view(np.float32))
         value = cast(const(number, FLOAT32), BFLOAT16)
-    elif is_float8(item.dtype):
-        value = const(float(special.float8_values(item.data.reshape(()), item.dtype.name)), item.dtype)
+    elif item.dtype.is_small_float:
+        value = const(small_floats.value_of(int(raw), item.dtype.name), item.dtype)
     else:
         value = const(raw, item.dtype)
     return compute(tuple(item.data.shape), lambda *i: value, "constant")

@@ -20,6 +20,7 @@ from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import rewrite_nodes, variables
 from tilewright.lower.cost import Work
 from tilewright.lower.general_sizes import general_sizes
+from tilewright.lower.joined_pixels import join_pixels
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel, plain_label
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
@@ -76,7 +77,7 @@ class KernelSet:
         found = self._uses.get(key)
         if found is None:
             with trace.span("tensor expressions"):
-                general, sizes = general_sizes(function) if self.on_cpu else (function, {})
+                general, sizes = self._general(function)
                 func = lower_primitive(general, "kernel", constants, on_cpu=self.on_cpu)
                 wanted = [(argument, len(function.params) + result) for argument, result in ending]
                 func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
@@ -86,6 +87,13 @@ class KernelSet:
             found = self._uses[key] = _Use(shared, tuple(sizes.get(item, item) for item in kernel_symbols(func)), work)
             self._kept.append(function)
         return found
+
+    def _general(self, function: Function) -> tuple[Function, Mapping[Symbol, PrimExpr]]:
+        """What a kernel is made of, for any sizes, and what the symbols of its sizes stand for."""
+        if not self.on_cpu:
+            return function, {}
+        joined, sizes = join_pixels(function)
+        return (joined, sizes) if sizes else general_sizes(function)
 
 
 def _structure(function: Function) -> list[object]:

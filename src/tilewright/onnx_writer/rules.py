@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.graph.ir.dimensions import as_size
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr
 from tilewright.graph.ops.quantization import integer_range
-from tilewright.ir.dtype import INT32, INT64
+from tilewright.ir.dtype import FLOAT32, INT32, INT64
 from tilewright.onnx_writer.writer import Rule, Writer, element_type, rule
 from tilewright.support.errors import UnsupportedError
 
@@ -139,7 +139,16 @@ def _shift(writer: Writer, call: Call, inputs: list[str]) -> str:
 
 @rule("cast")
 def _cast(writer: Writer, call: Call, inputs: list[str]) -> str:
-    return str(writer.node("Cast", *inputs, to=element_type(call.tensor_type.dtype)))
+    source, to = call.args[0].tensor_type.dtype, call.tensor_type.dtype
+    attributes: dict[str, Any] = {"saturate": 0} if to.is_small_float else {}
+    if to.name == "float8_e8m0fnu":
+        attributes["round_mode"] = "nearest"
+    if to.is_small_integer and source.is_float:
+        # ONNX's Cast keeps the low bits of what does not fit.
+        single = writer.node("Cast", *inputs, to=element_type(FLOAT32))
+        low, high = (writer.constant(np.asarray(end, np.float32)) for end in (to.min_value(), to.max_value()))
+        inputs = [str(writer.node("Clip", single, low, high))]
+    return str(writer.node("Cast", *inputs, to=writer.element(to), **attributes))
 
 
 @rule("clip")
@@ -242,6 +251,9 @@ def _pool(writer: Writer, call: Call, inputs: list[str]) -> str:
 @rule("reshape")
 def _reshape(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
+    blocks = _blocks(writer, call)
+    if blocks is not None:
+        return blocks
     return str(writer.node("Reshape", inputs[0], writer.sizes(own.shape), allowzero=1))
 
 
@@ -408,7 +420,39 @@ def _quantization(writer: Writer, call: Call, inputs: list[str]) -> str:
     scales, attributes = _scales(scale.data, data)
     zeros, _ = _scales(np.broadcast_to(zero.data, scale.data.shape), data)
     operation = "QuantizeLinear" if quantizes else "DequantizeLinear"
-    return str(writer.node(operation, inputs[0], writer.constant(scales), writer.constant(zeros), **attributes))
+    names = (writer.constant(scales), writer.constant(zeros, element=integers))
+    return str(writer.node(operation, inputs[0], *names, **attributes))
+
+
+def _blocks(writer: Writer, call: Call) -> str | None:
+    """Constant integers of groups with a scale each, put together again: one node with blocks, as other tools have it.
+
+    reshape(dequantize(integers[k / g, g, n], scale[k / g, 1, n])) -> DequantizeLinear(integers[k, n], block_size=g)
+    """
+    (numbers,) = call.args
+    if not isinstance(numbers, Call) or _name_of(numbers) != "qnn.dequantize":
+        return None
+    data, scale, zero = numbers.args
+    if not all(isinstance(item, Constant) for item in (data, scale, zero)):
+        return None
+    assert isinstance(data, Constant) and isinstance(scale, Constant) and isinstance(zero, Constant)
+    shape, joined = data.data.shape, call.tensor_type.static_shape
+    if scale.data.ndim != len(shape):
+        return None
+    sizes = list(zip(scale.data.shape, shape, strict=True))
+    grouped = [axis for axis, (scales, elements) in enumerate(sizes) if axis and scales == 1 and elements > 1]
+    if len(grouped) != 1 or any(sizes[axis][0] != size for axis, size in enumerate(shape) if axis not in grouped):
+        return None
+    (axis,) = grouped
+    if joined != (*shape[: axis - 1], shape[axis - 1] * shape[axis], *shape[axis + 1 :]):
+        return None
+    zeros = np.broadcast_to(zero.data, scale.data.shape).squeeze(axis)
+    names = (
+        writer.constant(data.data.reshape(joined), element=data.dtype),
+        writer.constant(scale.data.squeeze(axis)),
+        writer.constant(zeros, element=zero.dtype),
+    )
+    return str(writer.node("DequantizeLinear", *names, axis=axis - 1, block_size=shape[axis]))
 
 
 def _spelled_out(writer: Writer, call: Call, inputs: list[str]) -> str:

@@ -1,7 +1,8 @@
 """A graph as an ONNX model: nodes by rules of their operators, sizes that are symbols computed from shapes of inputs.
 
-`to_onnx(module)` gives the bytes of a model of opset 21, which onnx's checker accepts. What ONNX has no words for here
-(control flow, values on the host, recurrent layers) is refused with the name of the node.
+`to_onnx(module)` gives the bytes of a model of opset 21, which onnx's checker accepts (of a later one where it has
+types that came later). Elements of fewer than 8 bits are packed. What ONNX has no words for here (control flow, values
+on the host, recurrent layers) is refused with the name of the node.
 """
 
 from __future__ import annotations
@@ -40,7 +41,20 @@ _TYPES = {
     "float64": 11,
     "uint32": 12,
     "uint64": 13,
+    "bfloat16": 16,
+    "float8_e4m3fn": 17,
+    "float8_e4m3fnuz": 18,
+    "float8_e5m2": 19,
+    "float8_e5m2fnuz": 20,
+    "uint4": 21,
+    "int4": 22,
+    "float4_e2m1fn": 23,
+    "float8_e8m0fnu": 24,
+    "uint2": 25,
+    "int2": 26,
 }
+_LATER = {"float4_e2m1fn": (23, 11), "float8_e8m0fnu": (24, 12), "uint2": (25, 13), "int2": (25, 13)}
+"""Types that came after opset 21: the opset and the version of files that have them."""
 _MOST_BYTES = 2**31 - 2**20
 """A protobuf message holds no more."""
 _FEW = 1024
@@ -96,6 +110,7 @@ class Writer:
         self._sizes: dict[scalar.PrimExpr, str] = {}
         self._count = 0
         self._taken: set[str] = set()
+        self._types: set[str] = set()
         self._where = ""
 
     def model(self) -> bytes:
@@ -107,16 +122,29 @@ class Writer:
             self._visit(item)
         results = list(body.items) if isinstance(body, Tuple) else [body]
         outputs = [self._output(n, item) for n, item in enumerate(results)]
+        self._drop_unused({info.name for info in outputs})
         used = {name for node in self.nodes for name in node.input}
         constants = [value for name, value in self.initializers.items() if name in used]
         graph = helper.make_graph(self.nodes, "main", inputs, outputs, constants)
-        opsets = [helper.make_opsetid("", OPSET)]
+        usual = (OPSET, _IR_VERSION)
+        opset, version = max((_LATER.get(name, usual) for name in self._types), default=usual)
+        opsets = [helper.make_opsetid("", opset)]
         model = helper.make_model(
-            graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="tilewright", producer_version=VERSION
+            graph, opset_imports=opsets, ir_version=version, producer_name="tilewright", producer_version=VERSION
         )
         if model.ByteSize() > _MOST_BYTES:
             raise UnsupportedError("a model of more than 2 GiB cannot be written to one ONNX file")
         return bytes(model.SerializeToString())
+
+    def _drop_unused(self, results: set[str]) -> None:
+        """Leave out nodes whose results nothing reads: another node says the same of what they were read for."""
+        kept: list[Any] = []
+        used = set(results)
+        for node in reversed(self.nodes):
+            if used.intersection(node.output):
+                kept.append(node)
+                used.update(node.input)
+        self.nodes = kept[::-1]
 
     def node(self, operation: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
         """Add a node; the name of its result, or of its results."""
@@ -126,18 +154,33 @@ class Writer:
         self.nodes.append(self.onnx.helper.make_node(operation, list(inputs), names, name=label, **known))
         return names[0] if outputs == 1 else tuple(names)
 
-    def constant(self, value: npt.ArrayLike, dtype: Any = None) -> str:
-        """A constant by its values: one initializer for all that are equal."""
+    def constant(self, value: npt.ArrayLike, dtype: Any = None, element: DataType | None = None) -> str:
+        """A constant by its values: one initializer for all that are equal. `element` is what the values stand for."""
         array = np.ascontiguousarray(np.asarray(value, dtype)).reshape(np.shape(value))
         small = array.size <= _FEW
-        key = (str(array.dtype), array.tobytes() if small else id(value).to_bytes(8, "little"), array.shape)
+        kind = str(array.dtype if element is None else element)
+        key = (kind, array.tobytes() if small else id(value).to_bytes(8, "little"), array.shape)
         if key not in self._constants:
             name = self.fresh("constant")
-            self.initializers[name] = self.onnx.numpy_helper.from_array(array, name)
+            self.initializers[name] = self.onnx.numpy_helper.from_array(self._as_package(array, element), name)
             self._constants[key] = name
             # An array that is gone leaves its identity to another one.
             self._held.append(value)
         return self._constants[key]
+
+    def _as_package(self, array: Array, element: DataType | None) -> Array:
+        """Values of types that numpy lacks in those of the package ml_dtypes, which onnx packs."""
+        if element is None:
+            return array
+        number = self.element(element)
+        if element.name == "bfloat16" or element.is_small_float:
+            return array.view(self.onnx.helper.tensor_dtype_to_np_dtype(number))
+        return array.astype(self.onnx.helper.tensor_dtype_to_np_dtype(number)) if element.is_small_integer else array
+
+    def element(self, dtype: DataType) -> int:
+        """The number that ONNX has for a data type, which the model uses."""
+        self._types.add(dtype.name)
+        return element_type(dtype)
 
     def fresh(self, stem: str) -> str:
         """A name that nothing has."""
@@ -203,7 +246,7 @@ class Writer:
         return self._value_info(param.name, param)
 
     def _value_info(self, name: str, item: GraphExpr) -> Any:
-        number = element_type(item.tensor_type.dtype)
+        number = self.element(item.tensor_type.dtype)
         return self.onnx.helper.make_tensor_value_info(name, number, self._dimensions(item))
 
     def _output(self, place: int, item: GraphExpr) -> Any:
@@ -220,7 +263,7 @@ class Writer:
         if isinstance(item, Constant):
             if item.dtype.name not in _TYPES:
                 raise UnsupportedError(f"constants of {item.dtype} cannot be written to an ONNX model")
-            self._names[id(item)] = self.constant(item.data)
+            self._names[id(item)] = self.constant(item.data, element=item.dtype)
         elif isinstance(item, Call):
             self._call(item)
         elif isinstance(item, TupleGet):

@@ -93,9 +93,10 @@ def _computed_by(source: GraphExpr, layers: Mapping[int, Layer]) -> bool:
 def _weight_value(weight: QuantizedWeight, layer: Layer) -> GraphExpr:
     """The dequantised weight as an expression of its integers."""
     scale, zero = weight.parameters.constants()
+    integers = constant(weight.integers.reshape(weight.grouped or weight.integers.shape), weight.parameters.dtype)
     if weight.grouped is None:
-        return make("qnn.dequantize", constant(weight.integers), scale, zero, span=layer.call.span)
-    numbers = make("qnn.dequantize", constant(weight.integers.reshape(weight.grouped)), scale, zero)
+        return make("qnn.dequantize", integers, scale, zero, span=layer.call.span)
+    numbers = make("qnn.dequantize", integers, scale, zero)
     return make("reshape", numbers, shape=weight.integers.shape, span=layer.call.span)
 
 

@@ -2,8 +2,8 @@
 
 A *layer* is a convolution, a transposed convolution or a matrix product. A *source* is an activation that is written
 to memory for a layer to read: it is quantised once, for all its readers. What only moves values (pooling by maximum,
-reshapes, transposes, concatenation, slices) is done on the integers, so its inputs and result share parameters: they
-are one *group* of sources.
+reshapes, transposes, concatenation, slices, resizing to the nearest) is done on the integers, so its inputs and result
+share parameters: they are one *group* of sources. What is averaged before a layer reads it is a source of its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from tilewright.ir.types import TensorType
 from tilewright.support.order import children_first
 
 CONTRACTIONS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
-MOVES = ("nn.max_pool2d", "reshape", "transpose", "concatenate", "slice", "broadcast_to", "tile")
+MOVES = ("nn.max_pool2d", "reshape", "transpose", "concatenate", "slice", "broadcast_to", "tile", "take")
 """Operators whose results are values of their first input (all inputs of `concatenate`), wherever they lie."""
 
+AVERAGES = ("nn.avg_pool2d", "mean")
+"""Operators whose results are sums of their input's integers, times a number."""
 _RECURRENT = ("nn.lstm", "nn.lstm_step", "nn.gru", "nn.rnn")
 
 
@@ -140,6 +142,9 @@ class Sources:
             if is_operator(item, "add"):
                 assert isinstance(item, Call)
                 self._add_residual(item)
+            elif is_operator(item, *AVERAGES) and id(item) in self._parents:
+                assert isinstance(item, Call)
+                self._add_pooled(item.args[0])
 
     def group(self, source: GraphExpr) -> int:
         """The group of a source or of a value made of sources by moving, by the identity of one member."""
@@ -179,6 +184,11 @@ class Sources:
         chains = [self._ends_layer(part) for part in item.args]
         if all(chains) and item.args[0].type is item.args[1].type:
             self._add(item.args[0])
+
+    def _add_pooled(self, item: GraphExpr) -> None:
+        """A layer's result that is averaged passes through memory: the average, which a layer reads, is of integers."""
+        if _is_float_tensor(item) and self._ends_layer(item):
+            self._add(item)
 
     def _ends_layer(self, item: GraphExpr) -> bool:
         """Whether a value is a layer's result, through elementwise operators that nothing else reads."""

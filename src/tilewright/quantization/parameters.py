@@ -76,12 +76,17 @@ def of_range(low: float, high: float, dtype: DataType, bits: int = 8) -> Paramet
     return Parameters(scale, np.asarray(zero, dtype.numpy()), dtype, bits)
 
 
+def _narrowest(kind: str, bits: int) -> DataType:
+    """The narrowest integer type that has so many bits and that models of other tools know."""
+    return DataType.of(f"{kind}{next(width for width in (2, 4, 8) if bits <= width)}")
+
+
 def of_weight(values: Array, axes: tuple[int, ...], bits: int) -> Parameters:
     """Symmetric parameters of a weight; `axes` are those that share a scale (all axes: one scale for the whole).
 
     In few bits, the largest weights saturate where that makes the squared error of all of them smaller.
     """
-    dtype = DataType.of("int8")
+    dtype = _narrowest("int", bits)
     largest = integer_range(dtype, bits)[1]
     peak = np.abs(values.astype(np.float64)).max(axis=axes, keepdims=True) if values.size else np.zeros(())
     scale = _safe(peak / largest)
@@ -93,8 +98,8 @@ def of_weight(values: Array, axes: tuple[int, ...], bits: int) -> Parameters:
 
 
 def of_affine_weight(values: Array, axes: tuple[int, ...], bits: int) -> Parameters:
-    """Affine parameters of a weight, in unsigned bytes: its range in all levels, with 0 represented exactly."""
-    dtype = DataType.of("uint8")
+    """Affine parameters of a weight, in unsigned integers: its range in all levels, with 0 represented exactly."""
+    dtype = _narrowest("uint", bits)
     largest = integer_range(dtype, bits)[1]
     exact = values.astype(np.float64) if values.size else np.zeros((1,) * values.ndim)
     low = np.minimum(exact.min(axis=axes, keepdims=True), 0.0)

@@ -26,6 +26,7 @@ from tilewright.runtime.core.keys import PublicKey, SigningKey
 from tilewright.runtime.core.load import load
 from tilewright.runtime.core.module import CompiledFunction, Module, TimingResult
 from tilewright.runtime.core.ndarray import NDArray, array, empty, from_dlpack
+from tilewright.runtime.core.packing import pack, unpack
 from tilewright.runtime.core.profiler import Profile, ProfileRow
 from tilewright.runtime.device.device import Device, cpu
 from tilewright.runtime.vm.values import DataValue
@@ -59,4 +60,6 @@ __all__ = [
     "empty",
     "from_dlpack",
     "load",
+    "pack",
+    "unpack",
 ]

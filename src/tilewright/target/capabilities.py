@@ -28,6 +28,8 @@ class Capabilities:
     """An instruction that multiplies four signed bytes with four and adds the products to a sum."""
     tensor_cores: str | None = None
     """Matrix products of half-precision operands by the registers of a warp."""
+    byte_tensor_cores: str | None = None
+    """The same of 8-bit integers."""
     float8_products: str | None = None
     """The same of 8-bit floats."""
     warp_group_products: str | None = None

@@ -149,6 +149,11 @@ class Target:
         return self._allows(self.capabilities.tensor_cores)
 
     @property
+    def has_byte_tensor_cores(self) -> bool:
+        """Whether warps multiply matrices of 8-bit integers."""
+        return self._allows(self.capabilities.byte_tensor_cores)
+
+    @property
     def has_float8_products(self) -> bool:
         """Whether warps multiply matrices of 8-bit floats."""
         return self._allows(self.capabilities.float8_products)

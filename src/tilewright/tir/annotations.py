@@ -55,6 +55,8 @@ class Anchor(StrEnum):
     """The sum of that over all pairs of planes."""
     RECURRENCE = "recurrence"
     """The products of all steps of a recurrent network."""
+    INTEGER_RECURRENCE = "integer_recurrence"
+    """The products of all steps in bytes."""
     RECURRENT_STEP = "recurrent_step"
     """The products of one step."""
 

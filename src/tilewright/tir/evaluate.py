@@ -315,8 +315,8 @@ class ExprCompiler:
         return f"((({source}) + {half} & {mask}) - {half})"
 
     def _round(self, source: str, dtype: DataType) -> str:
-        rounder = numbers.ROUNDERS.get(dtype.element.name)
-        return f"({source})" if rounder is None else f"{self.function(rounder)}({source})"
+        rounder = numbers.rounder_of(dtype.element.name)
+        return f"({source})" if rounder is None else f"{self.constant(rounder, rounder)}({source})"
 
     def _binary(self, expr: e.BinaryExpr, depth: int) -> str:
         a, b = self._visit(expr.a, depth), self._visit(expr.b, depth)
@@ -392,7 +392,7 @@ class ExprCompiler:
             return f"{self.function('f64')}({source})"
         if target.name == "float16":
             return f"{self.function('f16' if origin.is_float else 'int_to_f16')}({source})"
-        single = origin.name in ("float32", *numbers.ROUNDERS)
+        single = origin.name == "float32" or numbers.rounder_of(origin.name) is not None
         wide = source if single else f"{self.function('f32' if origin.is_float else 'int_to_f32')}({source})"
         return wide if target.name == "float32" else self._round(wide, target)
 
@@ -514,7 +514,7 @@ def evaluate(
 ) -> Scalar:
     """The value of an expression under values of its variables and contents of its buffers.
 
-    An int, a bool or a numpy float scalar; a list of these for a vector. bfloat16 and float8 values come as float32.
+    An int, a bool or a numpy float scalar; a list of these for a vector. bfloat16 and small floats come as float32.
     """
     compiler = ExprCompiler()
     scope: dict[str, object] = {"externs": {}, "lane": 0}

@@ -49,7 +49,7 @@ def interpret(
     One argument a parameter, in order. Symbolic dimensions are taken from the shapes of the arrays; they may also be
     given as further integers (in the order of `func.symbolic_dims()`), which a flattened function needs. An array may
     have any shape of the right number of elements if the shape of the buffer is otherwise known. bfloat16 arrays are
-    uint16 (or of ml_dtypes), float8 arrays uint8.
+    uint16 (or of ml_dtypes), those of small floats uint8.
     """
     program = _compiled(func, check_bounds)
     binding = _Binding(func, arguments)
@@ -147,7 +147,7 @@ class _Binding:
 def _as_array(func: PrimFunc, buffer: Buffer, value: object) -> Array:
     if not isinstance(value, np.ndarray):
         raise UserError(f"{func.name}: parameter {buffer.name} is a buffer, {value!r} was given")
-    storage = numbers.storage_type(buffer.dtype)
+    storage = buffer.dtype.numpy()
     if value.dtype == storage:
         return value
     if value.dtype.name == buffer.dtype.element.name:

@@ -1,22 +1,21 @@
 """How the interpreter holds values: conversion between arrays and lists of scalars, and arithmetic helpers.
 
 Integers are Python integers in the range of their type, bools are truth values, float16/32/64 are numpy scalars (their
-arithmetic rounds once an operation). bfloat16 and float8 are numpy float32 scalars rounded after each operation:
+arithmetic rounds once an operation). bfloat16 and small floats are numpy float32 scalars rounded after each operation:
 float32 has more than twice their precision, so rounding twice gives what rounding once gives.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.ir.build import round_float8, wrap_int
+from tilewright.ir import small_floats
+from tilewright.ir.build import wrap_int
 from tilewright.ir.dtype import DataType
 from tilewright.ir.intrinsics import fma_reference
 from tilewright.support.errors import CompilerBug, UserError
@@ -34,8 +33,7 @@ FLOAT_CLASS: Final[dict[str, type[np.floating[Any]]]] = {
     "float32": np.float32,
     "float64": np.float64,
     "bfloat16": np.float32,
-    "float8_e4m3fn": np.float32,
-    "float8_e5m2": np.float32,
+    **dict.fromkeys(small_floats.FORMATS, np.float32),
 }
 """The numpy scalar class that holds values of a float type."""
 
@@ -52,74 +50,21 @@ def round_bf16(value: np.float32) -> np.float32:
     return np.uint32((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
 
 
-@cache
-def float8_values(name: str) -> tuple[float, ...]:
-    """The value of each of the 256 codes of a float8 type."""
-    exponent_bits, mantissa_bits, bias = (4, 3, 7) if name == "float8_e4m3fn" else (5, 2, 15)
-    values = []
-    for code in range(256):
-        sign = -1.0 if code & 0x80 else 1.0
-        exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1)
-        mantissa = code & ((1 << mantissa_bits) - 1)
-        if name == "float8_e4m3fn" and code & 0x7F == 0x7F:
-            values.append(math.nan)
-        elif name == "float8_e5m2" and exponent == 31:
-            values.append(math.nan if mantissa else sign * math.inf)
-        elif exponent == 0:
-            values.append(sign * math.ldexp(mantissa, 1 - bias - mantissa_bits))
-        else:
-            values.append(sign * math.ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits))
-    return tuple(values)
+def rounder_of(name: str) -> Callable[[Any], np.float32] | None:
+    """The function that rounds to a type whose values are held in float32; None for other types."""
+    if name == "bfloat16":
+        return round_bf16
+    return _SMALL_ROUNDERS.get(name)
 
 
-@cache
-def _float8_magnitudes(name: str) -> tuple[list[float], float]:
-    """The finite magnitudes in order of their codes, and the value that takes their place on overflow."""
-    finite = [value for value in float8_values(name)[:128] if math.isfinite(value)]
-    return finite, (math.nan if name == "float8_e4m3fn" else math.inf)
+def _small_rounder(name: str) -> Callable[[Any], np.float32]:
+    def round_small(value: Any) -> np.float32:
+        return np.float32(small_floats.rounded(float(value), name))
+
+    return round_small
 
 
-def float8_code(value: float, name: str) -> int:
-    """The code of the float8 nearest to a value (ties to even; overflow gives NaN for e4m3fn, infinity for e5m2)."""
-    sign = 0x80 if math.copysign(1.0, value) < 0 else 0
-    magnitude = abs(float(value))
-    finite, _ = _float8_magnitudes(name)
-    infinite_code = len(finite)
-    if magnitude != magnitude:
-        return sign | 0x7F
-    # The step above the greatest finite value decides where overflow starts, as for any other tie.
-    extended = [*finite, 2 * finite[-1] - finite[-2]]
-    place = bisect.bisect_left(extended, magnitude)
-    if place == len(extended):
-        return sign | infinite_code
-    if place > 0 and extended[place] != magnitude:
-        below, above = magnitude - extended[place - 1], extended[place] - magnitude
-        if below < above or (below == above and (place - 1) % 2 == 0):
-            place -= 1
-    return sign | place
-
-
-def round_f8(value: np.float32, name: str) -> np.float32:
-    """A float32 rounded to the nearest value of a float8 type."""
-    return np.float32(round_float8(float(value), name))
-
-
-def round_e4m3(value: np.float32) -> np.float32:
-    """A float32 rounded to float8_e4m3fn."""
-    return round_f8(value, "float8_e4m3fn")
-
-
-def round_e5m2(value: np.float32) -> np.float32:
-    """A float32 rounded to float8_e5m2."""
-    return round_f8(value, "float8_e5m2")
-
-
-ROUNDERS: Final[dict[str, str]] = {
-    "bfloat16": "round_bf16",
-    "float8_e4m3fn": "round_e4m3",
-    "float8_e5m2": "round_e5m2",
-}
-"""Float types whose values are held in float32, and the function of this file that rounds to them."""
+_SMALL_ROUNDERS: Final = {name: _small_rounder(name) for name in small_floats.FORMATS}
 
 
 def int_to_f32(value: int) -> np.float32:
@@ -211,10 +156,8 @@ def lockstep(threads: list[Iterator[str]]) -> Iterator[str]:
 def round_to(value: float | np.floating[Any], dtype: DataType) -> Scalar:
     """A number as a value of a float type."""
     name = dtype.element.name
-    if name in ROUNDERS:
-        single = np.float32(value)
-        return round_bf16(single) if name == "bfloat16" else round_f8(single, name)
-    return FLOAT_CLASS[name](value)
+    rounder = rounder_of(name)
+    return FLOAT_CLASS[name](value) if rounder is None else rounder(np.float32(value))
 
 
 def to_scalar(value: object, dtype: DataType) -> Scalar:
@@ -237,21 +180,17 @@ def to_scalar(value: object, dtype: DataType) -> Scalar:
     return wrap_int(int(value), dtype)
 
 
-def storage_type(dtype: DataType) -> np.dtype[Any]:
-    """The numpy type of the arrays that hold elements of a type (int4 takes a byte each)."""
-    if dtype.bits == 4:
-        return np.dtype("int8" if dtype.is_int else "uint8")
-    return dtype.numpy()
-
-
 def to_list(array: Array, dtype: DataType) -> list[Scalar]:
     """The elements of an array, in row-major order, as values of the interpreter."""
     flat = np.ascontiguousarray(array).reshape(-1)
     name = dtype.element.name
     if name == "bfloat16":
         return list((flat.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32))
-    if name.startswith("float8"):
-        return list(np.array(float8_values(name), np.float32)[flat.view(np.uint8)])
+    if dtype.is_small_float:
+        return list(small_floats.values_of(name)[flat.view(np.uint8) & ((1 << dtype.bits) - 1)])
+    if dtype.is_small_integer:
+        unused = flat.dtype.type(8 - dtype.bits)  # what reads a byte does not look at its upper bits
+        flat = (flat << unused) >> unused
     return list(flat) if dtype.is_float else flat.tolist()
 
 
@@ -261,9 +200,9 @@ def from_list(values: list[Scalar], dtype: DataType) -> Array:
     if name == "bfloat16":
         bits = np.array(values, np.float32).view(np.uint32)
         return (bits >> np.uint32(16)).astype(np.uint16)
-    if name.startswith("float8"):
-        return np.array([float8_code(float(value), name) for value in values], np.uint8)
-    return np.array(values, storage_type(dtype))
+    if dtype.is_small_float:
+        return small_floats.codes_of(np.array(values, np.float32), name)
+    return np.array(values, dtype.numpy())
 
 
 def poison(dtype: DataType) -> Scalar:
@@ -286,7 +225,7 @@ def bits_of(value: Scalar, dtype: DataType) -> int:
 def from_bits(pattern: int, dtype: DataType) -> Scalar:
     """The scalar of a type that has a bit pattern."""
     if dtype.is_float:
-        storage = storage_type(dtype)
+        storage = dtype.numpy()
         return to_list(np.array([pattern], f"uint{8 * storage.itemsize}").view(storage), dtype)[0]
     return bool(pattern) if dtype.is_bool else wrap_int(pattern, dtype)
 

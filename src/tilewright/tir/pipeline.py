@@ -14,6 +14,7 @@ from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.hoist_guards import hoist_guards
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.keep_in_place import keep_in_place
+from tilewright.tir.passes.legalize_small_types import SmallTypesOptions, legalize_small_types
 from tilewright.tir.passes.legalize_types import LegalizeTypesOptions, legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower_intrinsics
@@ -36,6 +37,9 @@ from tilewright.tir.passes.unroll_loops import UnrollLoopsOptions, unroll_loops
 from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.passes.widen_loops import widen_loops
 from tilewright.tir.passes.zigzag_loops import zigzag_loops
+
+_CONVERTED_FLOATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
+"""The small floats that processors with products of 8-bit floats convert."""
 
 
 def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
@@ -62,6 +66,7 @@ def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
             function_pass("nest_guards")(nest_guards),
             function_pass("shorten_loops")(shorten_loops),
             function_pass("plan_storage")(plan_storage),
+            function_pass("legalize_small_types")(legalize_small_types),
             function_pass("legalize_types")(legalize_types).with_options(
                 LegalizeTypesOptions(has_half=target.has_fp16)
             ),
@@ -108,6 +113,9 @@ def gpu_pipeline(target: Target) -> Pipeline:
             ),
             function_pass("simplify_again")(simplify_loops),
             *([function_pass("reuse_shared_memory")(reuse_shared_memory)] if can.shared_reuse else []),
+            function_pass("legalize_small_types")(legalize_small_types).with_options(
+                SmallTypesOptions(_CONVERTED_FLOATS if target.has_float8_products else frozenset())
+            ),
             function_pass("legalize_types")(legalize_types).with_options(LegalizeTypesOptions(has_half=False)),
             function_pass("lower_words")(lower_words).with_options(
                 LowerWordsOptions(has_dot4=target.has_dot4, reads_words=True)

@@ -36,6 +36,11 @@ def _refuse(*arguments: object) -> NoReturn:
     )
 
 
+def _first_generation(dtype: str) -> str:
+    """The first generation of GPUs that multiplies fragments of a type."""
+    return "sm_89" if dtype.startswith("float8") else "sm_75" if dtype in ("int8", "uint8") else "sm_80"
+
+
 for _name, _doc in (
     ("cuda.ldmatrix.x4", "fills a register of each thread from each of four 8 x 16 byte matrices in shared memory"),
     ("cuda.ldmatrix.x4.trans", "the same for the transposed matrices of 8 x 8 elements of 16 bits"),
@@ -47,7 +52,7 @@ for (_row, _), _name in PRODUCTS.items():
         "",
         "int32",
         ("handle", "handle", "handle"),
-        ("sm_89" if _row.startswith("float8") else "sm_80",),
+        (_first_generation(_row),),
         _refuse,
         "adds the product of fragments of a 16-row and an 8-column operand to a fragment of sums",
         pure=False,

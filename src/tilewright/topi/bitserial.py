@@ -166,8 +166,8 @@ class _Pairs:
 
     @property
     def right(self) -> PrimExpr:
-        """The plane of the weights."""
-        return as_expr(self.axis) % self.planes
+        """The plane of the weights: of a single one too by the pair, so that pairs are steps of both operands."""
+        return as_expr(self.axis) % self.planes if self.planes > 1 else as_expr(self.axis) // self.count
 
 
 def _shifted_sum(value: PrimExpr, factor: PrimExpr, attributes: Any, pairs: _Pairs, axes: list[Axis]) -> PrimExpr:

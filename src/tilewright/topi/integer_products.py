@@ -24,7 +24,7 @@ def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
     def element(*i: ExprLike) -> PrimExpr:
         *rows, column = i
-        return reduction.sum(cast(a[(*rows, k)], total) * cast(b[k, column], total), [k])
+        return reduction.sum(cast(a[(*rows, k)], total) * cast(b[(*rows[: b.ndim - 2], k, column)], total), [k])
 
     return compute(result_shape(result), element, "matmul", ANCHOR.entry(Anchor.MATMUL))
 

@@ -6,6 +6,8 @@ that number larger by itself, and `2^23 + zero` less leaves `code - zero`, exact
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tilewright.graph.ops.packed import DIGITS, FEW_ROWS, LEAST_EXPONENT, STEP_BITS, digit_bias
@@ -30,7 +32,7 @@ from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
 from tilewright.tir.annotations import ANCHOR, KEPT, Anchor
-from tilewright.topi.registry import compute_of, result_shape
+from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 
 _UINT32 = DataType.of("uint32")
 _BASE = 1 << 23
@@ -43,6 +45,20 @@ def _shifted(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> Pri
     code = bitwise_and(shift_right(word, cast(place, _UINT32)), const((1 << bits) - 1, _UINT32))
     raised = reinterpret(bitwise_or(code, const(_BASE_BITS, _UINT32)), FLOAT32)
     return raised - (cast(zero, FLOAT32) + const(float(_BASE), FLOAT32))
+
+
+def _shifted_in_place(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> PrimExpr:
+    """The same without a shift for each code: bits of a code are among those of 2^(23 - n), n being their place.
+
+    Places beyond 16 are those of the word's upper half.
+    """
+    place = cast(as_expr(number) % 4 * 8 + as_expr(number) // 4 * bits, _UINT32)
+    half = bitwise_and(place, const(16, _UINT32))
+    low = bitwise_and(place, const(15, _UINT32))
+    mask = shift_left(const((1 << bits) - 1, _UINT32), low)
+    base = shift_left(const(127 + 23, _UINT32) - low, const(23, _UINT32))
+    raised = reinterpret(bitwise_or(bitwise_and(shift_right(word, half), mask), base), FLOAT32)
+    return raised - (cast(zero, FLOAT32) + reinterpret(base, FLOAT32))
 
 
 def _zero_of(zero: Tensor, *index: ExprLike) -> PrimExpr:
@@ -66,8 +82,20 @@ def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
 @compute_of("packed.matmul")
 def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """Devices unpack codes where they copy them to near memory, and divide sums by words."""
+    return (_words_of_rows if _has_few_rows(result) else _many_rows)(inputs, attributes, result)
+
+
+@compute_on_cpus("packed.matmul")
+def _matmul_on_cpus(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    if _has_few_rows(result):
+        return _few_rows(inputs, attributes, result)
+    return _many_rows(inputs, attributes, result, KEPT.entry(True))
+
+
+def _has_few_rows(result: Type) -> bool:
     rows = const_value(result_shape(result)[0])
-    return (_few_rows if rows is not None and rows <= FEW_ROWS else _many_rows)(inputs, attributes, result)
+    return rows is not None and rows <= FEW_ROWS
 
 
 def _few_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
@@ -83,18 +111,50 @@ def _few_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
     def partial(g: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
         value = _shifted(words[g * count + word, j], number, _zero_of(zero, g, j), attributes.bits)
-        return reduction.sum(a[i, g * size + word * codes + number] * value, [word, number])
+        return reduction.sum(cast(a[i, g * size + word * codes + number], FLOAT32) * value, [word, number])
 
     sums = compute((groups, *shape), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED))
-    return compute(
+    total = compute(
         shape,
-        lambda i, j: reduction.sum(sums[group, i, j] * scale[group, j], [group]),
+        lambda i, j: reduction.sum(sums[group, i, j] * cast(scale[group, j], FLOAT32), [group]),
         "packed_matmul",
         ANCHOR.entry(Anchor.PACKED_TOTAL),
     )
+    return _rounded(total, a.dtype)
 
 
-def _many_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+def _words_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """The same with the sum of each word of codes scaled: any number of threads can share the words."""
+    a, words, scale, zero = inputs
+    shape, codes = result_shape(result), attributes.codes
+    each = attributes.group // codes
+    number, word = reduce_axis((0, codes), "number"), reduce_axis((0, words.shape[0]), "word")
+    is_single = all(const_value(size) == 1 for size in zero.shape)
+    unpacked = _shifted_in_place if is_single else _shifted
+
+    def partial(w: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
+        value = unpacked(words[w, j], number, _zero_of(zero, as_expr(w) // each, j), attributes.bits)
+        return reduction.sum(cast(a[i, as_expr(w) * codes + number], FLOAT32) * value, [number])
+
+    sums = compute((words.shape[0], *shape), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED))
+    total = compute(
+        shape,
+        lambda i, j: reduction.sum(sums[word, i, j] * cast(scale[as_expr(word) // each, j], FLOAT32), [word]),
+        "packed_matmul",
+        ANCHOR.entry(Anchor.PACKED_TOTAL),
+    )
+    return _rounded(total, a.dtype)
+
+
+def _rounded(total: Tensor, dtype: DataType) -> Tensor:
+    if dtype is FLOAT32:
+        return total
+    return compute(total.shape, lambda *i: cast(total[i], dtype), "packed_result")
+
+
+def _many_rows(
+    inputs: list[Tensor], attributes: Any, result: Type, notes: Mapping[str, object] = MappingProxyType({})
+) -> Tensor:
     """The numbers that codes stand for, which all rows meet."""
     a, words, scale, zero = inputs
     codes, depth = attributes.codes, a.shape[1]
@@ -104,16 +164,17 @@ def _many_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         place = as_expr(k)
         group = place // attributes.group
         value = _shifted(words[place // codes, j], place % codes, _zero_of(zero, group, j), attributes.bits)
-        return value * scale[group, j]
+        return cast(value * cast(scale[group, j], FLOAT32), a.dtype)
 
-    numbers = compute((depth, columns), number, "unpacked", KEPT.entry(True) | ANCHOR.entry(Anchor.UNPACKED))
+    numbers = compute((depth, columns), number, "unpacked", {**notes, **ANCHOR.entry(Anchor.UNPACKED)})
     k = reduce_axis((0, depth), "k")
-    return compute(
+    total = compute(
         result_shape(result),
-        lambda i, j: reduction.sum(a[i, k] * numbers[k, j], [k]),
+        lambda i, j: reduction.sum(cast(a[i, k], FLOAT32) * cast(numbers[k, j], FLOAT32), [k]),
         "packed_matmul",
         ANCHOR.entry(Anchor.MATMUL),
     )
+    return _rounded(total, a.dtype)
 
 
 @compute_of("packed.digits")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.graph.ops.recurrent import LEVELS
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import INDEX
+from tilewright.ir.dtype import INDEX, INT8, INT32
 from tilewright.ir.expr import ExprLike, PrimExpr
 from tilewright.ir.types import Type
 from tilewright.te import reduction
@@ -128,14 +129,30 @@ def _optional(inputs: list[Tensor], index: int) -> Tensor | None:
 @compute_of("nn.lstm")
 def _lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
     data, weights, hidden, cell = inputs[:4]
-    peepholes = _optional(inputs, 5)
     layer = _Recurrence(attributes, data, weights, _optional(inputs, 4))
-    hiddens, cells = layer.state("hidden"), layer.state("cell")
+    hiddens = layer.state("hidden")
     product = layer.product(hiddens, 1, range(4), "lstm_product")
+    return _lstm_states(layer, hiddens, product, hidden, cell, _optional(inputs, 5))
+
+
+def _lstm_states(
+    layer: _Recurrence,
+    hiddens: Tensor,
+    product: Tensor | Callable[[ExprLike, ExprLike, int, ExprLike], PrimExpr],
+    hidden: Tensor,
+    cell: Tensor,
+    peepholes: Tensor | None,
+) -> list[Tensor]:
+    """All states of a long short-term memory, from the product of its hidden state with the weights."""
+    cells = layer.state("cell")
+
+    def entered(t: ExprLike, b: ExprLike, number: int, n: ExprLike) -> PrimExpr:
+        by_weights = product[t, b, number, n] if isinstance(product, Tensor) else product(t, b, number, n)
+        return layer.entered(t, b, number, n) + by_weights
 
     def step(t: ExprLike, b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
         def gate(number: int, seen: PrimExpr | None) -> PrimExpr:
-            total = layer.entered(t, b, number, n) + product[t, b, number, n]
+            total = entered(t, b, number, n)
             if peepholes is not None and seen is not None:
                 total = total + cast(peepholes[number, n], layer.wide) * seen
             return layer.clipped(total)
@@ -146,6 +163,53 @@ def _lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
 
     updates = compute_many((layer.rows, layer.batch, layer.size), step, "lstm")
     return layer.run([hidden, cell], list(updates), [hiddens, cells], "lstm_states")
+
+
+@compute_of("qnn.lstm")
+def _integer_lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
+    """The hidden state of a step as digits of a byte each, whose products with the weights are added up in 32 bits."""
+    data, weights, scale, hidden, cell = inputs[:5]
+    layer = _Recurrence(attributes, data, weights, _optional(inputs, 5))
+    hiddens, depth = layer.state("hidden"), weights.shape[2]
+    j, k, i = (reduce_axis((0, extent), name) for extent, name in ((layer.size, "j"), (depth, "k"), (layer.size, "i")))
+    rows = (layer.rows, layer.batch)
+    peak = compute(rows, lambda t, b: reduction.max(intrinsics.abs(layer.old(hiddens, t, b, j)), [j]), "peak")
+
+    def unit_of(t: ExprLike, b: ExprLike) -> PrimExpr:
+        none = build.eq(peak[t, b], const(0.0, "float32"))
+        return build.select(none, const(1.0, "float32"), peak[t, b] * const(1 / LEVELS, "float32"))
+
+    unit = compute(rows, unit_of, "unit")
+    inverse = compute(rows, lambda t, b: const(1.0, "float32") / unit[t, b], "inverse")
+
+    def level(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
+        return cast(intrinsics.round(layer.old(hiddens, t, b, n) * inverse[t, b]), INT32)
+
+    levels = compute((*rows, layer.size), level, "levels")
+
+    def digit(t: ExprLike, b: ExprLike, d: ExprLike, n: ExprLike) -> PrimExpr:
+        number = levels[t, b, n]
+        high = (number + 128) >> 8
+        value = cast(build.select(build.eq(d, 0), high, number - high * 256), INT8)
+        return build.select(build.lt(n, layer.size), value, const(0, INT8))
+
+    digits = compute((*rows, 2, depth), digit, "digits")
+
+    # Digits inside gates: what is loaded of the weights meets both.
+    def element(t: ExprLike, b: ExprLike, g: ExprLike, d: ExprLike, n: ExprLike) -> PrimExpr:
+        return reduction.sum(cast(digits[t, b, d, k], INT32) * cast(weights[g, n, k], INT32), [k])
+
+    product = compute((*rows, 4, 2, layer.size), element, "lstm_product", ANCHOR.entry(Anchor.INTEGER_RECURRENCE))
+    all_levels = compute(rows, lambda t, b: reduction.sum(levels[t, b, i], [i]), "all_levels")
+
+    def by_weights(t: ExprLike, b: ExprLike, number: int, n: ExprLike) -> PrimExpr:
+        high, low = (cast(product[t, b, number, d, n], "float32") for d in range(2))
+        total = high * const(256.0, "float32") + low
+        if attributes.offset:
+            total = total + cast(all_levels[t, b], "float32") * const(float(attributes.offset), "float32")
+        return total * (unit[t, b] * scale[number, n])
+
+    return _lstm_states(layer, hiddens, by_weights, hidden, cell, _optional(inputs, 6))
 
 
 @compute_of("nn.lstm_step")

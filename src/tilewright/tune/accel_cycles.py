@@ -7,9 +7,10 @@ all cycles up to an instruction's last ones where nothing but its own steps goes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from tilewright.compiler import build
 from tilewright.support.errors import UserError
 from tilewright.tir.script import parse_script
 
+Array = npt.NDArray[np.int64]
 LOAD, STEPS, EPI, STORE, FINISH = range(5)
 """Kinds of instructions, by the part of the hardware that executes them."""
 COLUMNS: Final = (
@@ -34,7 +36,7 @@ COLUMNS: Final = (
 """What the model knows of an instruction, a row each."""
 STATE: Final = (
     # The memory port: reads on their way, whose turn it is, where the next answer lies.
-    "outstanding", "fetch_turn", "slot", "cycles", "finished", "still",
+    "outstanding", "fetch_turn", "slot", "cycles", "finished", "still", "load_streak", "store_streak",
     # Fetch: words to ask for, words that have room, its buffer, words (or lanes) of an instruction, instructions left.
     "f_left", "f_reserved", "f_inner", "f_ready", "f_have", "f_next",
     # Command queues: entries inside and at the exit, instructions taken.
@@ -340,15 +342,36 @@ def cycles_of(
         S[cycles] = S[cycles] + 1
         if finishes:
             S[finished] = int64(1)
-        # Where nothing but steps goes on, the next event is the instruction's end.
-        calm = events + S[e_busy] + S[s_busy] + S[y_valid] + S[p_prev] + S[p_next] + gives_prev + gives_next == 0
-        if calm and S[p_valid] == 30 and S[g_left] > 16:
-            jump = S[g_left] - 12
-            S[g_left] = S[g_left] - jump
-            S[g_step] = S[g_step] + jump
+        # Where all that goes on are steps of one instruction and words of one client, cycles are counted in one go, up
+        # to a few before the next event. The pipeline of steps must be full or empty, and carry no token.
+        S[load_streak] = S[load_streak] + 1 if asked_load != 0 else int64(0)
+        S[store_streak] = S[store_streak] + 1 if sent != 0 else int64(0)
+        gives = gives_prev + gives_next + gives_load + gives_store
+        moves = moves0 + moves1 + moves2 + f_moves + u_moves + v_moves
+        even = S[p_prev] + S[p_next] + S[y_valid] + S[e_busy] + take0 + take1 + take2 + given + gives + moves == 0
+        no_steps = S[p_valid] + S[g_busy] == 0
+        steps_left = S[g_left] - 12 if S[p_valid] == 30 else (int64(1 << 40) if no_steps else int64(0))
+        idle_port = asked + sent + answered + S[outstanding] + S[w_busy] + S[x_busy] + S[s_busy] == 0
+        loads_on = S[load_streak] > m + 8 and w_valid and w_data and S[x_busy] + S[s_busy] + S[c_left] == 0
+        stores_on = S[store_streak] > m + 8 and s_acc == 0 and S[outstanding] == 0 and not w_valid and not x_valid
+        if even and steps_left > 4 and (loads_on or stores_on or (idle_port and S[g_busy] != 0)):
+            sends_left = S[s_left] - 2 if stores_on else int64(1 << 40)
+            words_left = min(S[l_left], S[w_words]) - 2 if loads_on else sends_left
+            element = table[S[s_item], element_words_] if stores_on else int64(1)
+            jump = max(min(steps_left, words_left), int64(0)) // element * element
+            if S[g_busy] != 0:
+                S[g_left] = S[g_left] - jump
+                S[g_step] = S[g_step] + jump
+                S[busy_compute] = S[busy_compute] + jump
+            if loads_on:
+                S[l_left] = S[l_left] - jump
+                S[w_words] = S[w_words] - jump
+                S[busy_load] = S[busy_load] + jump
+            if stores_on:
+                S[s_left] = S[s_left] - jump
+                S[s_index] = S[s_index] + jump // element
+                S[busy_store] = S[busy_store] + jump
             S[cycles] = S[cycles] + jump
-            S[busy_compute] = S[busy_compute] + jump
-            S[slot] = int64(0)
         S[still] = S[still] + 1 if events + S[g_busy] + S[e_busy] == 0 else int64(0)
         if S[still] > most_still:
             S[finished] = int64(2)
@@ -392,10 +415,9 @@ def cycles(
     most_cycles: int = 1 << 40,
 ) -> Cycles:
     """The cycles that the hardware takes for a program; `read_dram` gives the DRAM that holds its micro-ops."""
-    rows = [_row(item, config, read) for item, read in _with_micro_ops(program, config, read_dram)]
-    table = np.array(rows, np.int64).reshape(len(rows), len(COLUMNS))
+    table = _table(program, config, read_dram)
     units, is_load = table[:, 0], table[:, 1] == LOAD
-    order, loads = np.zeros((3, len(rows)), np.int64), np.zeros((2, len(rows)), np.int64)
+    order, loads = np.zeros((3, len(table)), np.int64), np.zeros((2, len(table)), np.int64)
     for unit in Unit:
         of_unit = np.flatnonzero(units == unit)
         order[unit, : len(of_unit)] = of_unit
@@ -404,7 +426,7 @@ def cycles(
             loads[unit, : len(of_reader)] = of_reader
     delay = config.memory_latency if latency is None else latency
     report = np.zeros(8, np.int64)
-    _model()(table, order, loads, np.zeros(delay, np.int64), _limits(len(rows), config, delay, most_cycles), report)
+    _model()(table, order, loads, np.zeros(delay, np.int64), _limits(len(table), config, delay, most_cycles), report)
     if report[0] != 1:
         raise UserError(
             "accelerator: the program waits for ever"
@@ -415,7 +437,7 @@ def cycles(
     return Cycles(int(report[1]), {unit: int(report[2 + unit]) for unit in Unit})
 
 
-def _limits(count: int, config: AccelConfig, latency: int, most_cycles: int) -> npt.NDArray[np.int64]:
+def _limits(count: int, config: AccelConfig, latency: int, most_cycles: int) -> Array:
     depth = 1 << (config.memory_latency + 15).bit_length()
     per_instruction = max(1, INSTRUCTION_BYTES // config.bus_bytes)
     per_word = max(1, config.bus_bytes // INSTRUCTION_BYTES)
@@ -424,61 +446,104 @@ def _limits(count: int, config: AccelConfig, latency: int, most_cycles: int) -> 
     return np.array([*numbers, most_cycles, words], np.int64)
 
 
-def _with_micro_ops(
+_KINDS: Final[dict[type, int]] = {Load: LOAD, Gemm: STEPS, Alu: STEPS, Epi: EPI, Store: STORE, Finish: FINISH}
+_TOKENS: Final = ("pop_prev", "pop_next", "push_prev", "push_next")
+
+
+def _table(program: Sequence[Instruction], config: AccelConfig, read_dram: Callable[[int, int], bytes]) -> Array:
+    """A row for each instruction."""
+    table = np.zeros((len(program), len(COLUMNS)), np.int64)
+    columns = {name: table[:, at] for at, name in enumerate(COLUMNS)}
+    by_kind: dict[type, list[int]] = {kind: [] for kind in _KINDS}
+    for index, item in enumerate(program):
+        by_kind[type(item)].append(index)
+    columns["unit"][:] = [item.unit for item in program]
+    for name, values in zip(_TOKENS, _fields(program, _TOKENS), strict=True):
+        columns[name][:] = values
+    for kind, places in by_kind.items():
+        columns["kind"][places] = _KINDS[kind]
+    parts = (
+        (Load, _load_columns([item for item in program if isinstance(item, Load)], config)),
+        (Store, _store_columns([item for item in program if isinstance(item, Store)], config)),
+        (Epi, _epi_columns([item for item in program if isinstance(item, Epi)])),
+    )
+    for kind, values in parts:
+        for name, numbers in values.items():
+            columns[name][by_kind[kind]] = numbers
+    for index, row in _step_rows(program, config, read_dram):
+        for name, number in row.items():
+            columns[name][index] = number
+    return table
+
+
+def _fields(items: Sequence[Any], names: tuple[str, ...]) -> Array:
+    """Fields of instructions of one kind, an array each."""
+    rows = np.array(list(map(attrgetter(*names), items)), np.int64)
+    return rows.reshape(len(items), len(names)).T
+
+
+def _load_columns(items: list[Load], config: AccelConfig) -> dict[str, Array]:
+    names = ("memory", "x_size", "y_size", "x_before", "x_after", "y_before", "y_after")
+    memory, x_size, y_size, x_before, x_after, y_before, y_after = _fields(items, names)
+    words = np.array([config.dma_bytes[item] // config.bus_bytes for item in Memory], np.int64)[memory]
+    row = x_before + x_size + x_after
+    has_data = (x_size > 0) & (y_size > 0)
+    # Rows without padding between them are one.
+    is_one = x_before + x_after == 0
+    row_words = np.where(is_one, x_size * y_size, x_size) * words * has_data
+    return {
+        "words": x_size * y_size * words,
+        "lead": np.where(has_data, y_before * row + x_before, row * (y_before + y_size + y_after)),
+        "row_words": row_words,
+        "gap": (x_after + x_before) * has_data,
+        "rows": np.where(is_one, 1, y_size) * has_data,
+        "tail": (x_after + y_after * row) * has_data,
+        "is_out": memory == Memory.OUT,
+    }
+
+
+def _store_columns(items: list[Store], config: AccelConfig) -> dict[str, Array]:
+    memory, x_size, y_size, sram = _fields(items, ("memory", "x_size", "y_size", "sram"))
+    element = np.array([config.dma_bytes[item] // config.bus_bytes for item in Memory], np.int64)[memory]
+    return {
+        "words": x_size * y_size * element,
+        "element_words": element,
+        "is_acc": memory == Memory.ACC,
+        "acc": sram,
+    }
+
+
+def _epi_columns(items: list[Epi]) -> dict[str, Array]:
+    names = ("outer", "inner", "acc", "acc_outer", "acc_inner")
+    outer, inner, acc, acc_outer, acc_inner = _fields(items, names)
+    return {"steps": outer * inner, "inner": inner, "acc": acc, "acc_outer": acc_outer, "acc_inner": acc_inner}
+
+
+def _step_rows(
     program: Sequence[Instruction], config: AccelConfig, read_dram: Callable[[int, int], bytes]
-) -> list[tuple[Instruction, MicroOps]]:
+) -> Iterator[tuple[int, dict[str, int]]]:
+    """Rows of GEMM and ALU, by the micro-ops that were loaded before them."""
     words = np.zeros(config.depth[Memory.UOP], np.uint32)
     micro_ops: MicroOps = decode_micro_ops(words, config)
-    result = []
-    for item in program:
-        result.append((item, micro_ops))
-        if isinstance(item, Load) and item.memory is Memory.UOP and item.x_size and item.y_size:
+    known: dict[tuple[object, ...], dict[str, int]] = {}
+    of_steps = attrgetter("uop_begin", "uop_end", "outer", "inner", "reset", "overwrite", "acc_outer", "acc_inner")
+    for index, item in enumerate(program):
+        kind = type(item)
+        if kind is Gemm:
+            key = of_steps(item)
+            if key not in known:
+                assert isinstance(item, Gemm)
+                known[key] = _steps_row(item, config, micro_ops)
+            yield index, known[key]
+        elif isinstance(item, Alu):
+            yield index, _steps_row(item, config, micro_ops)
+        elif isinstance(item, Load) and item.memory is Memory.UOP and item.x_size and item.y_size:
             size, stride = (part * config.bus_bytes for part in (item.x_size, item.y_stride))
             firsts = (item.dram * config.bus_bytes + y * stride for y in range(item.y_size))
             data = np.frombuffer(b"".join(read_dram(first, size) for first in firsts), np.uint32)
             words[item.sram : item.sram + len(data)] = data
             micro_ops = decode_micro_ops(words, config)
-    return result
-
-
-def _row(item: Instruction, config: AccelConfig, micro_ops: MicroOps) -> list[int]:
-    values = dict.fromkeys(COLUMNS, 0)
-    values |= {"unit": item.unit, "pop_prev": item.pop_prev, "pop_next": item.pop_next}
-    values |= {"push_prev": item.push_prev, "push_next": item.push_next}
-    match item:
-        case Load():
-            values |= _load_row(item, config)
-        case Store():
-            element = config.dma_bytes[item.memory] // config.bus_bytes
-            values |= {"kind": STORE, "words": item.x_size * item.y_size * element, "element_words": element}
-            values |= {"is_acc": item.memory is Memory.ACC, "acc": item.sram}
-        case Gemm() | Alu():
-            values |= _steps_row(item, config, micro_ops)
-        case Epi():
-            values |= {"kind": EPI, "steps": item.outer * item.inner, "inner": item.inner, "acc": item.acc}
-            values |= {"acc_outer": item.acc_outer, "acc_inner": item.acc_inner}
-        case Finish():
-            values["kind"] = FINISH
-        case _:
-            pass
-    return [int(value) for value in values.values()]
-
-
-def _load_row(item: Load, config: AccelConfig) -> dict[str, int]:
-    words = config.dma_bytes[item.memory] // config.bus_bytes
-    row = item.x_before + item.x_size + item.x_after
-    values = {"kind": LOAD, "is_out": item.memory is Memory.OUT}
-    if not (item.x_size and item.y_size):
-        elements = row * (item.y_before + item.y_size + item.y_after)
-        return values | {"lead": elements}
-    return values | {
-        "words": item.x_size * item.y_size * words,
-        "lead": item.y_before * row + item.x_before,
-        "row_words": item.x_size * words,
-        "gap": item.x_after + item.x_before,
-        "rows": item.y_size,
-        "tail": item.x_after + item.y_after * row,
-    }
+            known.clear()
 
 
 def _steps_row(item: Gemm | Alu, config: AccelConfig, micro_ops: MicroOps) -> dict[str, int]:
@@ -490,7 +555,7 @@ def _steps_row(item: Gemm | Alu, config: AccelConfig, micro_ops: MicroOps) -> di
     if steps:
         places = looped(micro_ops["acc"][item.uop_begin : item.uop_end], item.outer, item.inner, outer, inner)
         upper = int((places >= config.depth[Memory.ACC] // 2).sum()) * phases
-    values = {"kind": STEPS, "steps": steps, "period": steps, "lower": steps - upper}
+    values = {"steps": steps, "period": steps, "lower": steps - upper, "skip": 0}
     if isinstance(item, Alu):
         return values
     if item.reset or item.overwrite is Overwrite.ALWAYS:

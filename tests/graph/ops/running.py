@@ -37,5 +37,5 @@ def apply(name: str, *arrays: np.ndarray, **attributes: object):
     for part, expected in zip(parts, kinds, strict=True):
         assert isinstance(expected, TensorType)
         assert isinstance(part, np.ndarray)
-        assert (part.shape, part.dtype.name) == (expected.static_shape, expected.dtype.name)
+        assert (part.shape, part.dtype) == (expected.static_shape, expected.dtype.numpy())
     return result

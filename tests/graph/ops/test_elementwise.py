@@ -13,7 +13,7 @@ from tests.graph.ops.running import apply, data, infer
 from tilewright.graph.ops import special
 from tilewright.ir.dtype import BFLOAT16, BOOL, DataType
 from tilewright.ir.types import tensor_type
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import UserError
 
 _FUNCTIONS = {
     "exp": math.exp,
@@ -124,9 +124,10 @@ def test_cast_to_bfloat16_rounds_to_even():
     assert infer("cast", tensor_type((3,), "float32"), dtype=BFLOAT16).dtype is BFLOAT16
 
 
-def test_cast_refuses_values_numpy_lacks():
-    with pytest.raises(UnsupportedError, match="no values of type int4"):
-        apply("cast", data(3), dtype=DataType.of("int4"))
+def test_cast_to_few_bits_saturates():
+    x = np.array([-9.5, -1.5, 3.9, 100, np.nan], np.float32)
+    assert apply("cast", x, dtype=DataType.of("int4")).tolist() == [-8, -1, 3, 7, 0]
+    assert apply("cast", x, dtype=DataType.of("uint2")).tolist() == [0, 0, 3, 3, 0]
 
 
 def test_truth_and_bits():

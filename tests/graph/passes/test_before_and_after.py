@@ -19,6 +19,7 @@ from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
@@ -31,6 +32,7 @@ from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.image_lines import image_lines
 from tilewright.graph.passes.integer_epilogues import integer_epilogues
 from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.integer_recurrence import integer_recurrence
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.packed_weights import packed_weights
@@ -54,6 +56,7 @@ from tilewright.target import Target
 
 AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
 VNNI = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
+NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
 HALVES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
 MANY_CORES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").replace(cores=8)
 HOPPER = Target("cuda -arch=sm_90a")
@@ -296,12 +299,12 @@ def test_word_products() -> None:
     """Constant bytes and bit planes become words, steps of a reduction four to each."""
     weight = np.random.default_rng(0).integers(-128, 128, (8, 6)).astype(np.int8)
     words = np.ascontiguousarray(weight.T).view("<i4")
-    transform = partial(word_products, options=GraphOptions(target=Target("opencl")))
+    options = GraphOptions(target=Target("opencl"))
     before, after = "return qnn.matmul(x, const[0])", "return qnn.word_matmul(x, const[1])"
-    assert_becomes(transform, before, after, constants=[weight, words], x="int8[3, 8]")
+    assert_becomes(partial(word_products, options=options), before, after, constants=[weight, words], x="int8[3, 8]")
     kernel = weight.reshape(2, 1, 4, 6)
     assert_becomes(
-        transform,
+        partial(word_products, options=options),
         'return qnn.conv2d(x, const[0], constant(3, "int8"), strides=(1, 2), padding=(1, 0, 0, 1))',
         'return qnn.word_conv2d(x, const[1], constant(3, "int8"), strides=(1, 2), padding=(1, 0, 0, 1))',
         constants=[kernel, kernel.transpose(0, 1, 3, 2).copy().view("<i4").transpose(0, 1, 3, 2).copy()],
@@ -309,11 +312,82 @@ def test_word_products() -> None:
     )
     planes = weight.view(np.uint8).reshape(2, 4, 6)
     assert_becomes(
-        transform,
+        partial(word_products, options=options),
         'return nn.bitserial_dense(x, const[0], mode="xor")',
         'return nn.bitserial_dense(x, const[1], mode="xor")',
         constants=[planes, planes.transpose(0, 2, 1).copy().view("<i4").transpose(0, 2, 1).copy()],
         x="uint8[3, 1, 4]",
+    )
+
+
+def test_integer_products_of_groups() -> None:
+    """Each group of channels has weights of its own; a reshape puts their results side by side."""
+    weight = np.random.default_rng(0).integers(-128, 128, (3, 3, 4, 8)).astype(np.int32)
+    grouped = weight.reshape(3, 3, 4, 2, 4).transpose(3, 0, 1, 2, 4)
+    assert_becomes(
+        partial(integer_products, options=GraphOptions(target=NEON)),
+        """
+        shifted = subtract(cast(x, dtype=int32), constant(9, "int32"))
+        return nn.conv2d(shifted, const[0], groups=2, data_layout="NHWC", kernel_layout="HWIO")
+        """,
+        """
+        sums = qnn.grouped_conv2d(reshape(x, shape=(1, 5, 5, 2, 4)), const[1], constant(9, "int8"))
+        return subtract(reshape(sums, shape=(1, 3, 3, 8)), const[2])
+        """,
+        constants=[weight, grouped.astype(np.int8), 9 * weight.sum(axis=(0, 1, 2), dtype=np.int32)],
+        rtol=0,
+        x="int8[1, 5, 5, 8]",
+    )
+
+
+def test_quantized_means() -> None:
+    """Integers are added up; the scale of a mean is that of one element, over their number."""
+    values = """
+        shifted = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        values = multiply(cast(shifted, dtype=float32), constant(0.5, "float32"))
+        """
+    assert_becomes(
+        partial(quantized_products, options=GraphOptions(target=NEON)),
+        f"{values}return mean(values, axes=(2, 3), keepdims=True)",
+        """
+        sums = sum(subtract(cast(x, dtype=int32), constant(3, "int32")), axes=(2, 3), keepdims=True)
+        return multiply(cast(sums, dtype=float32), constant(0.03125, "float32"))
+        """,
+        x="uint8[1, 2, 4, 4]",
+    )
+    assert_becomes(
+        partial(quantized_products, options=GraphOptions(target=NEON)),
+        f"{values}return nn.avg_pool2d(values, kernel=(2, 2), strides=(2, 2))",
+        """
+        shifted = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        sums = nn.conv2d(shifted, const[0], strides=(2, 2), groups=2)
+        return multiply(cast(sums, dtype=float32), constant(0.125, "float32"))
+        """,
+        constants=[np.ones((2, 1, 2, 2), np.int32)],
+        x="uint8[1, 2, 4, 4]",
+    )
+
+
+def test_integer_recurrence() -> None:
+    """Weights stay bytes, padded to whole loads of a row; a scale for each of their rows."""
+    weight = np.random.default_rng(0).integers(-128, 128, (4, 6, 6)).astype(np.int32)
+    gates = '(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0))'
+    assert_becomes(
+        partial(integer_recurrence, options=GraphOptions(target=NEON)),
+        f"""
+        weights = multiply(cast(const[0], dtype=float32), constant(0.001, "float32"))
+        return nn.lstm(x, weights, hidden, cell, activations={gates})
+        """,
+        f"return qnn.lstm(x, const[1], const[2], hidden, cell, activations={gates})",
+        constants=[
+            weight,
+            np.pad(weight, ((0, 0), (0, 0), (0, 10))).astype(np.int8),
+            np.full((4, 6), 0.001, np.float32),
+        ],
+        rtol=1e-3,
+        x="f32[3, 2, 4, 6]",
+        hidden="f32[2, 6]",
+        cell="f32[2, 6]",
     )
 
 
@@ -436,6 +510,27 @@ def test_quantized_products_of_one_dimension() -> None:
             np.array([0.125, 0.5], np.float32).reshape(2, 1, 1),
         ],
         x="uint8[2, 2, 9]",
+    )
+
+
+def test_computed_products() -> None:
+    """A zero point of one operand meets the sums of the other."""
+    assert_becomes(
+        partial(computed_products, options=GraphOptions(target=NEON)),
+        """
+        shifted = subtract(cast(a, dtype=int32), constant(3, "int32"))
+        left = multiply(cast(shifted, dtype=float32), constant(0.5, "float32"))
+        right = multiply(cast(cast(b, dtype=int32), dtype=float32), constant(0.25, "float32"))
+        return round(divide(matmul(left, right), constant(4.0, "float32")))
+        """,
+        """
+        columns = multiply(sum(cast(b, dtype=int32), axes=(1,), keepdims=True), constant(3, "int32"))
+        sums = subtract(qnn.matmul(a, b), columns)
+        product = multiply(cast(sums, dtype=float32), constant(0.125, "float32"))
+        return round(divide(product, constant(4.0, "float32")))
+        """,
+        a="uint8[2, 9, 16]",
+        b="uint8[2, 16, 8]",
     )
 
 

@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from tests.graph.passes.test_integer_products import AMX, NEON, PLAIN, VNNI, check, weights, wide
-from tilewright.graph.ir.expr import Var, constant
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.expr import Function, Var, constant
 from tilewright.graph.ir.op import call
+from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.grouped_products import join_groups_of_bytes
+from tilewright.graph.pipeline import optimize
+from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.target import Target
 
@@ -123,3 +127,7 @@ def test_what_does_not_fit_stays_as_it_is() -> None:
     check([x], grouped, PLAIN, None)
     transposed = call("nn.conv2d_transpose", wide(x), weights((8, 4, 3, 3), -300, 300))
     check([x], transposed, NEON, None)
+    planar = IRModule([Function("main", (x,), call("nn.conv2d_transpose", wide(x), weights((8, 4, 3, 3))))])
+    array = np.random.default_rng(0).integers(0, 200, (1, 8, 4, 3)).astype(np.uint8)
+    made = optimize(planar, GraphOptions(target=NEON, fuse=False))
+    np.testing.assert_array_equal(evaluate(made, array), evaluate(planar, array))

@@ -130,6 +130,20 @@ def test_dequantised_values_are_multiplied_as_integers_and_scales_are_merged() -
     check([x], rounded, VNNI, "qnn.matmul")
 
 
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_products_of_two_activations_are_exact_in_floats(transpose_b: bool) -> None:
+    """All sums of at most 257 products of bytes are floats; those of more stay integers."""
+    for depth, dtype in ((257, "float32"), (259, "int32")):
+        x, zero = Var("x", tensor_type((2, 3, depth), "uint8")), constant(np.int32(255))
+        shape = (2, 4, depth) if transpose_b else (2, depth, 4)
+        y = Var("y", tensor_type(shape, "int8"))
+        body = call("matmul", wide(x, zero), wide(y, constant(np.int32(-128))), transpose_b=transpose_b)
+        check([x, y], body, NEON, None)
+        function = optimize(IRModule([Function("main", (x, y), body)]), GraphOptions(target=NEON, fuse=False))["main"]
+        (product,) = [item for item in post_order(function) if is_call_to(item, "matmul")]
+        assert product.tensor_type.dtype.name == dtype
+
+
 @pytest.mark.parametrize("side", ["data", "weights"])
 def test_constants_repeated_an_open_number_of_times(side: str) -> None:
     """A class token of each image of a batch is a constant of no known size."""

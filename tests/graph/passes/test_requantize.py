@@ -62,6 +62,13 @@ def test_the_greatest_number_is_the_greatest_byte(dtype: DataType, padding: tupl
     assert not is_dequantized([x], quantized(pooled, 0.1, 7, dtype))
 
 
+def test_resizing_to_the_nearest_takes_bytes() -> None:
+    x = Var("x", tensor_type((1, 1, 16, 16), "uint8"))
+    rows = call("take", dequantized(x, 0.1, 7), constant(np.arange(32) // 2), axis=2)
+    both = call("take", rows, constant(np.arange(24) * 2 // 3), axis=3)
+    assert not is_dequantized([x], quantized(both, 0.1, 7, UINT8))
+
+
 @pytest.mark.parametrize("scale", [0.1, 0.0307, 1 / 3, 3.7e-5])
 def test_multiplying_by_the_inverse_is_quantising_too(scale: float) -> None:
     x = Var("x", tensor_type((4, 64), "uint8"))

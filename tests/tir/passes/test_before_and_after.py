@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from tests.tir.passes.checking import assert_becomes
 from tests.tir.schedule.scripts import parse
 from tilewright import te
+from tilewright.ir.structural import assert_same_ir
+from tilewright.runtime.core.packing import pack
+from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.align_storage import align_storage
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.keep_in_place import keep_in_place
+from tilewright.tir.passes.legalize_small_types import legalize_small_types
 from tilewright.tir.passes.legalize_types import LegalizeTypesOptions, legalize_types
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
@@ -113,6 +119,56 @@ def test_keep_in_place() -> None:
         {signature}
             attributes({{"in_place": ((0, 1),)}}){body}""",
     )
+
+
+def test_legalize_small_types() -> None:
+    """Bytes take the place of integers of few bits, which wrap around; upper bits of what callers give do not count."""
+    assert_becomes(
+        legalize_small_types,
+        """
+        def f(A: Buffer[(8,), "int4"], B: Buffer[(8,), "int4"], C: Buffer[(8,), "uint2"]):
+            T = allocate((1,), "int4", "local")
+            for i in range(8):
+                T[0] = A[i] + int4(3)
+                B[i] = T[0]
+                C[i] = uint2(T[0])
+        """,
+        """
+        def f(A: Buffer[(8,), "int8"], B: Buffer[(8,), "int8"], C: Buffer[(8,), "uint8"]):
+            T = allocate((1,), "int8", "local")
+            for i in range(8):
+                T[0] = shift_right(
+                    shift_left(shift_right(shift_left(A[i], int8(4)), int8(4)) + int8(3), int8(4)), int8(4)
+                )
+                B[i] = T[0]
+                C[i] = bitwise_and(uint8(T[0]), uint8(3))
+        """,
+    )
+
+
+def test_packed_constants() -> None:
+    """As many elements of a constant as fit are in each byte, the first in the lowest bits."""
+    before = parse("""
+        def f(A: Buffer[(7,), "uint4"], B: Buffer[(7,), "int32"]):
+            attributes({"constant_params": [0]})
+            for i in range(7):
+                B[i] = int32(A[i])
+        """)
+    after = legalize_small_types(before)
+    assert_same_ir(
+        after,
+        parse("""
+        def f(A: Buffer[(4,), "uint8"], B: Buffer[(7,), "int32"]):
+            attributes({"constant_params": [0]})
+            for i in range(7):
+                B[i] = int32(bitwise_and(shift_right(A[i // 2], uint8(i % 2) * uint8(4)), uint8(15)))
+        """),
+    )
+    values = np.arange(9, 16, dtype=np.uint8)
+    expected, found = np.zeros(7, np.int32), np.zeros(7, np.int32)
+    interpret(before, values, expected)
+    interpret(after, pack(values, "uint4"), found)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_legalize_types() -> None:

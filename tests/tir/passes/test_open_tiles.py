@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.tir.passes.programs import script
-from tilewright.ir.expr import Select
+from tilewright.ir.expr import Select, const_value
 from tilewright.ir.visit import find_all
 from tilewright.tir.annotations import ROLLED
 from tilewright.tir.function import PrimFunc
@@ -15,7 +15,7 @@ from tilewright.tir.passes.partition_loops import OPEN_TILES, partition_loops
 from tilewright.tir.passes.roll_epilogues import roll_epilogues
 from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.script import to_script
-from tilewright.tir.stmt import BufferStore, For, IfThenElse, LoopKind
+from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LoopKind
 
 PRODUCT = """
 @script.function
@@ -102,6 +102,50 @@ class TestOpenTiles:
         result = np.full((rows, 8), np.nan, np.float32)
         interpret(after, a, w, result)
         np.testing.assert_allclose(result, a @ w, rtol=1e-6)
+
+    @pytest.mark.parametrize("rows", [0, 1, 3, 4, 12, 13, 14, 25, 27])
+    def test_edges_of_tall_tiles_are_computed_in_pieces(self, rows: int) -> None:
+        """A few rows at a time, in a loop; rows past the end are computed in vain, and only their results dropped."""
+        text = PRODUCT.replace("6", "13").replace("(m + 5)", "(m + 12)")
+        after = partition_loops(script(text))
+        pieces = [item for item in all_statements(after.body) if isinstance(item, For) and item.var.name == "piece"]
+        assert len(pieces) == 1 and ROLLED.is_on(pieces[0])
+        tiles = [item.buffer.shape for item in all_statements(pieces[0]) if isinstance(item, Allocate)]
+        assert [const_value(size) for size in tiles[0]] == [4, 8] and len(_stores(after)) == 6
+        assert not _guarded_sums(after)
+        random = np.random.default_rng(rows)
+        a, w = random.random((rows, 4), np.float32), random.random((4, 8), np.float32)
+        result = np.full((rows, 8), np.nan, np.float32)
+        interpret(after, a, w, result)
+        np.testing.assert_allclose(result, a @ w, rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("= acc[i, h * 4 + j]", "= acc[12 - i, h * 4 + j]"),
+            ("= acc[i, h * 4 + j]", "= acc[i, h * 4 + j] + B[0, h * 4 + j]"),
+        ],
+        ids=["another row of the tile", "what it writes"],
+    )
+    def test_tiles_whose_rows_know_of_each_other_stay_whole(self, old: str, new: str) -> None:
+        text = PRODUCT.replace("6", "13").replace("(m + 5)", "(m + 12)").replace(old, new)
+        after = partition_loops(script(text))
+        assert not any(isinstance(item, For) and item.var.name == "piece" for item in all_statements(after.body))
+
+    def test_columns_may_end_too(self) -> None:
+        """A guard that is of columns alone does not keep tiles past the last row from being left out."""
+        text = PRODUCT.replace("6", "13").replace("range((m + 5) // 13)", "range(3)").replace("8", "12")
+        text = text.replace(
+            "if io * 13 + i < m:\n                        B[",
+            "if h < 2 and io * 13 + i < m:\n                        B[",
+        )
+        text = text.replace("unroll(2)", "unroll(3)").replace("B: Buffer[(m, 12)", "B: Buffer[(m, 8)")
+        after = partition_loops(script(text))
+        assert "if io * 13 + piece * 3 < m:" in to_script(after) and "if io * 13 < m:" in to_script(after)
+        a, w = np.ones((17, 4), np.float32), np.ones((4, 12), np.float32)
+        result = np.full((17, 8), np.nan, np.float32)
+        interpret(after, a, w, result)
+        np.testing.assert_array_equal(result, 4)
 
     @pytest.mark.parametrize("shape", [(1, 1), (2, 9), (3, 8), (5, 17), (4, 26), (0, 5), (5, 0)])
     def test_windows_of_an_image(self, shape: tuple[int, int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tir.schedule.programs import block_of, check, check_compiled, elementwise, loops_of, matmul
+from tilewright.ir.expr import const_value
 from tilewright.support.errors import UserError
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule, ScheduleError, Trace, replay
@@ -93,6 +94,28 @@ def test_operands_are_staged_in_another_arrangement(buffer: str, index_map: obje
     staged = block_of(schedule, copy.name).writes[0].buffer
     assert (staged.static_shape, staged.scope, staged.name) == (shape, "shared", f"{buffer}_shared")
     check_compiled(schedule, func)
+
+
+OPEN = """
+@script.function
+def product(A: Buffer[(n, 8), "int32"], C: Buffer[(n, 8), "int32"]):
+    for i, j in grid(n, 8):
+        with block("C"):
+            v, w = spatial(n, i), spatial(8, j)
+            C[v, w] = A[v, w] * 2
+"""
+
+
+def test_open_extents_are_staged_as_they_are() -> None:
+    func = parse_script(OPEN)
+    assert isinstance(func, PrimFunc)
+    schedule = Schedule(func)
+    copy = schedule.reindex_cache_read(schedule.get_block("C"), "A", "global", lambda i, j: (j // 4, i, j % 4))
+    staged = block_of(schedule, copy.name).writes[0].buffer
+    assert staged.shape[1] is func.buffers[0].shape[0]
+    assert [const_value(extent) for extent in staged.shape] == [2, None, 4]
+    with pytest.raises(ScheduleError, match="not provably within bounds"):
+        schedule.reindex_cache_read(schedule.get_block("C"), "A_global", "local", lambda i, j: (i + 1, j))
 
 
 def test_results_are_staged_in_another_arrangement() -> None:

@@ -115,24 +115,22 @@ class CudaDialect(CLanguage):
             "#endif\n}",
         }
 
-    def float8_body(self, kind: str, rounds: bool, plain: str) -> str:
-        """Conversions of two at a time from sm_89 on; they keep what is too large to the greatest value."""
+    def float8_body(self, kind: str, rounds: bool) -> str:
+        """Conversions of two at a time; they keep what is too large to the greatest value, and NaN has no sign."""
         name = kind.removeprefix("float8_").removesuffix("fn")
-        # Half of the last step more than the greatest value, which a tie is rounded to where its last digit is even.
-        beyond = "!(fabsf(x) <= 464.f)" if name == "e4m3" else "fabsf(x) >= 61440.f"
-        code = 0x7F if name == "e4m3" else 0x7C
-        if rounds:
-            text = (
-                f'unsigned short pair; asm("cvt.rn.satfinite.{name}x2.f32 %0, %1, %2;" '
-                ': "=h"(pair) : "f"(0.f), "f"(x)); '
-                f"return (unsigned char)({beyond} ? (pair & 0x80) | {code} : pair);"
-            )
-        else:
-            text = (
+        if not rounds:
+            return (
                 f'unsigned int pair; asm("cvt.rn.f16x2.{name}x2 %0, %1;" : "=r"(pair) : "h"((unsigned short)bits)); '
                 'float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)pair)); return x;'
             )
-        return f"\n#if __CUDA_ARCH__ >= 890\n{text}\n#else\n{plain}\n#endif\n"
+        # Half of the last step more than the greatest value, which a tie is rounded to where its last digit is even.
+        beyond = "!(fabsf(x) <= 464.f)" if name == "e4m3" else "!(fabsf(x) < 61440.f)"
+        code = "0x7f" if name == "e4m3" else "(x != x ? 0x7e : 0x7c)"
+        sign = "((__float_as_uint(x) >> 24) & 0x80u)"
+        return (
+            f'unsigned short pair; asm("cvt.rn.satfinite.{name}x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.f), "f"(x)); '
+            f"return (unsigned char)({beyond} ? {sign} | {code} : pair);"
+        )
 
     def rounded_byte(self, least: float, most: float, zero: int, kind: str) -> str | None:
         """Rounded by a sum whose last digit is that of units: conversions take four times as long as sums."""

@@ -125,11 +125,25 @@ def _mma(instruction: str) -> str:
         )
     else:
         convert = "  const unsigned int *x = (const unsigned int*)a, *y = (const unsigned int*)b;\n"
+    head = f"{_HEAD} {function_name(instruction)}({element}* c, const void* a, const void* b) {{\n{convert}"
+    if kind == "r":
+        head += _quarters(types)
     return (
-        f"{_HEAD} {function_name(instruction)}({element}* c, const void* a, const void* b) {{\n{convert}"
+        f"{head}"
         f'  asm volatile("mma.sync.aligned.{shape}.row.col.{types} '
         f'{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{{sums}}};"\n'
         f'    : "{mode}{kind}"(c[0]), "{mode}{kind}"(c[1]), "{mode}{kind}"(c[2]), "{mode}{kind}"(c[3])\n'
         f'    : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]){zero});\n'
+        f"{'#endif' + chr(10) if kind == 'r' else ''}"
         "}"
     )
+
+
+def _quarters(types: str) -> str:
+    """The product of bytes on sm_75, whose instruction has half the rows and half the steps: fragments agree."""
+    lines = ["#if __CUDA_ARCH__ < 800"]
+    for row, step in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        places = f'"+r"(c[{2 * row}]), "+r"(c[{2 * row + 1}])'
+        order = f"mma.sync.aligned.m8n8k16.row.col.{types} {{%0, %1}}, {{%2}}, {{%3}}, {{%0, %1}};"
+        lines.append(f'  asm volatile("{order}" : {places} : "r"(x[{row + 2 * step}]), "r"(y[{step}]));')
+    return "\n".join([*lines, "#else", ""])

@@ -44,6 +44,7 @@ KIND: Final = replace(
             dependent_launch="sm_90",
             dot4="sm_70",
             tensor_cores="sm_80",
+            byte_tensor_cores="sm_75",
             float8_products="sm_89",
             warp_group_products="sm_90a",
             precisions=frozenset({"tf32"}),

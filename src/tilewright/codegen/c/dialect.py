@@ -54,7 +54,7 @@ SHORT_TYPES: Final = {
 DOT4_FUNCTION: Final = "tw_dot4"
 """The function `int (int sum, int a, int b)` of the instruction `tir.machine.DOT4`."""
 FLOAT8: Final = ("float8_e4m3fn", "float8_e5m2")
-"""Types of 8 bits: their bits in memory, float in registers."""
+"""Types of 8 bits that some processors convert: their bits in memory, float in registers."""
 
 
 def math_name(name: str) -> str:
@@ -116,9 +116,12 @@ class Dialect(ABC):
         Also `tw_brain_bits` (round to the bits of a bfloat16) where it is not to be computed with integers.
         """
 
-    def float8_body(self, kind: str, rounds: bool, plain: str) -> str:
-        """The body of a function that rounds `x` to the `bits` of an 8-bit float, or gives their value: plain C."""
-        return plain
+    def float8_body(self, kind: str, rounds: bool) -> str:
+        """The body of a function that rounds `x` to the `bits` of an 8-bit float, or gives their value.
+
+        Where there is no such conversion, `legalize_small_types` has made integer arithmetic of it.
+        """
+        raise CompilerBug(f"{self.name} kernels do not convert {kind}")
 
     def rounded_byte(self, least: float, most: float, zero: int, kind: str) -> str | None:
         """The body of a function of a float `x`: round(x) + zero as a byte, kept in its range; None for plain C.

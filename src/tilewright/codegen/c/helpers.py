@@ -125,40 +125,14 @@ class Helpers:
         return self._define("tw_brain_value", "float", f"{dialect.types['uint16']} bits", f"return {value};")
 
     def float8_bits(self, kind: str) -> str:
-        """The bits of the nearest value of an 8-bit type, ties to even; NaN, or infinity, beyond the greatest one."""
-        dialect = self._dialect
-        byte, word = dialect.types["uint8"], dialect.types["uint32"]
-        digits, bias, greatest = (3, 7, 0x7E) if kind == "float8_e4m3fn" else (2, 15, 0x7B)
-        shift = 23 - digits
-        whole = f"({word}){dialect.math('round', FLOAT32)}"
-        magnitude = f"{dialect.math('abs', FLOAT32)}(x)"
-        # Below the normal numbers steps are equal: scaled to be 1, they are counted.
-        steps, least = f"{float(2 ** (bias - 1 + digits)).hex()}f", (127 - bias + 1) << 23
-        body = (
-            f"{word} b = {dialect.bits('x', FLOAT32, UINT32)}, s = (b >> 24) & 0x80u, m = b & 0x7fffffffu; "
-            f"if (m > 0x7f800000u) return ({byte})0x7f; "
-            f"if (m < {least}u) return ({byte})(s | {whole}({magnitude} * {steps})); "
-            f"m = ((m + {(1 << (shift - 1)) - 1}u + ((m >> {shift}) & 1u)) >> {shift}) - {(127 - bias) << digits}u; "
-            f"return ({byte})(s | (m > {greatest}u ? {greatest + 1}u : m));"
-        )
-        return self._define(f"tw_{kind}_bits", byte, "float x", dialect.float8_body(kind, True, body))
+        """Round a float to the bits of an 8-bit type, by the processor's own conversion."""
+        byte = self._dialect.types["uint8"]
+        return self._define(f"tw_{kind}_bits", byte, "float x", self._dialect.float8_body(kind, rounds=True))
 
     def float8_value(self, kind: str) -> str:
-        """The float of the bits of an 8-bit type."""
-        dialect = self._dialect
-        byte, word = dialect.types["uint8"], dialect.types["uint32"]
-        name, parameters = f"tw_{kind}_value", f"{byte} bits"
-        if kind == "float8_e5m2":
-            # The upper byte of a half.
-            half = f"return {self.half_value()}(({dialect.types['uint16']})(({word})bits << 8));"
-            return self._define(name, "float", parameters, half)
-        sign = f"(({word})(bits & 0x80) << 24)"
-        normal = dialect.bits(f"({sign} | ((m << 20) + {120 << 23}u))", UINT32, FLOAT32)
-        body = (
-            f"{word} m = bits & 0x7fu; if (m == 0x7fu) return {dialect.not_a_number}; "
-            f"return m < 8u ? ((bits & 0x80) ? -0x1p-9f : 0x1p-9f) * (float)m : {normal};"
-        )
-        return self._define(name, "float", parameters, dialect.float8_body(kind, False, body))
+        """The float of the bits of an 8-bit type, by the processor's own conversion."""
+        parameters = f"{self._dialect.types['uint8']} bits"
+        return self._define(f"tw_{kind}_value", "float", parameters, self._dialect.float8_body(kind, rounds=False))
 
     def instruction(self, name: str) -> str | None:
         """The function that is an instruction of the device; None where it has none of that name."""

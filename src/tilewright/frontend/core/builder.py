@@ -24,6 +24,7 @@ from tilewright.frontend.core.symbolic_values import SymbolicArray, apply_symbol
 from tilewright.frontend.core.texts import concerns_texts, on_host
 from tilewright.graph import ops as _ops
 from tilewright.graph import text as _text
+from tilewright.graph.interpreter import apply_operator
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size, Sizes, as_dims, as_size
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Let, Tuple, TupleGet, Var, constant
@@ -139,8 +140,8 @@ def rank_of(value: GraphExpr) -> int:
 
 
 def is_plain(dtype: DataType) -> bool:
-    """Whether numpy computes with the storage of a data type directly."""
-    return dtype.name in ("bool", "float16", "float32", "float64") or (dtype.is_integer and dtype.bits >= 8)
+    """Whether numpy computes with the storage of a data type directly (what results lie beyond few bits apart)."""
+    return dtype.name in ("bool", "float16", "float32", "float64") or dtype.is_integer
 
 
 def elements(kind: Type) -> int:
@@ -265,7 +266,7 @@ class Builder:
             return made
         if all(isinstance(arg, Constant) and is_plain(arg.dtype) for arg in given):
             is_small = name in _VIEWS or elements(made.type) <= FOLD_LIMIT
-            return self._fold(made, operator, made.type) if is_small and is_bound(made) else made
+            return self._fold(made, made.type) if is_small and is_bound(made) else made
         if elements(made.type) <= FOLD_LIMIT:
             symbolic = apply_symbolic(operator, given, made.attributes)
             if symbolic is not None:
@@ -440,13 +441,12 @@ class Builder:
         """A value whose shape is said, unless it certainly is another: the operator complains about that."""
         return value if any(map(dimensions.different, sizes_of(value), sizes)) else self.match(value, sizes)
 
-    def _fold(self, made: Call, operator: Operator, kind: Type) -> GraphExpr:
+    def _fold(self, made: Call, kind: Type) -> GraphExpr:
         kinds = kind.items if isinstance(kind, TupleType) else (kind,)
         dtypes = [item.dtype for item in kinds if isinstance(item, TensorType)]
         if not all(is_plain(dtype) for dtype in dtypes):
             return made
-        arrays = [arg.data for arg in made.args if isinstance(arg, Constant)]
-        result = operator.reference(list(arrays), made.attributes)
+        result = apply_operator(made, [arg.data for arg in made.args if isinstance(arg, Constant)])
         if isinstance(result, tuple):
             items = [self.constant(np.asarray(item), dtype) for item, dtype in zip(result, dtypes, strict=True)]
             folded = Tuple(tuple(items))
@@ -569,7 +569,7 @@ def evaluate(value: GraphExpr) -> Array | None:
         elif isinstance(node, TupleGet):
             values[id(node)] = parts[0][node.index]
         elif isinstance(node, Call) and isinstance(node.callee, Operator):
-            values[id(node)] = node.callee.reference(parts, node.attributes)
+            values[id(node)] = apply_operator(node, parts)
         else:
             return None
     result = values[id(value)]

@@ -10,7 +10,6 @@ from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_o
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.forks import among
 from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue, ValueInfo
-from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.ir.dimensions import Size, Sizes
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var
 from tilewright.graph.ir.op import Array, is_call_to
@@ -37,23 +36,6 @@ class Bodies:
     """The functions of the module beside main."""
 
 
-class SmallTypes:
-    """Which values are bytes that stand for a small type; the graph itself knows only the bytes."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, tuple[GraphExpr, SmallType]] = {}
-
-    def find(self, value: GraphExpr) -> SmallType | None:
-        """The small type of a value, if it has one."""
-        entry = self._found.get(id(value))
-        return None if entry is None else entry[1]
-
-    def mark(self, value: GraphExpr, small: SmallType) -> GraphExpr:
-        """Say that a value holds a small type; gives the value."""
-        self._found[id(value)] = (value, small)  # the value is kept, so that its identity stays its own
-        return value
-
-
 class NodeContext:
     """One node being converted.
 
@@ -68,7 +50,6 @@ class NodeContext:
         inputs: Sequence[GraphExpr | None],
         builder: Builder,
         bodies: Bodies,
-        small_types: SmallTypes,
     ) -> None:
         self.node = node
         self.opset = opset
@@ -77,7 +58,6 @@ class NodeContext:
         self.call = builder.call
         self.bodies = bodies
         self.run_graph = bodies.inline
-        self.small_types = small_types
         self._read: set[str] = set()
 
     # Inputs
@@ -92,11 +72,6 @@ class NodeContext:
         if value is None:
             raise UserError(f"{self.node.op_type} needs an input number {index + 1}, which is not there")
         return value
-
-    def small(self, index: int) -> SmallType | None:
-        """The type of an input that is held in bytes because it has 8 bits or less."""
-        value = self.optional(index)
-        return None if value is None else self.small_types.find(value)
 
     def optional(self, index: int) -> GraphExpr | None:
         """An input that may be left out."""

@@ -11,6 +11,7 @@ from tilewright.frontend.onnx.quantize import dequantize_linear, qlinear_conv, q
 from tilewright.frontend.onnx.recurrent import lstm
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.rewrite import make
 from tilewright.ir.dtype import FLOAT32, INT32, UINT8, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -25,11 +26,9 @@ def _scalar(node: NodeContext, value: GraphExpr) -> GraphExpr:
 
 def _real(node: NodeContext, first: int) -> GraphExpr:
     """The numbers that an input stands for; its scale and (perhaps) zero point follow it."""
-    value = node.builder.cast(node.input(first), FLOAT32)
     zero = node.optional(first + 2)
-    if zero is not None:
-        value = node.call("subtract", value, node.builder.cast(_scalar(node, zero), FLOAT32))
-    return node.call("multiply", value, _scalar(node, node.input(first + 1)))
+    value = shifted(node, node.input(first), None if zero is None else _scalar(node, zero))
+    return node.call("multiply", node.builder.cast(value, FLOAT32), _scalar(node, node.input(first + 1)))
 
 
 def _stored(node: NodeContext, value: GraphExpr, scale: int, like: DataType) -> GraphExpr:
@@ -189,10 +188,14 @@ def dynamic_range(node: NodeContext, data: GraphExpr) -> tuple[GraphExpr, GraphE
 
 @converter("DynamicQuantizeLSTM", domain=DOMAIN)
 def dynamic_quantize_lstm(node: NodeContext) -> list[GraphExpr | None]:
-    """An LSTM of 8-bit weights, which become float32 when the model is compiled; its input and state stay exact."""
+    """An LSTM of 8-bit weights; its input is brought to 8 bits by its own range, its state stays exact."""
     for place, (scale, what) in {1: (8, "W"), 2: (10, "R")}.items():
         weight = node.builder.transpose(_weights(node, place, scale, what), (0, 2, 1))
         node.inputs[place] = weight
+    data = node.input(0)
+    step, zero = dynamic_range(node, data)
+    levels = node.builder.cast(shifted(node, quantized(node, data, step, zero, UINT8), zero), FLOAT32)
+    node.inputs[0] = node.call("multiply", levels, step)
     return lstm(node)
 
 
@@ -201,9 +204,13 @@ def _weights(node: NodeContext, place: int, scale: int, what: str) -> GraphExpr:
     value, factors, zeros = node.input(place), node.input(scale), node.optional(scale + 1)
     if rank_of(value) != 3 or rank_of(factors) not in (1, 2):
         raise UserError(f"the weights {what} need 3 dimensions and scales of 1 or 2, they have {rank_of(value)}")
-    result = node.builder.cast(value, FLOAT32)
+    result = node.builder.cast(value, INT32)
     spread = (1, 2) if rank_of(factors) == 1 else (1,)
     if zeros is not None:
-        lifted = node.builder.expand_dims(node.builder.cast(zeros, FLOAT32), spread)
+        lifted = node.builder.expand_dims(node.builder.cast(zeros, INT32), spread)
         result = node.call("subtract", result, lifted)
-    return node.call("multiply", result, node.builder.expand_dims(factors, spread))
+    # Integers with a scale (not folded here): products may be those of integers.
+    span = node.builder.span
+    return make(
+        "multiply", make("cast", result, dtype=FLOAT32, span=span), node.builder.expand_dims(factors, spread), span=span
+    )

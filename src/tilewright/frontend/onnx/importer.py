@@ -46,7 +46,7 @@ from tilewright.frontend.onnx import (
     tensor,
     training,
 )
-from tilewright.frontend.onnx.context import Bodies, Captures, NodeContext, SmallTypes, held_type
+from tilewright.frontend.onnx.context import Bodies, Captures, NodeContext, held_type
 from tilewright.frontend.onnx.expansion import check_expansion
 from tilewright.frontend.onnx.forks import (
     MOST_SIDES,
@@ -72,7 +72,6 @@ from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
 from tilewright.frontend.onnx.scopes import Rest, Scope, last_uses
 from tilewright.frontend.onnx.shapes import input_shapes
-from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import Type, tensor_type
@@ -112,10 +111,6 @@ FAMILIES = (
     training,
 )
 """The modules whose converters are registered, one an operator family."""
-_MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
-"""Operators that move elements of any type; what they move is their first input."""
-_CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape", "Size"})
-"""Operators whose converters know about small types."""
 _REASONS = {
     "ImageDecoder": "decode images before they go to the model",
 }
@@ -142,7 +137,6 @@ class _Importer:
     def __init__(self, model: OnnxModel) -> None:
         self.model = model
         self.builder = Builder()
-        self.small_types = SmallTypes()
         self.functions: list[Function] = []
         """Functions that loops became, beside main."""
         self.sides = 0
@@ -156,7 +150,7 @@ class _Importer:
         self._check_opsets(self.model.opsets)
         check_expansion(self.model)
         params: list[Var] = []
-        scope = Scope(self.small_types)
+        scope = Scope()
         scope.stored = graph.initializers
         inputs = [item for item in graph.inputs if item.name not in graph.initializers]
         tensors = [info for info in inputs if info.item is None]
@@ -174,24 +168,18 @@ class _Importer:
             self.builder.declare(annotation)
             var = Var(info.name, annotation)
             var.span = Span(info.name)
-            if info.small is not None:
-                self.small_types.mark(var, info.small)
             params.append(var)
             scope.values[info.name] = var
         outputs = self._graph(graph, scope, self.model.opsets)
         if not outputs:
             raise UserError("the model has no outputs", where=self.model.source)
         names = tuple(info.name for info in graph.outputs)
-        small = [self.small_types.find(value) for value in outputs]
-        elements = tuple("" if item is None else item.package_name for item in small)
         self.builder.span = None
         outputs = [sequence.as_sequence(self.builder, value) for value in outputs]
         body = self.builder.body(self.builder.tuple(outputs))
         function = Function("main", tuple(params), body)
         functions = [function, *self.functions]
         attributes: dict[str, object] = {"model_name": graph.name or "main", "output_names": names}
-        if any(elements):
-            attributes["output_elements"] = elements
         return IRModule(functions, attributes=attributes)
 
     def _check_opsets(self, opsets: Mapping[str, int]) -> None:
@@ -274,22 +262,12 @@ class _Importer:
         live = rest.live(count, fork.value)
         if live:
             values = join_sides(self.builder, [side.condition for side in fork.sides], sides, live)
-            for place, (name, value) in enumerate(zip(live, values, strict=True)):
-                rest.scope.values[name] = value
-                small = {self.small_types.find(side.values[place]) for side in sides if side.error is None}
-                self._mark_joined(name, value, small)
+            rest.scope.values.update(zip(live, values, strict=True))
         return count
-
-    def _mark_joined(self, name: str, value: GraphExpr, small: set[SmallType | None]) -> None:
-        if len(small) > 1:
-            raise UnsupportedError(f"only a run decides the data type of '{name}'")
-        for found in small - {None}:
-            assert found is not None
-            self.small_types.mark(value, found)
 
     def _side(self, fork: Fork, rest: Rest, count: int, live: Sequence[str], side: Side) -> list[GraphExpr]:
         """The values of the names that are used after a side of a fork and so many nodes."""
-        scope = Scope(self.small_types, rest.scope)
+        scope = Scope(rest.scope)
         done = 0
         if side.outputs is not None:
             self._give(rest.nodes[0], side.outputs(), scope)
@@ -314,13 +292,7 @@ class _Importer:
                 if name and value is None:
                     raise UserError(f"nothing produces its input '{name}'")
                 inputs.append(value)
-            small = self._check_types(node, inputs)
-            outputs = self._convert(node, opset, inputs, scope, opsets)
-            if small is not None and node.op_type in _MOVES:
-                for moved in outputs:
-                    if moved is not None:
-                        self.small_types.mark(moved, small)
-            self._give(node, outputs, scope)
+            self._give(node, self._convert(node, opset, inputs, scope, opsets), scope)
 
     @staticmethod
     def _give(node: OnnxNode, outputs: Sequence[GraphExpr | None], scope: Scope) -> None:
@@ -334,23 +306,6 @@ class _Importer:
             if name in scope.values or name in scope.stored:
                 raise UserError(f"the name '{name}' is given to two values")
             scope.values[name] = produced
-
-    def _check_types(self, node: OnnxNode, inputs: Sequence[GraphExpr | None]) -> SmallType | None:
-        """Small types have no arithmetic: they can be moved and converted. Gives the type of the first input."""
-        found = [None if value is None else self.small_types.find(value) for value in inputs]
-        if all(item is None for item in found) or node.op_type in _CONVERSIONS:
-            return None
-        if (node.domain, node.op_type, node.overload) in self.model.functions:
-            return None
-        first = next(item for item in found if item is not None)
-        if node.op_type not in _MOVES:
-            raise UnsupportedError(
-                f"{node.op_type} of {first.name} is not supported",
-                hint="values of 8-bit floats and of 4 and 2 bits can be moved, cast, quantised and dequantised",
-            )
-        if any(item is not first for item in (found if node.op_type == "Concat" else found[:1])):
-            raise UnsupportedError(f"{node.op_type} of {first.name} together with other types")
-        return first
 
     def _convert(
         self,
@@ -382,7 +337,7 @@ class _Importer:
                 return self._subgraph(graph, values, scope, opsets, captures), captures
 
             bodies = Bodies(run_graph, run_body, self.functions)
-            context = NodeContext(node, opset, inputs, self.builder, bodies, self.small_types)
+            context = NodeContext(node, opset, inputs, self.builder, bodies)
             with suppress(UseDefinition):
                 result = convert(context)
                 context.finish()
@@ -414,7 +369,7 @@ class _Importer:
     ) -> list[GraphExpr]:
         if len(values) != len(graph.inputs):
             raise UserError(f"the graph '{graph.name}' takes {len(graph.inputs)} inputs, {len(values)} are given")
-        scope = Scope(self.small_types, outer, captures)
+        scope = Scope(outer, captures)
         scope.stored = graph.initializers
         for info, value in zip(graph.inputs, values, strict=True):
             scope.values[info.name] = value
@@ -434,7 +389,7 @@ class _Importer:
         unknown = set(node.attributes) - set(function.attribute_names) - set(function.defaults)
         if unknown:
             raise UserError(f"function {function.name} has no attribute '{min(unknown)}'")
-        scope = Scope(self.small_types)
+        scope = Scope()
         for name, value in zip(function.inputs, inputs, strict=False):
             if value is not None:
                 scope.values[name] = value

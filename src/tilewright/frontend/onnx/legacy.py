@@ -62,9 +62,7 @@ def _as_modern(
     convert = find_converter("", node.node.op_type, MODERN)
     if convert is None:
         raise UnsupportedError(f"the operator {node.node.op_type} is not supported")
-    inner = NodeContext(
-        replace(node.node, attributes=attributes), MODERN, inputs, node.builder, node.bodies, node.small_types
-    )
+    inner = NodeContext(replace(node.node, attributes=attributes), MODERN, inputs, node.builder, node.bodies)
     result = convert(inner)
     inner.finish()
     return result if isinstance(result, GraphExpr) else list(result)

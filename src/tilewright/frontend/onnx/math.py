@@ -10,7 +10,7 @@ from tilewright.frontend.onnx.axes import by_data, count_of, from_end, to_end
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.small import SMALL_TYPES, SmallType, decode, encode
+from tilewright.frontend.onnx.small import converted
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, DataType
 from tilewright.support.errors import UnsupportedError, UserError
@@ -189,29 +189,19 @@ def _bound(node: NodeContext, index: int) -> GraphExpr | float | None:
 @converter("Cast")
 def cast(node: NodeContext) -> GraphExpr:
     """Convert to the element type that an attribute names."""
-    number = node.integer("to")
-    if number in SMALL_TYPES:
-        return convert(node, SMALL_TYPES[number])
-    return convert(node, data_type(number, "the result of Cast"))
+    return convert(node, data_type(node.integer("to"), "the result of Cast"))
 
 
-def convert(node: NodeContext, to: DataType | SmallType) -> GraphExpr:
-    """The first input converted, from or to types that are held in bytes too."""
+def convert(node: NodeContext, to: DataType) -> GraphExpr:
+    """The first input converted."""
     saturate, round_mode = node.flag("saturate", True), node.text("round_mode", "up")
-    value, source = node.input(0), node.small(0)
-    if source is to:
-        return value
-    if source is not None:
-        value = decode(node.builder, value, source)
-    if isinstance(to, SmallType):
-        return node.small_types.mark(encode(node.builder, value, to, saturate, round_mode), to)
-    return node.builder.cast(value, to)
+    return converted(node.builder, node.input(0), to, saturate, round_mode)
 
 
 @converter("CastLike")
 def cast_like(node: NodeContext) -> GraphExpr:
     """Convert to the element type of another input."""
-    return convert(node, node.small(1) or dtype_of(node.input(1)))
+    return convert(node, dtype_of(node.input(1)))
 
 
 @converter("BitCast")

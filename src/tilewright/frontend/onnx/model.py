@@ -9,19 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.frontend.onnx.small import SmallType
 from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import DataType
 
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor stored in the model; numpy lacks some types: bfloat16 is held as uint16, small types in bytes."""
+    """A tensor stored in the model; types that numpy lacks are held as their bits, integers of few bits in bytes."""
 
     array: Array
     dtype: DataType
-    small: SmallType | None = None
-    """What the bytes stand for if they hold a type of 8 bits or less."""
 
 
 Lazy = Callable[[], TensorValue]
@@ -43,7 +40,6 @@ class ValueInfo:
     dims: tuple[int | str | None, ...] | None
     kind: str = "tensor"
     """What it is if it is no tensor: `sequence`, `optional`, or something that is not supported, for messages."""
-    small: SmallType | None = None
     item: ValueInfo | None = None
     """What a sequence holds, and an optional if it holds something."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.core.builder import dtype_of, is_plain, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.contract import build_matmul
 from tilewright.frontend.onnx.convolution import build_conv
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, SmallType, decode, encode
+from tilewright.frontend.onnx.small import converted
 from tilewright.graph.ir.dimensions import different
 from tilewright.graph.ir.expr import Constant, GraphExpr
 from tilewright.graph.ir.rewrite import make
@@ -38,9 +38,9 @@ def _spread(node: NodeContext, value: GraphExpr, data: GraphExpr, axis: int, blo
 
 
 def _numbers(node: NodeContext, index: int) -> GraphExpr:
-    """An input; one that is held in bytes, as numbers."""
-    small = node.small(index)
-    return node.input(index) if small is None else decode(node.builder, node.input(index), small)
+    """An input; one of small floats, as float32."""
+    value = node.input(index)
+    return node.builder.cast(value, FLOAT32) if dtype_of(value).is_small_float else value
 
 
 def _axis(node: NodeContext, data: GraphExpr) -> int:
@@ -50,7 +50,7 @@ def _axis(node: NodeContext, data: GraphExpr) -> int:
 
 
 def _limits(dtype: DataType) -> tuple[int, int]:
-    if not dtype.is_integer or not is_plain(dtype):
+    if not dtype.is_integer:
         raise UnsupportedError(f"quantisation to {dtype}")
     return dtype.min_value(), dtype.max_value()
 
@@ -71,35 +71,23 @@ def quantize_linear(node: NodeContext) -> GraphExpr:
     zero = _numbers(node, 2) if node.has_input(2) else None
     axis, block = _axis(node, data), node.integer("block_size", 0)
     node.ignore("precision")
-    to: DataType | SmallType = UINT8
+    to = UINT8
     if zero is not None:
-        to = node.small(2) or dtype_of(zero)
+        to = dtype_of(node.input(2))
     elif node.has_attribute("output_dtype") and node.integer("output_dtype"):
-        number = node.integer("output_dtype")
-        to = SMALL_TYPES.get(number) or data_type(number, "the result of QuantizeLinear")
+        to = data_type(node.integer("output_dtype"), "the result of QuantizeLinear")
     node.ignore("output_dtype")
     saturate = node.flag("saturate", True)
     if dtype_of(data) is not dtype_of(scale):
         data = node.builder.cast(data, dtype_of(scale))
     scale = _spread(node, scale, data, axis, block)
     zero = None if zero is None else _spread(node, zero, data, axis, block)
-    if isinstance(to, SmallType):
-        return node.small_types.mark(_quantized_small(node, data, scale, zero, to, saturate), to)
-    return quantized(node, data, scale, zero, to)
-
-
-def _quantized_small(
-    node: NodeContext, value: GraphExpr, scale: GraphExpr, zero: GraphExpr | None, to: SmallType, saturate: bool
-) -> GraphExpr:
-    """x / scale + zero as a type that is held in bytes."""
-    result = node.call("divide", value, scale)
-    if isinstance(to, SmallInteger):
-        result = node.call("round", result)
+    if not to.is_small_float:
+        return quantized(node, data, scale, zero, to)
+    result = node.call("divide", data, scale)
     if zero is not None:
         result = node.call("add", result, node.builder.cast(zero, dtype_of(result)))
-    if isinstance(to, SmallInteger):
-        result = node.call("clip", result, minimum=float(to.low), maximum=float(to.high))
-    return encode(node.builder, result, to, saturate)
+    return converted(node.builder, result, to, saturate)
 
 
 @converter("DequantizeLinear")

@@ -27,7 +27,6 @@ from tilewright.frontend.onnx.model import (
     ValueInfo,
     canonical_domain,
 )
-from tilewright.frontend.onnx.small import SMALL_TYPES, SmallInteger, storage_of
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import MissingDependencyError, UnsupportedError, UserError
 from tilewright.support.file_kinds import looks_like
@@ -52,6 +51,16 @@ DATA_TYPES: dict[int, str] = {
     12: "uint32",
     13: "uint64",
     16: "bfloat16",
+    17: "float8_e4m3fn",
+    18: "float8_e4m3fnuz",
+    19: "float8_e5m2",
+    20: "float8_e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4_e2m1fn",
+    24: "float8_e8m0fnu",
+    25: "uint2",
+    26: "int2",
 }
 """Element types of ONNX by their number, where there is a data type for them."""
 _MALFORMED = (ValueError, TypeError, OverflowError, KeyError, IndexError, UnicodeError, MemoryError)
@@ -226,14 +235,11 @@ class _Reader:
             return ValueInfo(name, None, None, kind.removesuffix("_type").replace("_", " "))
         tensor = holder.tensor_type
         dtype = DataType.of(DATA_TYPES[tensor.elem_type]) if tensor.elem_type in DATA_TYPES else None
-        small = SMALL_TYPES.get(tensor.elem_type)
-        if small is not None:
-            dtype = storage_of(small)
         label = "tensor" if dtype is not None else f"tensor of {type_name(tensor.elem_type)}"
         if not tensor.HasField("shape"):
-            return ValueInfo(name, dtype, None, label, small)
+            return ValueInfo(name, dtype, None, label)
         dims = tuple(_dim(dim) for dim in tensor.shape.dim)
-        return ValueInfo(name, dtype, dims, label, small)
+        return ValueInfo(name, dtype, dims, label)
 
     def node(self, proto: Proto) -> OnnxNode:
         outputs = tuple(_text(name) for name in proto.output)
@@ -282,8 +288,7 @@ class _Reader:
         return lru_cache(maxsize=1)(partial(self._guard, what, partial(self._tensor, proto, what)))
 
     def _tensor(self, proto: Proto, what: str) -> TensorValue:
-        small = SMALL_TYPES.get(proto.data_type)
-        dtype = data_type(proto.data_type, f"{self.source}: {what}") if small is None else storage_of(small)
+        dtype = data_type(proto.data_type, f"{self.source}: {what}")
         storage = dtype.numpy()
         if any(dim < 0 for dim in proto.dims):
             raise UserError(f"{self.source}: {what} has a negative dimension: {tuple(proto.dims)}")
@@ -304,9 +309,9 @@ class _Reader:
             raise UserError(f"{self.source}: {what} has shape {array.shape}, its dimensions say {tuple(proto.dims)}")
         if dtype.name == "bfloat16":
             array = array.view(np.uint16)
-        elif small is not None and not isinstance(small, SmallInteger):
+        elif dtype.is_small_float:
             array = array.view(np.uint8)
-        return TensorValue(array.astype(storage, copy=False), dtype, small)
+        return TensorValue(array.astype(storage, copy=False), dtype)
 
     def _external(self, proto: Proto, what: str) -> Proto:
         """A copy of a tensor with its data read from the file beside the model."""
@@ -340,7 +345,7 @@ class _Reader:
         shape = tuple(int(dim) for dim in proto.dims)
         flat = np.zeros(int(np.prod(shape, dtype=np.int64)), values.array.dtype)
         flat[places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), shape)] = values.array
-        return TensorValue(flat.reshape(shape), values.dtype, values.small)
+        return TensorValue(flat.reshape(shape), values.dtype)
 
 
 def _dim(proto: Proto) -> int | str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.frontend.core.symbolic_values import symbolic_value
-from tilewright.frontend.onnx.context import Captures, SmallTypes
+from tilewright.frontend.onnx.context import Captures
 from tilewright.frontend.onnx.model import Lazy, OnnxNode
 from tilewright.frontend.onnx.order import used_names
 from tilewright.graph.ir.expr import Constant, GraphExpr, Var
@@ -19,8 +19,7 @@ class Scope:
     The scope of a function's body (`captures` is a list) sees outer values as parameters: what is used is captured.
     """
 
-    def __init__(self, small_types: SmallTypes, parent: Scope | None = None, captures: Captures | None = None) -> None:
-        self.small_types = small_types
+    def __init__(self, parent: Scope | None = None, captures: Captures | None = None) -> None:
         self.parent = parent
         self.captures = captures
         self.values: dict[str, GraphExpr] = {}
@@ -37,8 +36,6 @@ class Scope:
                 tensor_value = scope.stored[name]()
                 value = Constant(tensor_value.array, tensor_value.dtype)
                 value.span = Span(name)
-                if tensor_value.small is not None:
-                    self.small_types.mark(value, tensor_value.small)
                 scope.values[name] = value
                 return value
             if scope.captures is not None and scope.parent is not None:
@@ -56,9 +53,6 @@ class Scope:
             var = Var(name, value.type)
             var.span = Span(name)
             self.captures.append((value, var))
-            small = self.small_types.find(value)
-            if small is not None:
-                self.small_types.mark(var, small)
         self.values[name] = var
         return var
 

@@ -66,7 +66,7 @@ def constant(node: NodeContext) -> GraphExpr:
             stored = node.tensor(names[0])
             made = Constant(stored.array, stored.dtype)
             made.span = builder.span
-            return made if stored.small is None else node.small_types.mark(made, stored.small)
+            return made
         case "value_float":
             return builder.constant(node.number("value_float"), "float32")
         case "value_int":
@@ -86,8 +86,6 @@ def constant_of_shape(node: NodeContext) -> GraphExpr:
         stored = node.tensor("value")
         if stored.array.size != 1:
             raise UserError(f"the value must be one number, it has shape {stored.array.shape}")
-        if stored.small is not None:
-            raise UnsupportedError(f"ConstantOfShape of {stored.small.name}")
         value = Constant(stored.array.reshape(()), stored.dtype)
     return expand_by_input(node, value, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from tilewright.frontend.torch.sizes import TorchSizes
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size, Sizes, as_size
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
+from tilewright.ir.dtype import BOOL, FLOAT32, INT64, UINT8, DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.types import TensorType
 from tilewright.support.errors import UnsupportedError, UserError
@@ -21,23 +22,24 @@ Number = int | float | bool
 Operand = GraphExpr | Number | PrimExpr
 """A tensor, a number, or a size that varies (which counts as a whole number)."""
 
+_BYTES = re.compile(r"float4_e2m1fn_x2|u?int[1-7]")
+"""Types that are bytes to torch, of two floats or of one small integer: it only moves them."""
 _CATEGORY = {"bool": 0, "int": 1, "uint": 1}
 
 
 def from_torch_dtype(dtype: object) -> DataType:
     """The data type of a `torch.dtype`."""
     name = str(dtype).removeprefix("torch.")
+    if _BYTES.fullmatch(name):
+        return UINT8
     if "complex" in name:
         raise UnsupportedError(
             f"complex numbers ({name}) are not supported here", hint="use pairs: torch.view_as_complex, view_as_real"
         )
     try:
-        found = DataType.of(name)
+        return DataType.of(name)
     except UserError:
         raise UnsupportedError(f"the data type {name} is not supported") from None
-    if found.bits < 8 and not found.is_bool:
-        raise UnsupportedError(f"the data type {name} is not supported")
-    return found
 
 
 def promote_types(a: DataType, b: DataType) -> DataType:

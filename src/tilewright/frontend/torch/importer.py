@@ -25,7 +25,7 @@ from tilewright.frontend.torch.sizes import dimension_names
 from tilewright.frontend.torch.torchscript import exported_script
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
-from tilewright.ir.dtype import INT64, DataType
+from tilewright.ir.dtype import INT64, UINT8, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, tensor_type
@@ -508,7 +508,7 @@ def to_array(torch: Any, tensor: Any, dtype: DataType) -> Any:
     plain = tensor.detach().cpu().contiguous()
     if dtype.name == "bfloat16":
         return plain.view(torch.int16).numpy().view(np.uint16)
-    if dtype.name.startswith("float8"):
+    if dtype is UINT8 or dtype.is_small_float:
         return plain.view(torch.uint8).numpy()
     return plain.numpy()
 

@@ -14,7 +14,7 @@ from tilewright.graph.ops.common import require_bool, require_float, require_int
 from tilewright.ir.dtype import BOOL, FLOAT32, DataType
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import UserError
 
 Check = Callable[[DataType], None]
 
@@ -150,12 +150,10 @@ def _cast(args: list[Array], attributes: CastAttributes) -> Array:
     with np.errstate(all="ignore"):
         if name == "bfloat16":
             return special.round_to_bfloat16(args[0].astype(np.float32))
-        if attributes.dtype.is_float and attributes.dtype.bits == 8:
+        if attributes.dtype.is_small_float:
             return args[0].astype(np.float32)
-        if attributes.dtype.bits < 8 and not attributes.dtype.is_bool:
-            raise UnsupportedError(f"the numpy reference of cast has no values of type {name}")
         if attributes.dtype.is_integer and _is_floating(args[0]):
-            return special.float_to_integer(args[0], attributes.dtype.numpy())
+            return special.float_to_integer(args[0], attributes.dtype)
         return args[0].astype(attributes.dtype.numpy())
 
 
@@ -188,7 +186,7 @@ def reinterpret(types: Types, attributes: CastAttributes) -> Type:
     """The same bits read as another type of the same width."""
     data = tensor(types, 0, "the input")
     for dtype in (data.dtype, attributes.dtype):
-        if dtype.is_bool or dtype.bits < 8 or (dtype.is_float and dtype.code != "float"):
+        if dtype.is_bool or dtype.name == "bfloat16":
             raise UserError(f"the bits of {data.dtype} cannot be read as {attributes.dtype}")
     if data.dtype.bits != attributes.dtype.bits:
         raise UserError(f"{data.dtype} and {attributes.dtype} differ in width")

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import agree, constant_dim, require_rank, tensors
-from tilewright.ir.dtype import FLOAT32, INDEX, INT8, INT32
+from tilewright.ir.dtype import FLOAT16, FLOAT32, INDEX, INT8, INT32, DataType
 from tilewright.ir.expr import IntImm
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -69,20 +69,23 @@ def unpack_codes(words: Array, bits: int, axis: int) -> Array:
 
 def _numbers(words: Array, scale: Array, zero: Array, attributes: PackedAttributes) -> Array:
     codes = unpack_codes(words, attributes.bits, attributes.axis).astype(np.int32)
+    scale = scale.astype(np.float32, copy=False)
     zeros = np.repeat(np.broadcast_to(zero, scale.shape), attributes.group, axis=attributes.axis)
     with np.errstate(all="ignore"):
         shifted = (codes - zeros.astype(np.int32)).astype(np.float32)
         return np.asarray(shifted * np.repeat(scale, attributes.group, axis=attributes.axis), np.float32)
 
 
-def _check(words: TensorType, scale: TensorType, zero: TensorType, attributes: PackedAttributes) -> None:
+def _check(
+    words: TensorType, scale: TensorType, zero: TensorType, attributes: PackedAttributes, dtype: DataType = FLOAT32
+) -> None:
     if attributes.bits not in WIDTHS:
         raise UserError(f"codes have {', '.join(map(str, WIDTHS))} bits, not {attributes.bits}")
     if attributes.group < 1 or attributes.group % attributes.codes:
         raise UserError(f"a group is whole words of {attributes.codes} codes, not {attributes.group} codes")
-    for item, name, dtype in ((words, "words", "uint32"), (scale, "scale", "float32"), (zero, "zero", "uint8")):
-        if item.dtype.name != dtype:
-            raise UserError(f"{name} must be {dtype}, it is {item.dtype}")
+    for item, name, kind in ((words, "words", "uint32"), (scale, "scale", dtype.name), (zero, "zero", "uint8")):
+        if item.dtype.name != kind:
+            raise UserError(f"{name} must be {kind}, it is {item.dtype}")
     if words.shape is None or scale.shape is None or zero.shape is None:
         raise UserError("packed weights need shapes that are known")
     rank = len(words.shape)
@@ -120,7 +123,8 @@ def dequantize(types: Types, attributes: PackedAttributes) -> Type:
 
 def _matmul(args: list[Array], attributes: PackedAttributes) -> Array:
     with np.errstate(all="ignore"):
-        return np.asarray(np.matmul(args[0], _numbers(args[1], args[2], args[3], attributes)), np.float32)
+        numbers = _numbers(args[1], args[2], args[3], attributes)
+        return np.asarray(np.matmul(args[0].astype(np.float32, copy=False), numbers), args[0].dtype)
 
 
 @operator(
@@ -131,23 +135,24 @@ def _matmul(args: list[Array], attributes: PackedAttributes) -> Array:
     attributes=PackedAttributes,
 )
 def matmul(types: Types, attributes: PackedAttributes) -> Type:
-    """The product of a float32 matrix with a matrix of packed codes [k, n], packed along k (`axis` is 0).
+    """The product of a matrix of float32 or float16 with a matrix of packed codes [k, n], packed along k (`axis` is 0).
 
-    Sums are in float32, in any order; scales may be applied to the sums of groups.
+    Scales and results are of the same type. Sums are in float32, in any order; scales may be applied to the sums of
+    groups, or to the codes, which are then rounded to the type.
     """
     a, words, scale, zero = tensors(types, ("a", *_NAMES))
-    if a.dtype is not FLOAT32:
-        raise UserError(f"a must be float32, it is {a.dtype}")
+    if a.dtype not in (FLOAT32, FLOAT16):
+        raise UserError(f"a must be float32 or float16, it is {a.dtype}")
     if attributes.axis != 0:
         raise UserError(f"the matrix is packed along its first axis, not along axis {attributes.axis}")
-    _check(words, scale, zero, attributes)
+    _check(words, scale, zero, attributes, a.dtype)
     assert words.shape is not None and words.shape[0] is not None
     require_rank(words.shape, 2, "words")
     if a.shape is None:
         raise UserError("the rank of a must be known")
     require_rank(a.shape, 2, "a")
     agree(a.shape[-1], words.shape[0] * attributes.codes, "columns of a, and codes along the first axis of the matrix")
-    return TensorType((a.shape[0], words.shape[1]), FLOAT32)
+    return TensorType((a.shape[0], words.shape[1]), a.dtype)
 
 
 DIGITS = 3

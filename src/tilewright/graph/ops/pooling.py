@@ -58,17 +58,21 @@ def _max_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:
     return np.ascontiguousarray(result.transpose(0, 2, 3, 1) if attributes.layout == "NHWC" else result)
 
 
+def window_counts(attributes: Pool2dAttributes, size: tuple[int, int]) -> Array:
+    """How many elements of an image lie in each window, (1, 1, rows, columns); 1 where there are none."""
+    ones = np.ones((1, 1, *size), np.int64)
+    return np.maximum(_windows(ones, attributes, 0).sum(axis=(4, 5)), 1)
+
+
 def _avg_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:
     (data,) = args
     if attributes.layout == "NHWC":
         data = data.transpose(0, 3, 1, 2)
     floating = data.dtype.kind == "f"
     total = _windows(data, attributes, 0).sum(axis=(4, 5), dtype=np.float64 if floating else np.int64)
-    if attributes.count_include_pad:
-        count = np.asarray(attributes.kernel[0] * attributes.kernel[1])
-    else:
-        ones = np.ones((1, 1, *data.shape[2:]), np.int64)
-        count = np.maximum(_windows(ones, attributes, 0).sum(axis=(4, 5)), 1)
+    count = np.asarray(attributes.kernel[0] * attributes.kernel[1])
+    if not attributes.count_include_pad:
+        count = window_counts(attributes, (data.shape[2], data.shape[3]))
     with np.errstate(all="ignore"):
         result = total / count if floating else special.divide_toward_zero(total, count)
     result = result.transpose(0, 2, 3, 1) if attributes.layout == "NHWC" else result

@@ -18,7 +18,7 @@ from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
 
 _NAMES = ("data", "scale", "zero")
-_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
+_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "int1", "uint1")
 
 
 @node()

@@ -53,16 +53,19 @@ def _matmul(args: list[Array], attributes: NoAttributes) -> Array:
 
 @operator("qnn.matmul", inputs=("a", "b"), kind=FusionKind.OUT_FUSABLE, reference=_matmul)
 def matmul(types: Types, attributes: NoAttributes) -> Type:
-    """The product of a matrix of bytes (its last two dimensions) with a matrix of bytes, in 32 bits."""
+    """The product of matrices of bytes (the last two dimensions) with one matrix of bytes, or one each, in 32 bits."""
     a, b = tensors(types, ("a", "b"))
     total = product_type(a.dtype, b.dtype)
     if a.shape is None or b.shape is None:
         return TensorType(None, total)
-    require_rank(b.shape, 2, "b")
     if len(a.shape) < 2:
         raise UserError(f"a must have at least 2 dimensions, it has {len(a.shape)}")
-    agree(a.shape[-1], b.shape[0], "the inner dimensions of a and b")
-    return TensorType((*a.shape[:-1], b.shape[1]), total)
+    if len(b.shape) not in (2, len(a.shape)):
+        raise UserError(f"b must have 2 dimensions, or as many as a, it has {len(b.shape)}")
+    for ours, theirs in zip(a.shape[:-2], b.shape[:-2], strict=False):
+        agree(ours, theirs, "the numbers of matrices of a and b")
+    agree(a.shape[-1], b.shape[-2], "the inner dimensions of a and b")
+    return TensorType((*a.shape[:-1], b.shape[-1]), total)
 
 
 @node()

@@ -28,6 +28,7 @@ from tilewright.graph.ops.common import (
     tensors,
 )
 from tilewright.graph.ops.contract import accumulation_type
+from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import IntImm
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -66,6 +67,17 @@ class LstmAttributes(RecurrentAttributes):
     """With `coupled`, the forget gate is one minus the input gate."""
 
     coupled: bool = False
+
+
+LEVELS = 127 * 256
+"""The largest level of a state in 16 bits: two digits of a byte each."""
+
+
+@node()
+class IntegerLstmAttributes(LstmAttributes):
+    """Also what is added to every weight as it is stored."""
+
+    offset: int = 0
 
 
 @node()
@@ -139,6 +151,24 @@ def _lstm(args: list[Array], attributes: LstmAttributes) -> tuple[Array, Array]:
 
     def step_of(entered: Array, states: list[Array]) -> list[Array]:
         return _updated(entered + np.einsum("bk,gnk->bgn", states[0], matrix), states[1], peep, attributes)
+
+    hiddens, cells = _run(attributes, data, [hidden, cell], lengths, step_of)
+    return hiddens, cells
+
+
+def _integer_lstm(args: list[Array], attributes: IntegerLstmAttributes) -> tuple[Array, Array]:
+    data, weights, scale, hidden, cell, lengths, peepholes = (*args, None, None)[:7]
+    assert data is not None and weights is not None and scale is not None and hidden is not None and cell is not None
+    size = hidden.shape[1]
+    matrix = weights[:, :, :size].astype(np.float64) + attributes.offset
+    peep = np.zeros((3, size), np.float32) if peepholes is None else peepholes
+
+    def step_of(entered: Array, states: list[Array]) -> list[Array]:
+        peak = np.abs(states[0]).max(axis=1, initial=0, keepdims=True)
+        unit = np.where(peak == 0, np.float32(1), peak * np.float32(1 / LEVELS))
+        levels = np.nan_to_num(np.rint(states[0] * (np.float32(1) / unit)))
+        sums = np.einsum("bk,gnk->bgn", levels.astype(np.float64), matrix).astype(np.float32)
+        return _updated(entered + sums * (unit[:, :, np.newaxis] * scale), states[1], peep, attributes)
 
     hiddens, cells = _run(attributes, data, [hidden, cell], lengths, step_of)
     return hiddens, cells
@@ -236,6 +266,44 @@ def lstm(types: Types, attributes: LstmAttributes) -> Type:
     kind = _state_type(types, attributes, _LSTM_INPUTS, gates=4, functions=3, states=2)
     if len(types) == 6 and kind.shape is not None:
         _check(tensors(types, _LSTM_INPUTS)[5], (IntImm(3), kind.shape[2]), "peepholes")
+    return TupleType((kind, kind))
+
+
+_INTEGER_INPUTS = ("data", "weights", "scale", "hidden", "cell", "lengths", "peepholes")
+
+
+@operator(
+    "qnn.lstm",
+    inputs=_INTEGER_INPUTS,
+    optional=2,
+    kind=FusionKind.OPAQUE,
+    reference=_integer_lstm,
+    attributes=IntegerLstmAttributes,
+)
+def integer_lstm(types: Types, attributes: IntegerLstmAttributes) -> Type:
+    """The long short-term memory `nn.lstm` with weights of bytes: (weights + offset) * scale, a scale (4, size) a row.
+
+    In each step the hidden state of a sequence becomes integers of 16 bits, `round(h / unit)` with `unit = max|h| /
+    32512`; sums of their products with the weights are exact, and are scaled once. Weights are (4, size, depth), where
+    `depth` is at least the size; what is beyond it is not read.
+    """
+    weights, scale = tensors(types, _INTEGER_INPUTS)[1:3]
+    if weights.dtype.name not in ("int8", "uint8"):
+        raise UserError(f"the weights must be 8-bit integers, they are {weights.dtype}")
+    numbers = [item for place, item in enumerate(types) if place not in (1, 2)]
+    names = [name for name in _INTEGER_INPUTS if name not in ("weights", "scale")]
+    data = tensors(types, _INTEGER_INPUTS)[0]
+    # The checks of `nn.lstm`, with weights of no known sizes.
+    like = TensorType(None, data.dtype)
+    kind = _state_type([numbers[0], like, *numbers[1:]], attributes, [names[0], "weights", *names[1:]], 4, 3, 2)
+    if kind.dtype is not FLOAT32:
+        raise UserError(f"the states must be float32, they are {kind.dtype}")
+    if kind.shape is not None:
+        _check(scale, (IntImm(4), kind.shape[2]), "scale")
+        if len(types) == 7:
+            _check(tensors(types, _INTEGER_INPUTS)[6], (IntImm(3), kind.shape[2]), "peepholes")
+    if weights.shape is not None:
+        require_rank(weights.shape, 3, "the weights")
     return TupleType((kind, kind))
 
 

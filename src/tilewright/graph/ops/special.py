@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from tilewright.graph.ir.op import Array
+from tilewright.ir.dtype import DataType
 
 _STEPS = 64
 """Grid points a unit of the erf table."""
@@ -82,14 +82,14 @@ def shift_right(a: Array, b: Array) -> Array:
     return np.asarray(np.right_shift(a, b & (a.dtype.itemsize * 8 - 1)))
 
 
-def float_to_integer(x: Array, dtype: np.dtype[Any]) -> Array:
+def float_to_integer(x: Array, dtype: DataType) -> Array:
     """The integer part; beyond the range the least or greatest value, and 0 for NaN."""
-    limits = np.iinfo(dtype)
+    least, most, storage = dtype.min_value(), dtype.max_value(), dtype.numpy()
     whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
     # Floats next to the limits are not exact: compare before converting, so that nothing overflows.
-    inside = np.where((whole > float(limits.min)) & (whole < float(limits.max)), whole, 0.0).astype(dtype)
-    result = np.where(whole >= float(limits.max), dtype.type(limits.max), inside)
-    return np.asarray(np.where(whole <= float(limits.min), dtype.type(limits.min), result), dtype)
+    inside = np.where((whole > float(least)) & (whole < float(most)), whole, 0.0).astype(storage)
+    result = np.where(whole >= float(most), storage.type(most), inside)
+    return np.asarray(np.where(whole <= float(least), storage.type(least), result), storage)
 
 
 def round_to_bfloat16(x: Array) -> Array:
@@ -100,40 +100,10 @@ def round_to_bfloat16(x: Array) -> Array:
     return rounded.astype(np.uint32).view(np.float32).reshape(np.shape(x))
 
 
-_FLOAT8 = {"float8_e4m3fn": (3, 7, 0x7E), "float8_e5m2": (2, 15, 0x7B)}
-"""Digits, the bias of exponents and the code of the greatest value."""
-
-
-def float8_codes(x: Array, name: str) -> Array:
-    """The codes of the nearest values of an 8-bit float type, ties to even; beyond the greatest one NaN or infinity."""
-    digits, bias, greatest = _FLOAT8[name]
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    sign, magnitude = bits >> np.uint32(24) & np.uint32(0x80), bits & np.uint32(0x7FFFFFFF)
-    shift = np.uint32(23 - digits)
-    tie = np.uint32((1 << (22 - digits)) - 1)
-    normal = (magnitude + tie + (magnitude >> shift & np.uint32(1)) >> shift) - np.uint32((127 - bias) << digits)
-    least = np.float32(2.0 ** (1 - bias))
-    near = np.where(magnitude < least.view(np.uint32), np.abs(x.astype(np.float32)), np.float32(0))
-    small = np.rint(near * np.float32(2.0 ** (bias - 1 + digits))).astype(np.uint32)
-    code = np.where(magnitude < least.view(np.uint32), small, normal)
-    code = np.where(code > greatest, np.uint32(greatest + 1), code)
-    code = np.where(magnitude > 0x7F800000, np.uint32(0x7F), sign | code)
-    return np.asarray(code, np.uint8).reshape(np.shape(x))
-
-
-def float8_values(codes: Array, name: str) -> Array:
-    """The float32 values of the codes of an 8-bit float type."""
-    digits, bias, greatest = _FLOAT8[name]
-    table = np.arange(256, dtype=np.int64)
-    magnitude = table & 0x7F
-    exponent = np.maximum(magnitude >> digits, 1)
-    mantissa = np.where(magnitude >> digits, 1 << digits, 0) + (magnitude & ((1 << digits) - 1))
-    values = np.ldexp(mantissa.astype(np.float64), exponent - bias - digits)
-    values[magnitude > greatest] = np.nan
-    if name == "float8_e5m2":
-        values[magnitude == greatest + 1] = np.inf
-    signed = np.copysign(values, np.where(table & 0x80, -1.0, 1.0)).astype(np.float32)
-    return np.asarray(signed[np.asarray(codes, np.uint8)], np.float32)
+def wrap_small(x: Array, bits: int) -> Array:
+    """Bytes (int8 or uint8) that hold integers of fewer bits, wrapped around to their range."""
+    unused = x.dtype.type(8 - bits)
+    return np.asarray((x << unused) >> unused, x.dtype)
 
 
 def round_to_tf32(x: Array) -> Array:

@@ -22,8 +22,8 @@ from tilewright.graph.ir.op import FusionKind, Operator
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
-from tilewright.graph.ops.special import float8_codes
 from tilewright.graph.options import GraphOptions
+from tilewright.ir import small_floats
 from tilewright.ir.dtype import FLOAT8_E4M3, FLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.target.machine import gpu_parameters
@@ -94,7 +94,7 @@ def _rounded(call: Call, rows: GraphExpr, values: Array) -> GraphExpr:
     wide = values.astype(np.float32)
     peak = np.abs(wide).max(axis=0)
     scale = np.where(peak > 0, peak / np.float32(_LARGEST), np.float32(1)).astype(np.float32)
-    codes = float8_codes(wide / scale, FLOAT8_E4M3.name)
+    codes = small_floats.codes_of(wide / scale, FLOAT8_E4M3.name)
     kept = make("clip", rows, minimum=-_LARGEST, maximum=_LARGEST, span=call.span)
     data = make("cast", kept, dtype=FLOAT8_E4M3, span=call.span)
     sums = make("qnn.matmul", data, Constant(np.ascontiguousarray(codes), FLOAT8_E4M3), span=call.span)

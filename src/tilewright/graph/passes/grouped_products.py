@@ -76,7 +76,7 @@ def grouped_conv2d(call: Call, data: ShiftedBytes, weights: GroupedWeights) -> G
     values = kernel.values.reshape(height, width, depth, groups, outputs // groups).transpose(3, 0, 1, 2, 4)
     product: GraphExpr = make(
         "qnn.grouped_conv2d",
-        pad_depth(make("reshape", data.data, shape=(*sizes[:3], groups, depth), span=call.span), depth),
+        pad_depth(make("reshape", data.data, shape=(*sizes[:3], groups, depth), span=call.span), -depth % GROUP),
         as_bytes(_whole_groups(values)),
         border_byte(data),
         strides=attributes.strides,
@@ -116,7 +116,7 @@ def transposed_conv2d(call: Call, data: ShiftedBytes, weights: Array, lanes: int
     assert sizes is not None
     product: GraphExpr = make(
         "qnn.conv2d_transpose",
-        pad_depth(make("reshape", data.data, shape=(*sizes[:3], groups, depth), span=call.span), depth),
+        pad_depth(make("reshape", data.data, shape=(*sizes[:3], groups, depth), span=call.span), -depth % GROUP),
         as_bytes(filled),
         border_byte(data),
         steps=steps,

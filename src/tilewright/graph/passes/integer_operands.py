@@ -23,6 +23,7 @@ from tilewright.ir.dtype import INT8, INT32, UINT8
 from tilewright.ir.expr import const_value
 
 Array = npt.NDArray[Any]
+_FLIP = 128
 GROUP = 4
 """Bytes of a reduction that an instruction multiplies at once."""
 
@@ -58,6 +59,16 @@ def shifted_bytes(item: GraphExpr, moves: int = MOST_MOVES) -> ShiftedBytes | No
     return None
 
 
+def flipped(item: ShiftedBytes) -> ShiftedBytes:
+    """The same numbers as bytes of the other sign: moved by 128, and their zero point with them."""
+    dtype, step = (UINT8, _FLIP) if item.data.tensor_type.dtype is INT8 else (INT8, -_FLIP)
+    moved = make("add", make("cast", item.data, dtype=INT32), constant(np.int32(step)))
+    zero: GraphExpr = constant(np.int32(step))
+    if item.zero is not None:
+        zero = folded(make("add", item.zero, zero))
+    return ShiftedBytes(make("cast", moved, dtype=dtype), zero)
+
+
 def border_byte(data: ShiftedBytes) -> GraphExpr:
     """The byte that stands for zero."""
     dtype = data.data.tensor_type.dtype
@@ -90,9 +101,8 @@ def as_bytes(weights: Array) -> Constant:
     return constant(np.ascontiguousarray(weights.astype(np.int8)))
 
 
-def pad_depth(data: GraphExpr, depth: int) -> GraphExpr:
-    """Data with its last axis, of `depth` elements, in whole groups: what is added meets weights of zero."""
-    extra = -depth % GROUP
+def pad_depth(data: GraphExpr, extra: int) -> GraphExpr:
+    """Data with more elements along its last axis, which meet weights of zero."""
     rank = data.tensor_type.rank
     if not extra or rank is None:
         return data

@@ -21,11 +21,13 @@ import numpy.typing as npt
 
 from tilewright.graph.ir.dimensions import multiply
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.known import is_known
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
-from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.grouped_products import grouped_conv2d, join_groups_of_bytes, transposed_conv2d
@@ -38,22 +40,28 @@ from tilewright.graph.passes.integer_operands import (
     column_sums,
     corrected,
     first_columns,
-    folded,
+    flipped,
     pad_depth,
     shifted_bytes,
     window_sums,
 )
 from tilewright.graph.passes.quantized_products import MOST_MOVES, MOST_PRODUCTS, has_byte_products, known_value
-from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8, DataType
+from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
 Array = npt.NDArray[Any]
 _FLIP = 128
+_MOST_PRODUCT = 255 * 255
+"""The largest product of two bytes less their zero points."""
+_EXACT = 1 << 24
+"""Whole numbers up to it are floats."""
 _TILE_STEP = 32
 """Bytes of a reduction from which on matrix tiles are quicker than vectors."""
 _VECTORS = 4
 """Vectors across a tile of sums: with fewer, rows are loaded more often than they are used."""
+_LITTLE = 16
+"""What part of a reduction its padding is at most where the processor could do without."""
 _MANY_VECTORS = 16
 """Vectors of columns from which on a few more cost less than narrow tiles."""
 
@@ -81,9 +89,11 @@ class _Rules:
         self._is_cpu = target.is_cpu
         # Tiles of GPUs have edges of their own.
         self._lanes = target.lanes(32) if self._is_cpu else 1
+        # Instructions of ARM take any of the groups that one load gives.
+        self._load = GROUP * GROUP if self._is_cpu and target.has_dotprod else GROUP
         # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension,
         # and tensor cores take any; the words of other GPUs are of signed bytes.
-        takes_both = target.has_i8mm or target.has_tensor_cores
+        takes_both = target.has_i8mm or target.has_byte_tensor_cores
         self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if takes_both else (INT8,)
 
     def rules(self) -> tuple[Rule, ...]:
@@ -103,6 +113,8 @@ class _Rules:
         call = b.call("root")
         assert isinstance(call.attributes, MatmulAttributes)
         rows, kernel = shifted_bytes(call.args[0]), byte_weights(known_value(call.args[1]))
+        if rows is not None and self._is_cpu and not is_known(call.args[1]) and shifted_bytes(call.args[1]) is not None:
+            return _by_floats(call)
         if rows is None or kernel is None or kernel.values.ndim != 2 or call.attributes.transpose_a:
             return None
         weights = kernel.values.T if call.attributes.transpose_b else kernel.values
@@ -110,7 +122,7 @@ class _Rules:
             return None
         rows = self._suited(rows)
         columns = weights.shape[1]
-        data, padded = pad_depth(rows.data, weights.shape[0]), self._pad_columns(weights)
+        data, padded = pad_depth(rows.data, self._missing_depth(weights)), self._pad_columns(weights)
         product: GraphExpr = make("qnn.matmul", data, as_bytes(padded), span=call.span)
         product = corrected(first_columns(product, columns), rows.zero, column_sums(weights))
         if not kernel.offset:
@@ -153,7 +165,7 @@ class _Rules:
         if self._has_tiles and not kernel.offset and _is_few_channels(call, attributes, weights):
             return self._line_conv2d(call, attributes, data, weights)
         outputs = weights.shape[3]
-        filled, padded = pad_depth(data.data, weights.shape[2]), self._pad_columns(weights)
+        filled, padded = pad_depth(data.data, self._missing_depth(weights)), self._pad_columns(weights)
         border = border_byte(data)
         padding = attributes.padding
         if not self._is_cpu and any(padding) and (value := known_value(border)) is not None and value.any():
@@ -177,8 +189,9 @@ class _Rules:
 
     def _conv2d_transpose(self, b: Bindings) -> GraphExpr | None:
         call = b.call("root")
+        assert isinstance(call.attributes, Conv2dTransposeAttributes)
         data, weights = shifted_bytes(call.args[0]), known_value(call.args[1])
-        if data is None or weights is None or not self._is_cpu:
+        if data is None or weights is None or not self._is_cpu or call.attributes.data_layout != "NHWC":
             return None
         return transposed_conv2d(call, self._suited(data), weights, self._lanes)
 
@@ -187,7 +200,7 @@ class _Rules:
         height, width, channels, outputs = weights.shape
         depth = channels + -channels % GROUP
         taps = -(-width * depth // _TILE_STEP) * _TILE_STEP // depth
-        filled = pad_depth(data.data, weights.shape[2])
+        filled = pad_depth(data.data, -channels % GROUP)
         sizes = known_sizes(filled)
         assert sizes is not None
         padded = self._pad_columns(np.pad(weights, ((0, 0), (0, taps - width), (0, 0), (0, 0))))
@@ -215,7 +228,7 @@ class _Rules:
         zero = int(np.reshape(zero, ()))
         if self._is_cpu and zero == -_FLIP and data.data.tensor_type.dtype is INT8:
             # Nothing is taken off bytes that begin at zero.
-            data, zero = _moved(data, UINT8, _FLIP), 0
+            data, zero = flipped(data), 0
         return make(
             "qnn.depthwise_conv2d",
             data.data,
@@ -229,31 +242,38 @@ class _Rules:
 
     def _suited(self, item: ShiftedBytes) -> ShiftedBytes:
         """Data of a sign that the processor multiplies: moved by 128 if it has the other one."""
-        dtype = item.data.tensor_type.dtype
-        if dtype in self._rows:
-            return item
-        return _moved(item, UINT8, _FLIP) if dtype is INT8 else _moved(item, INT8, -_FLIP)
+        return item if item.data.tensor_type.dtype in self._rows else flipped(item)
 
     def _pad_columns(self, weights: Array) -> Array:
         """Weights with the reduction in whole groups and whole vectors of columns.
 
         Many vectors are padded to a number that tiles of several vectors divide, where it has no such divisor.
         """
-        depth, columns = weights.shape[-2:]
+        columns = weights.shape[-1]
         vectors = -(-columns // self._lanes)
         if self._lanes > 1 and vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
             vectors += -vectors % _VECTORS
-        widths = [(0, 0)] * (weights.ndim - 2) + [(0, -depth % GROUP), (0, vectors * self._lanes - columns)]
-        return np.pad(weights, widths)
+        missing = self._missing_depth(weights)
+        return np.pad(weights, [(0, 0)] * (weights.ndim - 2) + [(0, missing), (0, vectors * self._lanes - columns)])
+
+    def _missing_depth(self, weights: Array) -> int:
+        """What the reduction lacks to whole groups, or to whole loads of a row where that is little."""
+        depth = weights.shape[-2]
+        load = -depth % self._load
+        return load if load * _LITTLE <= depth else -depth % GROUP
 
 
-def _moved(item: ShiftedBytes, dtype: DataType, step: int) -> ShiftedBytes:
-    """The same numbers as bytes of the other sign."""
-    moved = make("add", make("cast", item.data, dtype=INT32), constant(np.int32(step)))
-    zero: GraphExpr = constant(np.int32(step))
-    if item.zero is not None:
-        zero = folded(make("add", item.zero, zero))
-    return ShiftedBytes(make("cast", moved, dtype=dtype), zero)
+def _by_floats(call: Call) -> GraphExpr | None:
+    """A product of two activations in float32, which represents all its sums: they are as exact, and much quicker."""
+    attributes, shape = call.attributes, static_shape(call.args[0])
+    assert isinstance(attributes, MatmulAttributes)
+    if shape is None or shape[-2 if attributes.transpose_a else -1] * _MOST_PRODUCT >= _EXACT:
+        return None
+    operands = [make("cast", item, dtype=FLOAT32, span=call.span) for item in call.args]
+    product = Call(call.callee, tuple(operands), attributes)
+    product.span = call.span
+    fill_type(product)
+    return make("cast", product, dtype=INT32, span=call.span)
 
 
 def _is_few_channels(call: Call, attributes: Conv2dAttributes, weights: Array) -> bool:

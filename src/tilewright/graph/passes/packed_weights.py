@@ -42,9 +42,9 @@ _LEAST_GROUP = 16
 
 
 def packed_weights(module: IRModule, options: GraphOptions) -> IRModule:
-    """Keep constant weights of few bits packed, for CPUs."""
+    """Keep constant weights of few bits packed."""
     target = options.target
-    if target is None or not target.is_cpu:
+    if target is None:
         return module
     digits = None if options.infinities else _digit_columns(target)
     rules = (

@@ -10,6 +10,7 @@ pass runs before constants are folded, which would make floats of the weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_si
 from tilewright.graph.ir.traverse import children, map_functions, post_order
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
+from tilewright.graph.ops.pooling import Pool2dAttributes, window_counts
+from tilewright.graph.ops.reduce import ReduceAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32, INT32
@@ -33,6 +36,8 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 MOST_PRODUCTS = 1 << 16
 """Products of two bytes that fit 32 bits when added up."""
+_MOST_TAPS = 64
+"""Elements of a window whose sum is computed as a convolution with ones; larger ones are few."""
 MOST_MOVES = 16
 """Operators between a product and what quantises its input that are looked through."""
 
@@ -75,10 +80,13 @@ def known_value(item: GraphExpr) -> Array | None:
 
 @dataclass(frozen=True, slots=True)
 class _Dequantized:
-    """`scale * float(integers)`: the integers (an expression of int32) and the scale, which broadcasts to them."""
+    """`scale * float(integers)`: the integers (an expression of int32) and the scale, which broadcasts to them.
+
+    A single scale may be one that the model computes.
+    """
 
     integers: GraphExpr
-    scale: Array
+    scale: Array | GraphExpr
 
 
 def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | None:
@@ -92,6 +100,8 @@ def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | Non
         rank = len(item.attributes.axes)
         if below is None:
             return None
+        if not isinstance(below.scale, np.ndarray):
+            return _Dequantized(make("transpose", below.integers, axes=item.attributes.axes), below.scale)
         spread = below.scale.reshape((1,) * (rank - below.scale.ndim) + below.scale.shape)
         integers = make("transpose", below.integers, axes=item.attributes.axes, span=item.span)
         return _Dequantized(integers, spread.transpose(item.attributes.axes))
@@ -100,9 +110,27 @@ def _dequantized(item: GraphExpr, moves: int = MOST_MOVES) -> _Dequantized | Non
     for value, factor in (item.args, item.args[::-1]):
         if is_call_to(value, "cast") and isinstance(value, Call) and _is_shifted_bytes(value.args[0]):
             scale = known_value(factor)
+            if scale is None and static_shape(factor) in ((), (1,)):
+                return _Dequantized(value.args[0], factor)
             if scale is not None and np.isfinite(scale).all():
                 return _Dequantized(value.args[0], scale)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledIntegers:
+    """`scale * float(integers)`, with one scale for all of them."""
+
+    integers: GraphExpr
+    scale: float
+
+
+def scaled_integers(item: GraphExpr) -> ScaledIntegers | None:
+    """A dequantised value as integers of 32 bits, times one scale."""
+    dequantized = _dequantized(item)
+    if dequantized is None or dequantized.scale.size != 1:
+        return None
+    return ScaledIntegers(dequantized.integers, float(dequantized.scale.reshape(())))
 
 
 def _reshaped(item: Call, moves: int) -> _Dequantized | None:
@@ -111,12 +139,15 @@ def _reshaped(item: Call, moves: int) -> _Dequantized | None:
     if below is None:
         return None
     shape, before = static_shape(item), static_shape(item.args[0])
-    if below.scale.size == 1:
-        scale = below.scale.reshape(())
+    scale = below.scale
+    if not isinstance(scale, np.ndarray):
+        pass
+    elif scale.size == 1:
+        scale = scale.reshape(())
     elif shape is None or before is None:
         return None
     else:
-        scale = np.broadcast_to(below.scale, before).reshape(shape)
+        scale = np.broadcast_to(scale, before).reshape(shape)
     integers = Call(item.callee, (below.integers,), item.attributes)
     integers.span = item.span
     fill_type(integers)
@@ -136,18 +167,46 @@ def _is_shifted_bytes(item: GraphExpr) -> bool:
 
 def _weights(item: GraphExpr) -> tuple[Constant, Array] | None:
     """Constant dequantised weights that fit a signed byte, as int32, and their scale."""
-    dequantized = _dequantized(item)
-    values = None if dequantized is None else known_value(dequantized.integers)
-    if dequantized is None or values is None or values.size == 0 or values.min() < -128 or values.max() > 127:
+    weights = known_dequantized(item)
+    if weights is None or weights[0].size == 0 or weights[0].min() < -128 or weights[0].max() > 127:
         return None
-    return constant(values.astype(np.int32)), dequantized.scale
+    return constant(weights[0].astype(np.int32)), weights[1]
+
+
+def known_dequantized(item: GraphExpr) -> tuple[Array, Array] | None:
+    """Constant dequantised values: their integers and scale, however they were moved since."""
+    moves: list[Call] = []
+    while isinstance(item, Call) and any(is_call_to(item, name) for name in ("transpose", "reshape", "slice")):
+        moves.append(item)
+        item = item.args[0]
+    below = _dequantized(item)
+    integers = None if below is None else known_value(below.integers)
+    if below is None or integers is None or not isinstance(below.scale, np.ndarray):
+        return None
+    scale = np.broadcast_to(below.scale, integers.shape) if moves and below.scale.size > 1 else below.scale
+    for move in reversed(moves):
+        integers = _moved(move, integers)
+        scale = _moved(move, scale) if scale.size > 1 else scale.reshape(())
+    return integers, scale
+
+
+def _moved(move: Call, values: Array) -> Array:
+    """Values of any type moved as a call moves its own."""
+    again = Call(move.callee, (constant(values),), move.attributes)
+    fill_type(again)
+    return np.asarray(apply_operator(again, [values]))
+
+
+def _is_single(data: _Dequantized) -> bool:
+    """Whether all of the data has one scale."""
+    return not isinstance(data.scale, np.ndarray) or data.scale.size == 1
 
 
 def _convolution(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, Conv2dAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or data.scale.size != 1:
+    if data is None or weights is None or not _is_single(data):
         return None
     integers, scale = weights
     if call.attributes.groups != 1 and not _is_depthwise(call.attributes, integers, data.integers):
@@ -157,17 +216,19 @@ def _convolution(b: Bindings) -> GraphExpr | None:
 
 def _is_depthwise(attributes: Conv2dAttributes, weights: Constant, data: GraphExpr) -> bool:
     """Whether each channel is convolved by itself, and the zero point of the data is known."""
-    alone = weights.data.shape[attributes.kernel_layout.index("I")] == 1
-    return alone and not (
-        isinstance(data, Call) and is_call_to(data, "subtract") and not isinstance(data.args[1], Constant)
-    )
+    return weights.data.shape[attributes.kernel_layout.index("I")] == 1 and _has_known_zero(data)
+
+
+def _has_known_zero(data: GraphExpr) -> bool:
+    """Whether the zero point of shifted bytes is a constant, or there is none."""
+    return not (isinstance(data, Call) and is_call_to(data, "subtract") and not isinstance(data.args[1], Constant))
 
 
 def _grouped_convolution(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, Conv2dAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or data.scale.size != 1 or known_sizes(call) is None:
+    if data is None or weights is None or not _is_single(data) or known_sizes(call) is None:
         return None
     integers, scale = weights
     if integers.data.shape[call.attributes.kernel_layout.index("I")] == 1:
@@ -188,7 +249,7 @@ def _transposed_convolution(b: Bindings) -> GraphExpr | None:
     attributes = call.attributes
     assert isinstance(attributes, Conv2dTransposeAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or data.scale.size != 1 or not has_integer_form(call, weights[0].data):
+    if data is None or weights is None or not _is_single(data) or not has_integer_form(call, weights[0].data):
         return None
     integers, scale = weights
     outputs = _output_scales(integers.data, scale, attributes.kernel_layout.index("O"))
@@ -222,7 +283,7 @@ def _product(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, MatmulAttributes)
     data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or data.scale.size != 1 or call.attributes.transpose_a:
+    if data is None or weights is None or not _is_single(data) or call.attributes.transpose_a:
         return None
     integers, scale = weights
     if integers.data.ndim != 2:
@@ -234,20 +295,75 @@ def _product(b: Bindings) -> GraphExpr | None:
     return _scaled(call, data, integers, columns[0])
 
 
+def _mean(b: Bindings) -> GraphExpr | None:
+    """The mean of dequantised values: integers are added up, and the scale is that of one of them."""
+    call = b.call("root")
+    attributes, data, sizes = call.attributes, _dequantized(call.args[0]), static_shape(call.args[0])
+    assert isinstance(attributes, ReduceAttributes)
+    if data is None or sizes is None or not isinstance(data.scale, np.ndarray) or data.scale.size != 1:
+        return None
+    count = prod(sizes[axis] for axis in attributes.axes)
+    if not 0 < count <= MOST_PRODUCTS:
+        return None
+    sums = make("sum", data.integers, axes=attributes.axes, keepdims=attributes.keepdims, span=call.span)
+    wide = make("cast", sums, dtype=FLOAT32, span=call.span)
+    step = data.scale.reshape(()).astype(np.float32) / np.float32(count)
+    return make("multiply", wide, constant(np.float32(step)), span=call.span)
+
+
+def _average_pool(b: Bindings) -> GraphExpr | None:
+    """The means of windows of dequantised values: sums of windows are convolutions with ones, channel by channel."""
+    call = b.call("root")
+    attributes, data, sizes = call.attributes, _dequantized(call.args[0]), static_shape(call.args[0])
+    assert isinstance(attributes, Pool2dAttributes)
+    if data is None or sizes is None or not isinstance(data.scale, np.ndarray) or data.scale.size != 1:
+        return None
+    channels = sizes[1]
+    if attributes.layout != "NCHW" or 0 in sizes or not _has_known_zero(data.integers):
+        return None
+    if prod(attributes.kernel) > _MOST_TAPS:
+        return None
+    sums = make(
+        "nn.conv2d",
+        data.integers,
+        constant(np.ones((channels, 1, *attributes.kernel), np.int32)),
+        strides=attributes.strides,
+        padding=attributes.padding,
+        dilation=attributes.dilation,
+        groups=channels,
+        span=call.span,
+    )
+    counts = np.asarray(prod(attributes.kernel))
+    if not attributes.count_include_pad:
+        counts = window_counts(attributes, (sizes[2], sizes[3]))
+        counts = counts.reshape(-1)[0] if (counts == counts.reshape(-1)[:1]).all() else counts
+    step = data.scale.reshape(()).astype(np.float32) / counts.astype(np.float32)
+    wide = make("cast", sums, dtype=FLOAT32, span=call.span)
+    return make("multiply", wide, constant(step.astype(np.float32)), span=call.span)
+
+
 def _scaled(call: Call, data: _Dequantized, weights: Constant, scale: Array) -> GraphExpr:
     """The same contraction of integers, converted and scaled."""
     product = Call(call.callee, (data.integers, weights), call.attributes)
     product.span = call.span
     fill_type(product)
+    wide = make("cast", product, dtype=FLOAT32, span=call.span)
+    if not isinstance(data.scale, np.ndarray):
+        each = constant(scale.astype(np.float32) if scale.size > 1 else np.float32(scale.reshape(())))
+        single = make("reshape", data.scale, shape=(), span=call.span)
+        return make("multiply", wide, make("multiply", single, each, span=call.span), span=call.span)
     factor = np.float32(data.scale.reshape(())) * scale.astype(np.float32)
     if factor.size == 1:
         factor = factor.reshape(())
-    wide = make("cast", product, dtype=FLOAT32, span=call.span)
     return make("multiply", wide, constant(factor.astype(np.float32)), span=call.span)
 
 
 def _contracts_floats(call: Call) -> bool:
     return call.type is not None and call.tensor_type.dtype is FLOAT32 and static_shape(call.args[1]) is not None
+
+
+def _gives_floats(call: Call) -> bool:
+    return call.type is not None and call.tensor_type.dtype is FLOAT32
 
 
 RULES = (
@@ -262,5 +378,7 @@ CPU_RULES = (
         P.op("nn.conv2d_transpose", name="root", where=_contracts_floats),
         _transposed_convolution,
     ),
+    Rule("mean of dequantised values", P.op("mean", name="root", where=_gives_floats), _mean),
+    Rule("average of dequantised windows", P.op("nn.avg_pool2d", name="root", where=_gives_floats), _average_pool),
 )
 """Those for CPUs, too."""

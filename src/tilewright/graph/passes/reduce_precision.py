@@ -21,6 +21,8 @@ from tilewright.ir.function import IRModule
 
 PRODUCTS = frozenset(["matmul", "nn.conv2d", "nn.conv2d_transpose", "nn.attention"])
 """Operators whose float32 inputs become halves."""
+PACKED = frozenset(["packed.matmul"])
+"""The same on devices, of float16: their scales are halves too."""
 FOLLOWERS = frozenset(
     "add subtract multiply maximum minimum negative abs clip where sign nn.relu nn.leaky_relu nn.prelu nn.elu nn.selu "
     "nn.hard_sigmoid nn.gelu sigmoid tanh erf concatenate split reshape transpose slice pad tile take broadcast_to "
@@ -35,7 +37,9 @@ def reduce_precision(module: IRModule, options: GraphOptions) -> IRModule:
     dtype = options.half
     if dtype is None:
         return module
-    result = map_functions(module, lambda function: _Reduce(dtype).run(function))
+    on_device = options.target is not None and not options.target.is_cpu
+    packed = PACKED if on_device and dtype is FLOAT16 else frozenset()
+    result = map_functions(module, lambda function: _Reduce(dtype, PRODUCTS | packed).run(function))
     assert isinstance(result, IRModule)
     return result
 
@@ -43,9 +47,10 @@ def reduce_precision(module: IRModule, options: GraphOptions) -> IRModule:
 class _Reduce(FloatTypes):
     """One run over a function."""
 
-    def __init__(self, dtype: DataType) -> None:
+    def __init__(self, dtype: DataType, products: frozenset[str]) -> None:
         super().__init__((FLOAT32, dtype))
         self._dtype = dtype
+        self._products = products
 
     def computed_in(self, item: Call) -> DataType | None:
         """Half precision for products, and for what follows them."""
@@ -56,4 +61,4 @@ class _Reduce(FloatTypes):
             return None
         moving = [arg for arg in floats if not isinstance(arg, Constant)]
         follows = name in FOLLOWERS and any(element_type(self.new(arg)) is self._dtype for arg in moving)
-        return self._dtype if name in PRODUCTS or follows else None
+        return self._dtype if name in self._products or follows else None

@@ -21,8 +21,19 @@ from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8, DataType
 from tilewright.ir.function import IRModule
 
-_MOVES = ("transpose", "reshape", "slice", "concatenate", "tile", "broadcast_to", "assume_shape", "nn.max_pool2d")
-"""Operators whose results are elements of their inputs, all of which are data."""
+_MOVES = (
+    "transpose",
+    "reshape",
+    "slice",
+    "concatenate",
+    "tile",
+    "broadcast_to",
+    "assume_shape",
+    "nn.max_pool2d",
+    "take",
+)
+"""Operators whose results are elements of their inputs: of all of them, or of the first (`take`, as resizing to the
+nearest has it)."""
 _CLOSE = 1e-6
 """How near to 1 a scale times its inverse is, both of float32: 255 steps are off by far less than half of one."""
 _LEAST_FACTOR = 1e-35
@@ -119,12 +130,12 @@ def _bytes_below(item: GraphExpr, levels: _Levels, moves: int) -> GraphExpr | No
     if not moves or not any(is_call_to(item, name) for name in _MOVES):
         return None
     parts: list[GraphExpr] = []
-    for arg in item.args:
+    for arg in item.args[:1] if is_call_to(item, "take") else item.args:
         below = _bytes_below(arg, levels, (moves - 1) // len(item.args))
         if below is None:
             return None
         parts.append(below)
-    moved = Call(item.callee, tuple(parts), item.attributes)
+    moved = Call(item.callee, (*parts, *item.args[len(parts) :]), item.attributes)
     moved.span = item.span
     fill_type(moved)
     return moved

@@ -44,7 +44,7 @@ class _Rules:
     """The rules for one target."""
 
     def __init__(self, target: Target) -> None:
-        self._all = not target.has_tensor_cores
+        self._all = not target.has_byte_tensor_cores
 
     def rules(self) -> tuple[Rule, ...]:
         """All of them, tried in order at each node."""

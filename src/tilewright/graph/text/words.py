@@ -8,7 +8,7 @@ import math
 from typing import Final
 
 from tilewright.graph.ir.op import operators
-from tilewright.ir.dtype import DataType
+from tilewright.ir.dtype import SCALAR_NAMES, DataType
 
 DIALECT: Final = frozenset(
     "graph module const constant let block Tensor Tuple Sequence Optional Function inf nan".split()
@@ -18,8 +18,7 @@ DIALECT: Final = frozenset(
 
 def data_type_names() -> set[str]:
     """The names of the scalar data types."""
-    types = {"bool", "bfloat16", "float8_e4m3fn", "float8_e5m2", "handle", "string"}
-    return types | {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (4, 8, 16, 32, 64)}
+    return set(SCALAR_NAMES)
 
 
 def reserved_words() -> set[str]:

@@ -32,15 +32,13 @@ class TensorInfo:
     """An input or output of a model, under the name the user's model gives it.
 
     `value` is empty for tensors; for other values (sequences, optional values, tuples, algebraic data) it is their type
-    as text, and shape and data type say nothing. `element` is the type of the package ml_dtypes that elements stand for
-    where the model holds them in another one: floats of 8 bits, integers of 4.
+    as text, and shape and data type say nothing.
     """
 
     name: str
     shape: Shape
     dtype: str
     value: str = ""
-    element: str = ""
 
     @property
     def static_shape(self) -> tuple[int, ...]:
@@ -380,8 +378,8 @@ def _each(read: Callable[[Any], T], values: object) -> list[T]:
 
 
 def _tensor(data: Mapping[str, Any]) -> TensorInfo:
-    value, element = _text(data.get("value", "")), _text(data.get("element", ""))
-    return TensorInfo(_text(data["name"]), tuple(_each(_extent, data["shape"])), _text(data["dtype"]), value, element)
+    shape = tuple(_each(_extent, data["shape"]))
+    return TensorInfo(_text(data["name"]), shape, _text(data["dtype"]), _text(data.get("value", "")))
 
 
 def _constant(data: Mapping[str, Any]) -> ConstantInfo:

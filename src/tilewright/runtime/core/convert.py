@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import math
 import mmap
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +20,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.runtime.core.dtypes import dtype_name, storage_dtype
+from tilewright.runtime.core.dtypes import SMALL_FLOATS, SMALL_INTEGERS, bits_of, dtype_name, storage_dtype
+from tilewright.runtime.core.packing import unpack
 from tilewright.support.errors import UserError
 
 Array = npt.NDArray[Any]
@@ -27,6 +29,10 @@ Array = npt.NDArray[Any]
 ALIGNMENT = 64
 _LARGE_PAGE = 1 << 21
 _FILLS_A_PAGE = _LARGE_PAGE // 4
+_TORCH_BYTES = re.compile(r"float4_e2m1fn_x2|u?int[1-7]")
+"""Types of torch that are bytes to it."""
+_TORCH_PAIRS = "float4_e2m1fn_x2"
+"""What torch calls bytes of two 4-bit floats."""
 # DLPack device types whose memory the CPU reads: plain and pinned host memory.
 HOST_DEVICES = (1, 3, 11)
 
@@ -113,7 +119,7 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _from_torch(tensor: Any, where: str) -> tuple[Array, str]:
+def _from_torch(tensor: Any, dtype: str | None, where: str, is_written: bool) -> tuple[Array, str]:
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
         raise UserError(f"{where} is a torch tensor on '{tensor.device}'", hint="move it to the CPU: tensor.cpu()")
@@ -122,6 +128,19 @@ def _from_torch(tensor: Any, where: str) -> tuple[Array, str]:
         raise UserError(f"{where} is a sparse torch tensor", hint="make it dense: tensor.to_dense()")
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
+    name = str(tensor.dtype).removeprefix("torch.")
+    if dtype == "uint8" and _TORCH_BYTES.fullmatch(name):
+        return tensor.view(torch.uint8).numpy(), dtype
+    if name == _TORCH_PAIRS and is_written:
+        raise UserError(
+            f"{where} is a torch tensor of pairs of 4-bit floats: results take a byte each",
+            hint="pass an array of ml_dtypes.float4_e2m1fn or uint8",
+        )
+    if name == _TORCH_PAIRS:
+        codes = tensor.view(torch.uint8).numpy()
+        return unpack(codes, (*codes.shape[:-1], 2 * codes.shape[-1]), "float4_e2m1fn"), "float4_e2m1fn"
+    if _is_small(name):
+        return tensor.view(torch.uint8).numpy().view(storage_dtype(name)), name
     array: Array = tensor.numpy()
     return array, dtype_name(array.dtype)
 
@@ -141,37 +160,26 @@ def _from_dlpack(value: Any, where: str) -> tuple[Array, str]:
     return _storage_of(array, where)
 
 
-_SMALL = {
-    **dict.fromkeys(("int4", "int2"), "int8"),
-    **dict.fromkeys(("uint4", "uint2"), "uint8"),
-    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), "uint8"),
-    "float4_e2m1fn": "uint8",
-}
-"""Types of the package ml_dtypes that models hold in bytes, and in which."""
-_BYTE_FLOATS = ("float8_e4m3fn", "float8_e5m2")
-"""Floats of 8 bits that kernels compute with; arrays of their bits pass for them."""
+def _is_small(name: str) -> bool:
+    return name in SMALL_FLOATS or name in SMALL_INTEGERS
 
 
 def to_user(array: Any, name: str) -> Any:
     """A result as users take it: types that numpy lacks as those of the package ml_dtypes (without it, as stored)."""
-    if name != "bfloat16" and name not in _SMALL:
+    if name != "bfloat16" and not _is_small(name):
         return array
     try:
         import ml_dtypes
     except ImportError:
         return array
     wanted = np.dtype(getattr(ml_dtypes, name))
-    return array.astype(wanted) if name.lstrip("u").startswith("int") else array.view(wanted)
+    return array.astype(wanted) if name in SMALL_INTEGERS else array.view(wanted)
 
 
 def _storage_of(array: Array, where: str) -> tuple[Array, str]:
-    """An array of numbers and its type's name; bfloat16 arrays of other packages become their bits.
-
-    Arrays of small types become what models hold them in: integers of 4 and 2 bits one to a byte, floats their bits.
-    """
-    small = _SMALL.get(array.dtype.name)
-    if small is not None:
-        return (array.astype(small) if array.dtype.name.lstrip("u").startswith("int") else array.view(small)), small
+    """An array of numbers and its type's name; arrays of the package ml_dtypes become their bits."""
+    if _is_small(array.dtype.name):
+        return array.view(storage_dtype(array.dtype.name)), array.dtype.name
     if array.dtype.kind in "SUVMmcO" and array.dtype.name != "bfloat16":
         raise UserError(f"{where} holds {array.dtype} elements, not numbers", hint="pass an array of a numeric dtype")
     name = dtype_name(array.dtype)
@@ -191,16 +199,35 @@ def _from_python(value: object, dtype: str | None, where: str) -> tuple[Array, s
         return array, name
     if dtype == "bfloat16":
         return _round_to_bfloat16(array.astype(np.float32)), dtype
+    if dtype in SMALL_FLOATS:
+        return _rounded(array, dtype, where), dtype
     target = storage_dtype(dtype)
     if array.size and not np.can_cast(array.dtype, target, "same_kind"):
         fits = array.dtype.kind == "i" and target.kind == "u" and int(array.min()) >= 0
         if not fits:
             raise UserError(f"{where} holds {name} values, which do not convert to {dtype}")
     if array.size and target.kind in "iu":
-        limits = np.iinfo(target.name)
-        if int(array.min()) < limits.min or int(array.max()) > limits.max:
-            raise UserError(f"{where} holds values outside the range of {dtype} ({limits.min} to {limits.max})")
+        _check_range(array, dtype, where)
     return array.astype(target), dtype
+
+
+def _check_range(array: Array, dtype: str, where: str) -> None:
+    bits, signed = bits_of(dtype), dtype[0] != "u"
+    least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    if array.size and (int(array.min()) < least or int(array.max()) > most):
+        raise UserError(f"{where} holds values outside the range of {dtype} ({least} to {most})")
+
+
+def _rounded(array: Array, dtype: str, where: str) -> Array:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise UserError(
+            f"{where} holds numbers, and {dtype} is wanted",
+            hint="install ml_dtypes, or pass the codes as an array of uint8",
+        ) from None
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(np.float32).astype(getattr(ml_dtypes, dtype)).view(np.uint8)
 
 
 def _round_to_bfloat16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
@@ -210,24 +237,29 @@ def _round_to_bfloat16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]
     return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
-def to_storage(value: object, dtype: str | None, where: str) -> tuple[Array, str]:
+def to_storage(value: object, dtype: str | None, where: str, *, is_written: bool = False) -> tuple[Array, str]:
     """`value` as a numpy array of storage, and its data type's name. `where` names it in errors.
 
-    `dtype` is the type that lists and Python scalars take; arrays keep their own (uint16 arrays pass for bfloat16, and
-    uint8 arrays for floats of 8 bits).
+    `dtype` is the type that lists and Python scalars take; arrays keep their own. Arrays of what a type is stored in
+    pass for it: uint16 for bfloat16, uint8 for the codes of small floats, int8 and uint8 for integers of fewer bits
+    (whose values are looked at, unless the array is to be written).
     """
     if isinstance(value, np.ndarray):
         array, name = _storage_of(value, where)
     elif isinstance(value, HasStorage) and isinstance(value.dtype, str):
         array, name = value.storage, value.dtype
     elif is_torch(value):
-        array, name = _from_torch(value, where)
+        array, name = _from_torch(value, dtype, where, is_written)
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         array, name = _from_dlpack(value, where)
     else:
         array, name = _from_python(value, dtype, where)
-    if (dtype == "bfloat16" and name == "uint16") or (name == "uint8" and dtype in _BYTE_FLOATS):
-        name = dtype
+    if (dtype == "bfloat16" and name == "uint16") or (name == "uint8" and dtype in SMALL_FLOATS):
+        return array, dtype
+    if dtype in SMALL_INTEGERS and array.dtype == storage_dtype(dtype) and name != dtype and not _is_small(name):
+        if not is_written:
+            _check_range(array, dtype, where)
+        return array, dtype
     return array, name
 
 

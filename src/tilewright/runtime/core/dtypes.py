@@ -6,7 +6,19 @@ import numpy as np
 
 from tilewright.support.errors import UnsupportedError
 
-# bfloat16 has no numpy type of its own: its bits are stored as uint16 and the name is kept beside them.
+SMALL_FLOATS = {
+    "float8_e4m3fn": 8,
+    "float8_e4m3fnuz": 8,
+    "float8_e5m2": 8,
+    "float8_e5m2fnuz": 8,
+    "float8_e8m0fnu": 8,
+    "float4_e2m1fn": 4,
+}
+"""Floats of 8 bits and fewer, and their bits. An element takes a byte, the code in its low bits."""
+SMALL_INTEGERS = {"int1": 1, "int2": 2, "int4": 4, "uint1": 1, "uint2": 2, "uint4": 4}
+"""Integers of fewer than 8 bits. An element takes a byte; what reads one does not look at the upper bits."""
+
+# Types that numpy lacks: their bits are stored, and the name is kept beside them.
 _STORAGE: dict[str, np.dtype[np.generic]] = {
     "bool": np.dtype(np.bool_),
     "int8": np.dtype(np.int8),
@@ -19,8 +31,8 @@ _STORAGE: dict[str, np.dtype[np.generic]] = {
     "uint64": np.dtype(np.uint64),
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(np.uint16),
-    "float8_e4m3fn": np.dtype(np.uint8),
-    "float8_e5m2": np.dtype(np.uint8),
+    **dict.fromkeys(SMALL_FLOATS, np.dtype(np.uint8)),
+    **{name: np.dtype(np.uint8 if name[0] == "u" else np.int8) for name in SMALL_INTEGERS},
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
 }
@@ -37,12 +49,22 @@ C_TYPES = {
     "uint64": "uint64_t",
     "float16": "uint16_t",
     "bfloat16": "uint16_t",
-    "float8_e4m3fn": "uint8_t",
-    "float8_e5m2": "uint8_t",
+    **dict.fromkeys(SMALL_FLOATS, "uint8_t"),
+    **{name: "uint8_t" if name[0] == "u" else "int8_t" for name in SMALL_INTEGERS},
     "float32": "float",
     "float64": "double",
 }
-"""The C type that holds one element; floats of 16 and 8 bits are passed as their bits."""
+"""The C type that holds one element; floats of 16 bits and fewer are passed as their bits."""
+
+
+def bits_of(name: str) -> int:
+    """The bits of an element that count."""
+    return SMALL_FLOATS.get(name) or SMALL_INTEGERS.get(name) or 8 * storage_dtype(name).itemsize
+
+
+def is_sub_byte(name: str) -> bool:
+    """Whether several elements fit a byte."""
+    return name in SMALL_INTEGERS or SMALL_FLOATS.get(name, 8) < 8
 
 
 def storage_dtype(name: str) -> np.dtype[np.generic]:
@@ -53,7 +75,7 @@ def storage_dtype(name: str) -> np.dtype[np.generic]:
 
 
 def dtype_name(dtype: np.dtype[np.generic]) -> str:
-    """The name of a numpy type (in any byte order; `ml_dtypes.bfloat16` is known too)."""
+    """The name of a numpy type (in any byte order; those of the package ml_dtypes are known too)."""
     name = dtype.newbyteorder("=").name
     if name not in _STORAGE:
         raise UnsupportedError(f"the runtime has no data type '{name}'", hint=f"it has {', '.join(_STORAGE)}")

@@ -29,7 +29,7 @@ from tilewright.runtime.core.convert import (
     placed_empty,
     to_storage,
 )
-from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.dtypes import is_sub_byte, storage_dtype
 from tilewright.runtime.core.library import Library, bind, check_code
 from tilewright.runtime.core.outputs import copy_into, written
 from tilewright.runtime.core.shapes import bind_shape, evaluate
@@ -318,8 +318,11 @@ class EntryRunner:
         self.variants = {item.fixed: Part(item, library, constants) for item in self.model.variants}
         self.workspaces = Workspaces()
         self._frames: deque[Frame] = deque()
-        self._input_types = [(info, storage_dtype(info.dtype)) for info in self.model.inputs]
-        self._plain = [(dtype, dtype.itemsize - 1) for _, dtype in self._input_types]
+        # Bytes that hold integers of fewer bits are looked at: there is no quick way for them.
+        self._input_types = [
+            (info, None if is_sub_byte(info.dtype) else storage_dtype(info.dtype)) for info in self.model.inputs
+        ]
+        self._plain = [(dtype, 0 if dtype is None else dtype.itemsize - 1) for _, dtype in self._input_types]
         self._prepared: dict[tuple[tuple[int, ...], ...], Prepared] = {}
         if self.model.symbols:
             pointer = ctypes.c_void_p

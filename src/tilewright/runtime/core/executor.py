@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.runtime.core.artifact import Artifact, TensorInfo
 from tilewright.runtime.core.convert import HOST_DEVICES, direct, is_torch, to_storage, to_user
+from tilewright.runtime.core.dtypes import SMALL_FLOATS
 from tilewright.runtime.core.entry import AbsentRunner, EntryRunner
 from tilewright.runtime.core.function_table import check_repeats
 from tilewright.runtime.core.library import Library, check_threads, thread_setter
@@ -129,9 +130,7 @@ class Executable(Exportable):
         return self._to_user(self._run(self._by_name(inputs)))
 
     def _to_user(self, outputs: list[Any]) -> list[Any]:
-        return [
-            to_user(array, info.element or info.dtype) for array, info in zip(outputs, self.model.outputs, strict=True)
-        ]
+        return [to_user(array, info.dtype) for array, info in zip(outputs, self.model.outputs, strict=True)]
 
     def _run_into(self, values: list[object], out: object) -> list[Any]:
         """One run whose results go into arrays of the user's."""
@@ -279,4 +278,6 @@ def _to_torch(array: Any, info: TensorInfo) -> Any:
     torch: Any = sys.modules["torch"]
     if info.dtype == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if info.dtype in SMALL_FLOATS and hasattr(torch, info.dtype):
+        return torch.from_numpy(array).view(getattr(torch, info.dtype))
     return torch.from_numpy(array)

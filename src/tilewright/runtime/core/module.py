@@ -106,7 +106,7 @@ class FunctionSignature:
 
     def _buffer(self, param: ParamInfo, arg: object, values: dict[str, int]) -> Array:
         where = self._where(param)
-        array, name = to_storage(arg, param.dtype, where)
+        array, name = to_storage(arg, param.dtype, where, is_written=param.is_output)
         if name != param.dtype:
             raise UserError(f"{where} has the data type {name}, expected {param.dtype}")
         bind_shape(param.shape or (), array.shape, values, where)

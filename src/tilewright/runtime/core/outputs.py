@@ -43,7 +43,7 @@ def _user_array(value: object, info: TensorInfo) -> Array:
         raise UserError(f"{where} must be an array, not {kind_of(value)}")
     if is_torch(value) and getattr(value, "requires_grad", False):
         raise UserError(f"{where} is a torch tensor that records gradients", hint="pass tensor.detach()")
-    array, name = to_storage(value, info.dtype, where)
+    array, name = to_storage(value, info.dtype, where, is_written=True)
     if name != info.dtype:
         raise UserError(f"{where} has the data type {name}, the model gives {info.dtype}")
     if not array.flags.writeable:

@@ -27,6 +27,7 @@ from tilewright.runtime.core.convert import Array, direct, to_storage
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.core.entry import OutputTypes
 from tilewright.runtime.core.library import Library, bind
+from tilewright.runtime.core.packing import packed_size
 from tilewright.runtime.core.shapes import bind_shape, evaluate
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.checks import PendingChecks, gathered
@@ -54,7 +55,7 @@ class DeviceCode:
             if code:
                 self.kernels.update(device.load(code, info.launches))
         self._constants = direct(artifact.constants)
-        self._places = sorted((item.offset, _nbytes(item.shape, item.dtype)) for item in artifact.model.constants)
+        self._places = sorted((item.offset, packed_size(item.shape, item.dtype)) for item in artifact.model.constants)
         self._memory: dict[int, Any] = {}
         if device.flat_memory:
             self._memory[0] = device.upload(self._constants)

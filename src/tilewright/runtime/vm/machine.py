@@ -19,9 +19,10 @@ import numpy as np
 
 from tilewright.runtime.core.artifact import Artifact
 from tilewright.runtime.core.convert import Array, address_of
-from tilewright.runtime.core.dtypes import storage_dtype
+from tilewright.runtime.core.dtypes import is_sub_byte, storage_dtype
 from tilewright.runtime.core.entry import Part, Workspaces, constants_address
 from tilewright.runtime.core.library import Library, bind
+from tilewright.runtime.core.packing import packed_size, unpack
 from tilewright.runtime.core.shapes import evaluate
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.checks import PendingChecks
@@ -157,15 +158,17 @@ class Machine:
             texts[:] = item.items
             return texts.reshape(item.shape)
         dtype = storage_dtype(item.dtype)
-        interface = {
-            "data": (self._constants_start + item.offset, False),
-            "shape": item.shape,
-            "typestr": dtype.str,
-            "version": 3,
-        }
         if not np.prod(item.shape, dtype=np.int64):
             return np.empty(item.shape, dtype)
-        return np.asarray(_Memory(interface))
+        if is_sub_byte(item.dtype):
+            # Values that the machine hands around take a byte each.
+            packed = self._stored(item.offset, (packed_size(item.shape, item.dtype),), "|u1")
+            return unpack(packed, item.shape, item.dtype)
+        return self._stored(item.offset, item.shape, dtype.str)
+
+    def _stored(self, offset: int, shape: tuple[int, ...], kind: str) -> Array:
+        start = self._constants_start + offset
+        return np.asarray(_Memory({"data": (start, False), "shape": shape, "typestr": kind, "version": 3}))
 
     def _resolved(self, instruction: Instruction) -> tuple[Any, ...]:
         opcode, *operands = instruction
@@ -518,10 +521,7 @@ class _Memory:
 def sum_of_constants(artifact: Artifact) -> int:
     """The size of the constants, also of a library whose constants are not in the artifact."""
     assert artifact.model is not None
-    sizes = [
-        info.offset + int(np.prod(info.shape, dtype=np.int64)) * storage_dtype(info.dtype).itemsize
-        for info in artifact.model.constants
-    ]
+    sizes = [info.offset + packed_size(info.shape, info.dtype) for info in artifact.model.constants]
     return max([int(artifact.constants.nbytes), *sizes])
 
 

@@ -12,14 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.runtime.core.convert import Array, direct, is_direct, to_storage
-from tilewright.runtime.core.dtypes import C_TYPES, storage_dtype
+from tilewright.runtime.core.dtypes import C_TYPES, is_sub_byte, storage_dtype
 from tilewright.runtime.core.shapes import bind_shape
 from tilewright.runtime.host.rows import Rows
 from tilewright.runtime.vm.types import DataDefinition, Kind, ValueType
 from tilewright.support.errors import UserError
 from tilewright.support.text import kind_of
 
-_STORAGE = {name: storage_dtype(name) for name in C_TYPES}
+_STORAGE = {name: storage_dtype(name) for name in C_TYPES if not is_sub_byte(name)}
 
 Value: TypeAlias = "Array | tuple[Value, ...] | list[Value] | Rows | DataValue | Closure | None"
 

@@ -11,6 +11,7 @@ from math import prod
 
 from tilewright.runtime.core.artifact import Extent, ModelInfo
 from tilewright.runtime.core.dtypes import C_TYPES, storage_dtype
+from tilewright.runtime.core.packing import packed_size
 from tilewright.runtime.core.shapes import check_extent, symbols_in
 from tilewright.runtime.host import host_function
 from tilewright.runtime.vm.program import (
@@ -128,7 +129,7 @@ class _Verifier:
             item_bytes = storage_dtype(constant.dtype).itemsize
         except UnsupportedError as error:
             raise _Bad(error.message) from None
-        if constant.offset + prod(constant.shape) * item_bytes > self.constant_bytes:
+        if constant.offset + packed_size(constant.shape, constant.dtype) > self.constant_bytes:
             raise _Bad(f"constant {number} lies outside the constants")
         if constant.offset % item_bytes:
             raise _Bad(f"constant {number} is not aligned to its elements")

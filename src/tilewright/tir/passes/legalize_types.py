@@ -1,9 +1,10 @@
-"""16-bit floats are computed in float32 where the processor has no arithmetic of their type.
+"""Narrow floats are computed in float32 where the processor has no arithmetic of their type.
 
     C[i] = A[i] + B[i]   (float16)   ->   C[i] = float16(float32(A[i]) + float32(B[i]))
 
 Each operation is done in float32 and rounded back, which gives the same bits as arithmetic in the narrow type would
-(float32 has more than twice the digits). bfloat16 is always treated so; float16 unless the processor computes in it.
+(float32 has more than twice the digits). bfloat16 is always treated so, and so are 8-bit floats where the processor
+converts them (`legalize_small_types` makes bytes of others); float16 unless the processor computes in it.
 Mathematical functions always go through float32.
 """
 
@@ -15,7 +16,6 @@ from typing import Final
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import PrimExpr
-from tilewright.support.errors import UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
@@ -59,11 +59,7 @@ def _legalize(expr: PrimExpr, has_half: bool) -> PrimExpr | None:
 
 
 def _is_narrow(dtype: DataType) -> bool:
-    if dtype.code.startswith("float8"):
-        raise UnsupportedError(
-            f"a CPU does not compute in {dtype.element}", hint="cast to float32 first, and back after the computation"
-        )
-    return dtype.is_float and dtype.bits == 16
+    return dtype.is_float and dtype.bits <= 16
 
 
 def _wide(expr: PrimExpr) -> PrimExpr:

@@ -24,6 +24,7 @@ be copied nine times. Such a tile has two bodies, and what it is about to comput
 from __future__ import annotations
 
 import functools
+from contextlib import ExitStack
 from typing import Final, TypeGuard
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
@@ -36,6 +37,7 @@ from tilewright.tir.annotations import REDUCTION
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.hoist_guards import hoist_conditions
 from tilewright.tir.passes.simplify_loops import simplify_stmt, size_analyzer
+from tilewright.tir.rewrite.pieces import in_pieces
 from tilewright.tir.rewrite.speculation import compute_whole, rolled
 from tilewright.tir.rewrite.statements import (
     StmtRewriter,
@@ -226,7 +228,7 @@ class _Partition(StmtRewriter):
         inner = all_of(self._independent(list(certain)))
         some, facts = self._some_run(body)
         with self._analyzer.assume(*facts):
-            edge = self._edge_tile(rolled(body, by_rows=True) if is_small else body)
+            edge = self._edge_tile(rolled(body, by_rows=True)) if is_small else self._edge_of_rows(body)
         edge = edge if some is TRUE else IfThenElse(some, edge)
         if not holding:
             return edge
@@ -240,21 +242,19 @@ class _Partition(StmtRewriter):
 
         Tiles past the end are not computed at all.
         """
-        tests: dict[tuple[PrimExpr, ...], None] = {}
+        tests: list[dict[PrimExpr, None]] = []
         for guards, domains in guards_below(body):
-            possible: list[PrimExpr] = []
+            possible: dict[PrimExpr, None] = {}
             for guard in guards:
                 difference = positive_form(guard)
                 if difference is None or depends_on_memory(guard):
                     continue
                 span = touched([difference], dict(domains), self._analyzer)[0]
                 if span is not None:
-                    possible.append(lt(ONE, add(span.min, span.extent)))
-            tests[tuple(possible)] = None
-        if len(tests) != 1:
-            # Stages of a tile are guarded alike; where they are not, the tile is computed.
-            return TRUE, []
-        (facts,) = map(list, tests)
+                    possible[lt(ONE, add(span.min, span.extent))] = None
+            tests.append(possible)
+        # What guards all stages of a tile: some may have guards of their own.
+        facts = [test for test in min(tests, key=len, default={}) if all(test in others for others in tests)]
         simple = [self._analyzer.simplify(fact) for fact in facts]
         return all_of(self._independent([test for test in simple if test is not TRUE])), facts
 
@@ -268,14 +268,30 @@ class _Partition(StmtRewriter):
                     kept = others
         return kept
 
-    def _edge_tile(self, body: Stmt) -> Stmt:
+    def _edge_of_rows(self, body: Stmt) -> Stmt:
+        """A tile at the edge: pieces of a product's rows one after the other, those past the end left out."""
+        pieces = None if find_all(body, Select) else in_pieces(body)
+        if pieces is None:
+            return self._edge_tile(body)
+        with ExitStack() as around:
+            for loop in (*pieces.outer, pieces.loop):
+                around.enter_context(inside_loop(self._analyzer, loop))
+            some, facts = self._some_run(pieces.loop.body)
+            with self._analyzer.assume(*facts):
+                piece = self._edge_tile(pieces.loop.body, in_vain=True)
+        result: Stmt = pieces.loop.replace(body=piece if some is TRUE else IfThenElse(some, piece))
+        for loop in reversed(pieces.outer):
+            result = loop.replace(body=result)
+        return result
+
+    def _edge_tile(self, body: Stmt, *, in_vain: bool = False) -> Stmt:
         """A tile that may reach past the end of sizes.
 
-        Windows are computed whole, without branches in their sums, where that can be. Rows of a product that are not
-        there are skipped: a test a row and step is less than computing them.
+        Windows, and what may be computed `in_vain`, are computed whole where that can be, without branches in their
+        sums. Other rows that are not there are skipped: a test a row and step is less than computing them.
         """
         self._edge_depth += 1
-        whole = compute_whole(body, self._analyzer) if find_all(body, Select) else None
+        whole = compute_whole(body, self._analyzer) if in_vain or find_all(body, Select) else None
         if whole is None:
             result = self.stmt(simplify_stmt(hoist_conditions(body), self._analyzer))
         else:

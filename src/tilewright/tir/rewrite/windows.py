@@ -37,9 +37,9 @@ Guards = tuple[tuple[PrimExpr, ...], tuple[tuple[Var, Range], ...]]
 """The conditions that must hold for a statement to run, and the loops around it."""
 
 
-def guards_below(stmt: Stmt) -> set[Guards]:
-    """What keeps each statement below (a store, a call, an assertion) from running."""
-    sets_of_guards: set[Guards] = set()
+def guards_below(stmt: Stmt) -> list[Guards]:
+    """What keeps each statement below (a store, a call, an assertion) from running, each once."""
+    sets_of_guards: dict[Guards, None] = {}
 
     def visit(item: Stmt, guards: tuple[PrimExpr, ...], domains: tuple[tuple[Var, Range], ...]) -> None:
         match item:
@@ -50,13 +50,13 @@ def guards_below(stmt: Stmt) -> set[Guards]:
             case For():
                 visit(item.body, guards, (*domains, (item.var, Range(item.min, item.extent))))
             case BufferStore() | Evaluate() | Assert():
-                sets_of_guards.add((guards, domains))
+                sets_of_guards[guards, domains] = None
             case _:
                 for inner in inner_statements(item):
                     visit(inner, guards, domains)
 
     visit(stmt, (), ())
-    return sets_of_guards
+    return list(sets_of_guards)
 
 
 def _collect(stmt: Stmt, domains: dict[Var, Range], collected: list[tuple[PrimExpr, dict[Var, Range]]]) -> None:

@@ -103,6 +103,10 @@ def _arranged(
         analyzer.bind(var, domain)
     shape: list[PrimExpr] = []
     for index in place:
+        if isinstance(index, Var) and index in domains and const_value(domains[index].min) == 0:
+            # An iterator as it is, whose extent may be open.
+            shape.append(domains[index].extent)
+            continue
         bounds = analyzer.bounds(index)
         if bounds.lower is None or bounds.upper is None or bounds.lower < 0:
             state.fail(f"{what}: the new indices of {buffer.name} are not provably within bounds", block)
@@ -148,7 +152,7 @@ def _only_access(state: ScheduleState, block: Block, buffer: Buffer, mode: str, 
     (indices,) = accesses
     if any(isinstance(item, BufferLoad) for index in indices for item in pre_order(index)):
         state.fail(f"{what}: an index of {buffer.name} is read from memory", block)
-    if mode == "read" and _is_conditional(block.body, buffer):
+    if mode == "read" and is_conditional(block.body, buffer):
         state.fail(
             f"{what}: block {block.name} reads {buffer.name} only where a condition holds",
             block,
@@ -157,7 +161,7 @@ def _only_access(state: ScheduleState, block: Block, buffer: Buffer, mode: str, 
     return indices
 
 
-def _is_conditional(body: Stmt, buffer: Buffer) -> bool:
+def is_conditional(body: Stmt, buffer: Buffer) -> bool:
     """Whether some read of a buffer happens only where a condition holds."""
     guards = [item for item in pre_order(body) if isinstance(item, (Select, And, Or, IfThenElse, While))]
     inside = [item for guard in guards for item in pre_order(guard)]

@@ -19,5 +19,7 @@ class BufferAnnotation:
 
 
 Buffer = BufferAnnotation()
-int8 = int16 = int32 = int64 = uint8 = uint16 = uint32 = uint64 = "scalar"
+int1 = int2 = int4 = int8 = int16 = int32 = int64 = "scalar"
+uint1 = uint2 = uint4 = uint8 = uint16 = uint32 = uint64 = "scalar"
 float16 = float32 = float64 = bfloat16 = "scalar"
+float8_e4m3fn = float8_e4m3fnuz = float8_e5m2 = float8_e5m2fnuz = float8_e8m0fnu = float4_e2m1fn = "scalar"

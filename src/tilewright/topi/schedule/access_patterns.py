@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.ir.expr import const_value
+from tilewright.ir.expr import Var, const_value
 from tilewright.ir.visit import find_all, pre_order, uses_any
+from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block, BlockIter, BufferStore
 
@@ -31,6 +32,21 @@ def _crossed(block: Block, rank: int) -> tuple[int, Buffer] | None:
         if last is not own[-1] and last in own[:-1] and any(uses_any(index, own[-1:]) for index in others):
             return next(n for n, var in enumerate(own) if var is last), item.buffer
     return None
+
+
+def moves_only(block: Block) -> bool:
+    """Whether a stage stores what it reads as it is."""
+    return isinstance(block.body, BufferStore) and isinstance(block.body.value, BufferLoad)
+
+
+def gathers(block: Block, lane: Var) -> bool:
+    """Whether a stage reads elements whose places along an iterator are in no order that its index alone tells."""
+    return any(
+        any(uses_any(term, [lane]) for term in linear(index).terms if term is not lane)
+        for item in find_all(block.body, BufferLoad)
+        for index in item.indices
+        if uses_any(index, [lane])
+    )
 
 
 def same_indices(block: Block) -> bool:

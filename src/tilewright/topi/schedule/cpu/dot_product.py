@@ -71,7 +71,7 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     order.insert(place, column_outer)
     sch.reorder(*order, *inner, vector, lane)
     sch.compute_at(anchor, order[-1])
-    _schedule_tile(context, anchor, order[-1], instruction, steps)
+    schedule_dot_tile(context, anchor, order[-1], instruction, steps)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -104,7 +104,7 @@ def vector_tile(rows: int, columns: int, lanes: int, context: ScheduleContext, h
     return best
 
 
-def _schedule_tile(
+def schedule_dot_tile(
     context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, instruction: DotInstruction, steps: int
 ) -> None:
     """The loops of the contraction under its tile: steps of the reduction outside, dot products inside.

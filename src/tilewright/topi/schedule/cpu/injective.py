@@ -6,14 +6,21 @@ from math import prod
 
 from tilewright.ir.expr import Var
 from tilewright.tir.annotations import ROWS
-from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import Block, BufferStore
-from tilewright.topi.schedule.access_patterns import are_contiguous, crossed_axis, crossed_source, same_indices
+from tilewright.tir.schedule.reindexing import is_conditional
+from tilewright.topi.schedule.access_patterns import (
+    are_contiguous,
+    crossed_axis,
+    crossed_source,
+    gathers,
+    moves_only,
+    same_indices,
+)
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 from tilewright.topi.schedule.template import Template
 
+_MOVES_AT_ONCE = 4
 _WIDE = 32
 """Bits of a number that is computed with as it is."""
 
@@ -43,6 +50,9 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
     if across in loops[:-1] and extents[-1] >= lanes > 1:
         assert across is not None
         _schedule_transpose(context, handle, loops, loops.index(across), lanes, work)
+        return
+    if not _has_gathers(context) and _moves_out_of_order(context, handle, loops[-1]):
+        _schedule_scalar_moves(context, loops, work)
         return
     symbolic = context.is_symbolic(loops[-1])
     length = 2 * lanes if symbolic else choose_vector_length(context, extents[-1], lanes, work)
@@ -102,10 +112,17 @@ def _schedule_transpose(
     vectors cost more.
     """
     sch = context.sch
-    source = crossed_source(context.block(handle), len(loops))
+    block = context.block(handle)
+    source = crossed_source(block, len(loops))
     side = lanes
     copy: BlockHandle | None = None
-    if source is not None and source.dtype.bits < _WIDE and not _moves_only(context.block(handle)):
+    # What is read only where a condition holds (inside the border of padded data) is turned as it is read.
+    if (
+        source is not None
+        and source.dtype.bits < _WIDE
+        and not moves_only(block)
+        and not is_conditional(block.body, source)
+    ):
         side = max(lanes, context.target.lanes(max(8, source.dtype.bits)))
         copy = sch.reindex_cache_read(handle, source.name, "local", lambda *i: i)
     across_outer, across_inner = sch.split(loops[crossed], [None, side])
@@ -119,9 +136,23 @@ def _schedule_transpose(
     context.parallelize(outer, work)
 
 
-def _moves_only(block: Block) -> bool:
-    """Whether a stage stores what it reads as it is."""
-    return isinstance(block.body, BufferStore) and isinstance(block.body.value, BufferLoad)
+def _has_gathers(context: ScheduleContext) -> bool:
+    """Whether the processor loads vectors of elements from anywhere."""
+    return context.target.has_feature("avx2")
+
+
+def _moves_out_of_order(context: ScheduleContext, handle: BlockHandle, last: LoopHandle) -> bool:
+    """Whether a stage only moves elements, from places that are not in order along its last loop."""
+    block = context.block(handle)
+    lanes = [item.var for item in block.iters if item.value is last.var]
+    return bool(lanes) and moves_only(block) and gathers(block, lanes[0])
+
+
+def _schedule_scalar_moves(context: ScheduleContext, loops: list[LoopHandle], work: int) -> None:
+    """Single elements, some at a time: putting them together to a vector would take longer than storing each."""
+    rest, few = context.sch.split(loops[-1], [None, _MOVES_AT_ONCE])
+    context.sch.unroll(few)
+    context.parallelize([*loops[:-1], rest], work)
 
 
 def parallelize_rows(context: ScheduleContext) -> None:

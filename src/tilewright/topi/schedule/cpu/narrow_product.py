@@ -46,7 +46,7 @@ def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | Non
     term = body.value.b
     if not isinstance(term, Mul):
         return None
-    loads = [_widened(item, body.value.dtype) for item in (term.a, term.b)]
+    loads = [widened(item, body.value.dtype) for item in (term.a, term.b)]
     if loads[0] is None or loads[1] is None:
         return None
     column, inner = spatial[-1].var, reduce[-1].var
@@ -54,7 +54,7 @@ def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | Non
     if uses_any(rows, [column]):
         rows, columns = columns, rows
     constants = constant_parameters(context.sch.func)
-    if uses_any(rows, [column]) or not _runs_along(rows, inner) or columns.buffer not in constants:
+    if uses_any(rows, [column]) or not runs_along(rows, inner) or columns.buffer not in constants:
         return None
     places = {item: n for n, item in enumerate(columns.indices) if isinstance(item, Var)}
     depth, width = const_value(reduce[-1].domain.extent), const_value(spatial[-1].domain.extent)
@@ -64,13 +64,13 @@ def find_product(context: ScheduleContext, anchor: BlockHandle) -> Product | Non
     return Product(rows, columns, places[column], places[inner], depth, width, body.value.dtype, apart)
 
 
-def _runs_along(rows: BufferLoad, step: Var) -> bool:
+def runs_along(rows: BufferLoad, step: Var) -> bool:
     """Whether the steps of a reduction are neighbours in the last dimension of the rows."""
     *outer, last = rows.indices
     return not any(uses_any(index, [step]) for index in outer) and linear(last).terms.get(step) == 1
 
 
-def _widened(item: PrimExpr, total: DataType) -> BufferLoad | None:
+def widened(item: PrimExpr, total: DataType) -> BufferLoad | None:
     """The load of a narrow operand under its conversion."""
     if isinstance(item, Cast) and isinstance(item.value, BufferLoad) and item.dtype is total:
         return item.value

@@ -37,6 +37,8 @@ def _few_rows_match(context: ScheduleContext) -> str | None:
         return "no sums of products with packed codes"
     if context.block(sums[0]).writes[0].buffer.dtype is not FLOAT32:
         return "sums of integers"
+    if sum(item.kind is IterKind.REDUCE for item in context.block(sums[0]).iters) != 2:
+        return "sums of single words, as devices have them"
     return _cannot_tile(context, *sums)
 
 

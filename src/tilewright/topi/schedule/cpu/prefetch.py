@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from tilewright.arith.analyzer import Analyzer
@@ -52,16 +52,15 @@ def prefetch_results(
     """While rows of the result are computed, fetch the places of the next rows, and of what is added to those.
 
     Before: `for rows, panel, k: ...`; after: the loop k is annotated with the length of a tile of rows. Done where
-    results do not stay in the second cache level: a tile that is stored all at once would wait for memory.
+    results do not stay in the second cache level: a tile that is stored all at once would wait for memory. Of an open
+    size they may not; asking in vain costs one instruction for each four of a column's products.
     """
     places = result_places(context, output)
-    shape = places[0].static_shape
-    size = sum(map(buffer_bytes, places))
-    if not reduction or shape is None or size <= context.target.l1_bytes:
+    columns, are_far = const_value(places[0].shape[-1]), _are_far(context, places)
+    if not reduction or columns is None or are_far is None:
         return
-    are_far = size > context.target.l2_bytes * context.cpu.prefetch.results_share
     if context.choose("fetch_results", (False, True), are_far):
-        add_prefetch(context, reduction[-1], {buffer.name: tile.rows * shape[-1] for buffer in places})
+        add_prefetch(context, reduction[-1], {buffer.name: tile.rows * columns for buffer in places})
 
 
 def result_places(context: ScheduleContext, output: BlockHandle) -> list[Buffer]:
@@ -84,18 +83,28 @@ def prefetch_rows(
     # A kernel of one tap adds nothing to the place of a pixel.
     single: dict[Var, PrimExpr] = {item.var: ZERO for item in block.iters if const_value(item.domain.extent) == 1}
     for load in find_all(block.body, BufferLoad):
-        shape, rank = load.buffer.static_shape, len(load.indices)
+        columns, rank = const_value(load.buffer.shape[-1]), len(load.indices)
         places = [Analyzer().simplify(substitute(index, single)) for index in load.indices]
         rows_in_order = [Analyzer().simplify(substitute(var, single)) for var in (*own[: rank - 1], own[-1])]
         in_order = places == rows_in_order
-        if shape is None or not reduction or not in_order or load.buffer not in context.sch.func.params:
+        if columns is None or not reduction or not in_order or load.buffer not in context.sch.func.params:
             continue
-        size = buffer_bytes(load.buffer)
-        if size <= context.target.l1_bytes:
-            continue
-        are_far = size > context.target.l2_bytes * context.cpu.prefetch.results_share
-        if context.choose_again("fetch_rows", (False, True), are_far):
-            add_prefetch(context, reduction[-1], {load.buffer.name: tile.rows * shape[-1]})
+        are_far = _are_far(context, [load.buffer])
+        if are_far is not None and context.choose_again("fetch_rows", (False, True), are_far):
+            add_prefetch(context, reduction[-1], {load.buffer.name: tile.rows * columns})
+
+
+def _are_far(context: ScheduleContext, buffers: Sequence[Buffer]) -> bool | None:
+    """Whether buffers do not stay in the second cache level; None if they stay in the first.
+
+    Those of open sizes may not.
+    """
+    if any(buffer.static_shape is None for buffer in buffers):
+        return True
+    size = sum(map(buffer_bytes, buffers))
+    if size <= context.target.l1_bytes:
+        return None
+    return size > context.target.l2_bytes * context.cpu.prefetch.results_share
 
 
 def add_prefetch(context: ScheduleContext, loop: LoopHandle, runs: Mapping[str, Value]) -> None:

@@ -59,7 +59,7 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
         sch.over_compute(product, 3, tile.columns)
     _, batch, column = sch.get_loops(consumer)
     panel, vector, lane = sch.split(column, [None, vectors, lanes])
-    rows = _rows(context, batch, _gates(context, product) * vectors)
+    rows = rows_together(context, batch, _gates(context, product) * vectors)
     batch_outer, batch_inner = sch.split(batch, [None, rows])
     sch.reorder(panel, batch_outer, batch_inner, vector, lane)
     sch.compute_at(product, batch_outer)
@@ -71,10 +71,10 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
     sch.unroll(batch_inner)
     sch.unroll(vector)
     sch.vectorize(lane)
-    _spread(context, product, panel)
+    spread_panels(context, product, panel)
 
 
-def _rows(context: ScheduleContext, batch: LoopHandle, vectors: int) -> int:
+def rows_together(context: ScheduleContext, batch: LoopHandle, vectors: int) -> int:
     """Sequences that one tile computes: their sums and one row of weights fit the registers."""
     most = max(1, (context.target.vector_registers - vectors - 1) // vectors)
     extent = context.extent(batch)
@@ -103,7 +103,7 @@ def _pack_weights(context: ScheduleContext, product: BlockHandle, width: int) ->
     return False
 
 
-def _spread(context: ScheduleContext, product: BlockHandle, panel: LoopHandle) -> None:
+def spread_panels(context: ScheduleContext, product: BlockHandle, panel: LoopHandle) -> None:
     """One chunk of panels a core, each walked to and fro: what a core read last is in its cache for the next step."""
     sch = context.sch
     panels, cores = context.extent(panel), context.target.cores

@@ -331,14 +331,35 @@ def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) 
         inner, row = sch.split(rest[0], [None, plan.register.rows])
         rest = [row, *rest[1:]]
     sch.compute_at(product, inner, preserve_unit_loops=True)
-    _, *spatial, ic = loops_below(context, product, inner)
-    reduction = sch.split(ic, [None, plan.chunk]) if plan.channels % plan.chunk == 0 else [ic]
-    sch.reorder(*reduction, *spatial)
-    start = sch.decompose_reduction(product, reduction[0])
-    started = sch.get_loops(start)
+    _, *nest = loops_below(context, product, inner)
+    chunk = plan.chunk if plan.channels % plan.chunk == 0 else 0
+    depth = sum_in_registers(context, product, nest, rest, (chunk, plan.register.lanes))
     _pack_input(context, product, plan)
-    for nest in (spatial, started[-len(spatial) :], rest):
-        vectorize_last(context, nest, plan.register.lanes)
+    return depth
+
+
+def sum_in_registers(
+    context: ScheduleContext,
+    product: BlockHandle,
+    nest: list[LoopHandle],
+    stored: list[LoopHandle],
+    lengths: tuple[int, int],
+) -> LoopHandle:
+    """Products of a register tile: channels outermost, in chunks if these have a length, the rest of the nest in vectors.
+
+    Before: `for p, o, c: acc[p, o] += ...; for p, o: m[p, o] = acc[p, o]`; after, for `lengths` of a chunk and of a
+    vector: `acc = 0; for c // chunk, c % chunk: unrolled p, o: acc[p, o] += ...; unrolled p, o: m[p, o] = acc[p, o]`.
+    The last loop of the nest is over channels; `stored` are the loops that store the tile. Gives the innermost loop
+    over channels.
+    """
+    sch = context.sch
+    chunk, lanes = lengths
+    *spatial, channel = nest
+    reduction = sch.split(channel, [None, chunk]) if chunk else [channel]
+    sch.reorder(*reduction, *spatial)
+    started = sch.get_loops(sch.decompose_reduction(product, reduction[0]))
+    for loops in (spatial, started[-len(spatial) :], stored):
+        _unroll_vectors(context, loops, lanes)
     return reduction[-1]
 
 
@@ -395,7 +416,7 @@ def _parts(index: Var, length: int) -> tuple[PrimExpr, ...]:
     return (index // length, index % length) if length > 1 else (index,)
 
 
-def vectorize_last(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
+def _unroll_vectors(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:
     """The innermost loop in vectors of the given length, the others unrolled."""
     sch = context.sch
     if not loops:

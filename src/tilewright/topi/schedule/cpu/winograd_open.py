@@ -19,8 +19,8 @@ from tilewright.topi.schedule.cpu.winograd import (
     output_block,
     pack_weights,
     stage_shape,
+    sum_in_registers,
     unroll_below,
-    vectorize_last,
 )
 from tilewright.topi.schedule.template import Template
 
@@ -129,15 +129,11 @@ def _schedule_product(context: ScheduleContext, panel: LoopHandle, plan: _Plan) 
     _, block, i, j, *rest = loops_below(context, store, panel)
     sch.reorder(i, j, block)
     sch.compute_at(product, block, preserve_unit_loops=True)
-    *spatial, ic = loops_below(context, product, block)
-    reduction = sch.split(ic, [None, plan.chunk]) if plan.channels % plan.chunk == 0 else [ic]
-    sch.reorder(*reduction, *spatial)
-    start = sch.decompose_reduction(product, reduction[0])
-    started = sch.get_loops(start)
+    chunk = plan.chunk if plan.channels % plan.chunk == 0 else 0
+    nest = loops_below(context, product, block)
+    depth = sum_in_registers(context, product, nest, rest, (chunk, plan.register.lanes))
     _pack_input(context, product, plan)
-    for nest in (spatial, started[-len(spatial) :], rest):
-        vectorize_last(context, nest, plan.register.lanes)
-    return reduction[-1]
+    return depth
 
 
 def _pack_input(context: ScheduleContext, product: BlockHandle, plan: _Plan) -> None:

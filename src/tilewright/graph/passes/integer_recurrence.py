@@ -1,0 +1,77 @@
+"""Recurrent layers whose weights are dequantised bytes multiply bytes, in every step.
+
+Before:  nn.lstm(data, scale_w * float(int(w) - zero_w), hidden, cell)
+After:   qnn.lstm(data, bytes(w), scale_w, hidden, cell)
+
+Weights are read in each step: bytes are a quarter of floats. The state becomes integers of 16 bits, which lose no more
+than 2^-16 of its largest element. Processors without products of bytes multiply floats, as the model says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.ir.expr import Function, GraphExpr, constant
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.traverse import map_functions
+from tilewright.graph.ops.recurrent import LstmAttributes
+from tilewright.graph.options import GraphOptions
+from tilewright.graph.passes.quantized_products import MOST_PRODUCTS, known_dequantized
+from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.function import IRModule
+
+Array = npt.NDArray[Any]
+_DEPTH = 16
+"""Bytes of a row that are loaded at once."""
+
+
+def integer_recurrence(module: IRModule, options: GraphOptions) -> IRModule:
+    """Compute recurrences with weights of bytes in integers, on CPUs with products of bytes."""
+    target = options.target
+    if target is None or not target.is_cpu or not (target.has_vnni or target.has_dotprod):
+        return module
+    # x86 multiplies signed bytes, which digits are, with unsigned ones.
+    low = 0 if target.has_vnni else -128
+    rule = Rule("recurrence of bytes", P.op("nn.lstm", name="root"), lambda b: _lstm(b, low))
+
+    def rewritten(function: Function) -> Function:
+        return apply_rules(function, (rule,))
+
+    result = map_functions(module, rewritten)
+    assert isinstance(result, IRModule)
+    return result
+
+
+def _lstm(b: Bindings, low: int) -> GraphExpr | None:
+    call = b.call("root")
+    attributes, weights = call.attributes, known_dequantized(call.args[1])
+    assert isinstance(attributes, LstmAttributes)
+    if weights is None or call.args[0].tensor_type.dtype is not FLOAT32 or static_shape(call.args[1]) is None:
+        return None
+    integers, scale = weights
+    rows = np.broadcast_to(scale, integers.shape)
+    if not 0 < integers.shape[2] <= MOST_PRODUCTS or not bool((rows == rows[:, :, :1]).all()):
+        return None
+    least, most = int(integers.min()), int(integers.max())
+    if most - least > 255:
+        return None
+    # Numbers that are bytes as they are need no offset.
+    offset = 0 if least >= low and most <= low + 255 else least - low
+    extra = -integers.shape[2] % _DEPTH
+    stored = np.pad(integers - offset, ((0, 0), (0, 0), (0, extra))).astype(np.int8 if low else np.uint8)
+    return make(
+        "qnn.lstm",
+        call.args[0],
+        constant(stored),
+        constant(np.ascontiguousarray(rows[:, :, 0], np.float32)),
+        *call.args[2:],
+        activations=attributes.activations,
+        clip=attributes.clip,
+        backward=attributes.backward,
+        coupled=attributes.coupled,
+        offset=offset,
+        span=call.span,
+    )

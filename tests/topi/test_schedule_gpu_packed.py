@@ -1,0 +1,121 @@
+"""Rows of floats times packed codes on GPUs: few rows in registers, many through shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.codegen.on_device import cuda_text, on_device, require_device, require_nvrtc
+from tests.topi.differential import Array, operator_program, results_of, run_reference
+from tilewright.backends.cuda.compiler import compile_cuda
+from tilewright.graph.ir.expr import Function, Var, constant
+from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import call
+from tilewright.graph.ops.packed import pack_codes
+from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
+from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+
+HOPPER = Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product, and the template that it gets on a GPU with tensor cores and on one without."""
+
+    rows: int
+    depth: int
+    columns: int
+    bits: int
+    group: int
+    dtype: str = "float32"
+    affine: bool = False
+    on_hopper: str = "packed_product"
+    elsewhere: str = "packed_product"
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        return {"bits": self.bits, "group": self.group}
+
+
+CASES = (
+    Case(1, 96, 24, 4, 32),
+    Case(3, 64, 20, 8, 32, affine=True),
+    Case(1, 64, 12, 2, 64),
+    Case(17, 64, 24, 4, 32, affine=True, on_hopper="register_tile_product", elsewhere="register_tile_product"),
+    Case(2, 256, 16, 4, 64, "float16"),
+    Case(24, 64, 32, 8, 64, "float16", on_hopper="tensor_core_product", elsewhere="register_tile_product"),
+)
+
+
+@cache
+def arrays_of(case: Case) -> tuple[Array, ...]:
+    random = np.random.default_rng(case.bits + case.rows)
+    codes = random.integers(0, 1 << case.bits, (case.depth, case.columns)).astype(np.uint8)
+    groups = (case.depth // case.group, case.columns)
+    middle = np.full((1, 1), 1 << (case.bits - 1), np.uint8)
+    return (
+        random.normal(size=(case.rows, case.depth)).astype(case.dtype),
+        pack_codes(codes, case.bits, 0),
+        random.uniform(0.01, 0.02, groups).astype(case.dtype),
+        random.integers(0, 1 << case.bits, groups).astype(np.uint8) if case.affine else middle,
+    )
+
+
+def scheduled(case: Case, target: Target, template: str) -> PrimFunc:
+    func = operator_program("packed.matmul", arrays_of(case), f"f{CASES.index(case)}", **case.attributes)
+    result = schedule_gpu(func, target)
+    assert [item.name for item in result.templates] == [template]
+    return result.func
+
+
+@pytest.mark.parametrize("language", ["opencl", "vulkan", "webgpu"])
+def test_products_on_devices(language: str) -> None:
+    target = Target(language)
+    require_device(target)
+    # Halves are compared by their text on CUDA, and on the device whose driver takes them everywhere.
+    cases = [case for case in CASES if case.dtype == "float32" or language == "opencl"]
+    funcs = [scheduled(case, target, case.elsewhere) for case in cases]
+    module = on_device(funcs, target)
+    for case, func in zip(cases, funcs, strict=True):
+        arrays = arrays_of(case)
+        (result,) = results_of(func, arrays)
+        module[func.name](*arrays, result)
+        (expected,) = run_reference("packed.matmul", arrays, **case.attributes)
+        tolerance = 2e-5 if case.dtype == "float32" else 3e-3
+        np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
+def test_text_for_cuda() -> None:
+    require_nvrtc()
+    texts = [cuda_text([scheduled(case, HOPPER, case.on_hopper)], HOPPER) for case in CASES]
+    few, many = texts[4], texts[5]
+    assert "uint4" in few and "__shfl_sync" in few and "__shared__" not in few
+    assert "mma" in many and "unpacked" in many
+    assert compile_cuda(few, "sm_90a") and compile_cuda(many, "sm_90a")
+
+
+def test_constant_words_lie_by_vectors_of_columns() -> None:
+    """Threads next to each other read words that are: those of four columns for each word in turn."""
+    require_device(Target("opencl"))
+    random = np.random.default_rng(5)
+    weight = random.integers(-8, 8, (256, 80)).astype(np.int8)
+    scale = random.uniform(0.1, 0.2, (4, 1, 80)).astype(np.float32)
+    x = Var("x", tensor_type((1, 256), "float32"))
+    whole = call("cast", call("reshape", constant(weight), shape=(4, 64, 80)), dtype=FLOAT32)
+    numbers = call("reshape", call("multiply", whole, constant(scale)), shape=(256, 80))
+    module = infer_types(IRModule([Function("main", (x,), call("nn.relu", call("matmul", x, numbers)))]))
+    data = random.normal(size=(1, 256)).astype(np.float32)
+    exe = tw.compile(module, target="opencl")
+    expected = np.maximum(data @ (weight.reshape(4, 64, 80) * scale).reshape(256, 80), 0)
+    np.testing.assert_allclose(np.asarray(exe(data)), expected, rtol=1e-4, atol=1e-4)
+    assert exe.artifact.device is not None and len(exe.artifact.device.kernels) == 1
+    # Four bits a weight, and the scales.
+    assert sum(len(part) for part in [exe.artifact.constants]) < 256 * 80
