@@ -35,6 +35,7 @@ PROCESSORS = {
 ALWAYS = (17, 23)
 """The rest takes minutes: `pytest -m fuzz` has it."""
 Arrays = list[np.ndarray]
+Sizes = tuple[int, ...]
 
 
 def rare(*values: object) -> list[object]:
@@ -129,35 +130,43 @@ def test_a_file_has_the_same_integers(options: dict[str, object]) -> None:
     np.testing.assert_allclose(result, theirs, atol=0.02 * np.abs(theirs).max())
 
 
-@pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu"])
-def test_sums_are_of_integers(target: str) -> None:
-    """A step is two units of the sum: every odd sum lies between two steps, where any other rounding shows."""
-    require_device(Target(target))
-    random = np.random.default_rng(0)
-    data = random.integers(128, 135, (9, 300)).astype(np.uint8)
-    weight = random.integers(-1, 2, (300, 20)).astype(np.int8)
+def between_steps(operator: str, weight: np.ndarray, shapes: tuple[Sizes, Sizes], **attributes: object) -> bytes:
+    """A layer whose step is two units of its sums: every odd sum lies between two steps, where any rounding shows."""
     scale, step = np.float32(0.1), np.float32(0.1) * np.float32(0.2)
-    constants = {
-        "w": weight,
-        "sx": scale,
-        "zx": np.uint8(131),
-        "sw": scale,
-        "zw": np.int8(0),
-        "sy": step,
-        "zy": np.int8(3),
-    }
+    zeros = {"zx": np.uint8(131), "zw": np.int8(0), "zy": np.int8(3)}
+    constants = {"w": weight, "sx": scale, "sw": scale, "sy": step, **zeros}
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
         helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["b"]),
-        helper.make_node("MatMul", ["a", "b"], ["c"]),
+        helper.make_node(operator, ["a", "b"], ["c"], **attributes),
         helper.make_node("QuantizeLinear", ["c", "sy", "zy"], ["y"]),
     ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, data.shape)]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.INT8, (9, 20))]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, shapes[0])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT8, shapes[1])]
     stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "product", inputs, outputs, stored)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10)
-    sums = (data.astype(np.int32) - 131) @ weight.astype(np.int32)
-    levels = np.rint(sums.astype(np.float32) * (scale * scale / step)) + 3
-    (result,) = arrays(tw.compile(model.SerializeToString(), target=target)(data))
-    np.testing.assert_array_equal(result, np.clip(levels, -128, 127).astype(np.int8))
+    graph = helper.make_graph(nodes, operator, inputs, outputs, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10).SerializeToString()
+
+
+def small_bytes(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(-3, 4, shape).astype(np.int8)
+
+
+BETWEEN_STEPS = {
+    "product": lambda: between_steps("MatMul", small_bytes(300, 20) // 3, ((9, 300), (9, 20))),
+    "grouped": lambda: between_steps("Conv", small_bytes(8, 4, 3, 3), ((1, 8, 6, 6), (1, 8, 4, 4)), group=2),
+    "transposed": lambda: between_steps("ConvTranspose", small_bytes(8, 6, 3, 3), ((1, 8, 4, 4), (1, 6, 6, 6))),
+}
+
+
+@pytest.mark.parametrize("layer", BETWEEN_STEPS)
+@pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu"])
+def test_sums_are_of_integers(target: str, layer: str) -> None:
+    require_device(Target(target))
+    model = BETWEEN_STEPS[layer]()
+    exe = tw.compile(model, target=target)
+    data = np.random.default_rng(1).integers(128, 135, exe.input_info[0].shape).astype(np.uint8)
+    (expected,) = arrays(tw.compile(model, threads=1)(data))
+    (result,) = arrays(exe(data))
+    np.testing.assert_array_equal(result, expected)
+    assert 10 < np.unique(result).size

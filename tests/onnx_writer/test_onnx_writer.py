@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 import tilewright as tw
 from tests.integration.small_models import FLOAT, classifier, model
+from tests.quantization.networks import exact_session
 from tests.topi.samples import SAMPLES, Sample
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, TupleGet, Var, constant
@@ -132,13 +133,6 @@ def test_what_onnx_has_no_words_for_is_named() -> None:
         to_onnx(tw.frontend.from_onnx(condition))
 
 
-def _exact_session(exported: bytes) -> onnxruntime.InferenceSession:
-    """onnxruntime without its own rewriting: it rounds activations to 8 bits, and errs at odd sizes in 2 bits."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(exported, options)
-
-
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
 @pytest.mark.parametrize(("shape", "turned"), [((128, 25), False), ((4, 32, 25), False), ((25, 4, 32), True)])
 def test_weights_of_few_bits(name: str, shape: tuple[int, ...], turned: bool) -> None:
@@ -165,7 +159,7 @@ def test_weights_of_few_bits(name: str, shape: tuple[int, ...], turned: bool) ->
     assert blocks == ([32] if len(shape) == 3 else [])
     data = random.standard_normal((3, 128)).astype(np.float32)
     ours = evaluate(module, data)
-    (theirs,) = _exact_session(exported).run(None, {"x": data})
+    (theirs,) = exact_session(exported).run(None, {"x": data})
     np.testing.assert_allclose(theirs, ours, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(tw.compile(exported, threads=1)(data), ours, rtol=1e-5, atol=1e-4)
 
@@ -183,7 +177,7 @@ def test_quantised_models_keep_their_bits(bits: int) -> None:
     assert {item.data_type for item in stored} == kinds
     assert max(len(item.raw_data) for item in stored) == 96 * 70 * (2 if bits == 2 else 4) // 8
     ours = tw.compile(quantized.module, threads=1)(data)
-    (theirs,) = _exact_session(exported).run(None, {"x": data})
+    (theirs,) = exact_session(exported).run(None, {"x": data})
     np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(tw.compile(exported, threads=1)(data), ours)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import helper
 
 from tests.integration.small_models import FLOAT, model
@@ -62,3 +63,10 @@ def perceptron(seed: int = 0, inputs: int = 64) -> onnx.ModelProto:
 def images(count: int = 6, seed: int = 1) -> np.ndarray:
     """Inputs of the residual network, one after another."""
     return np.random.default_rng(seed).standard_normal((count, *IMAGE[1:])).astype(np.float32)
+
+
+def exact_session(exported: bytes) -> onnxruntime.InferenceSession:
+    """onnxruntime without its own rewriting: it rounds activations to 8 bits, and errs at odd sizes in 2 bits."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(exported, options)

@@ -7,7 +7,7 @@ import pytest
 from tilewright.backends.host import host_source
 from tilewright.ir.build import const
 from tilewright.ir.dtype import INT32, DataType
-from tilewright.ir.expr import Broadcast, Ramp
+from tilewright.ir.expr import Broadcast, PrimExpr, Ramp
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.tir.buffer import BufferLoad, make_buffer
@@ -48,6 +48,16 @@ def test_references_wrap_as_the_instructions_do() -> None:
     row = Broadcast(const(1, DataType.of("int8")), 4)
     column = Broadcast(const(1, DataType.of("int8")), 16)
     assert evaluate(machine_call("arm.sdot", total, row, column)) == [-(2**31) + 3] * 4
+
+
+def test_nested_instructions_are_computed_once() -> None:
+    """Each is a function of whole vectors: thirty of them take thirty steps, not four to the thirtieth."""
+    row, column = (Broadcast(const(1, DataType.of("int8")), lanes) for lanes in (4, 16))
+    total: PrimExpr = Broadcast(const(0, INT32), 4)
+    for _ in range(30):
+        total = machine_call("arm.sdot", total, row, column)
+    assert evaluate(total) == [120] * 4
+    assert evaluate(total + total) == [240] * 4
 
 
 def test_every_instruction_names_features_and_what_it_does() -> None:

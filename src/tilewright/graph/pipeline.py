@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.options import GraphOptions
+from tilewright.graph.passes.accelerator_layers import Blocks, accelerator_layers
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.canonicalize import canonicalize
@@ -16,6 +18,7 @@ from tilewright.graph.passes.drop_checks import drop_checks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.expand_quantization import expand_quantization
+from tilewright.graph.passes.fixed_point import fixed_point
 from tilewright.graph.passes.float8_products import float8_products
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
@@ -59,6 +62,19 @@ _SIMPLIFY: list[Pass[IRModule]] = [
 ]
 
 
+def _block_layers(options: GraphOptions) -> list[Pass[IRModule]]:
+    """Quantised layers as those of a tensor processor, for targets that are one."""
+    if options.target is None or not options.target.capabilities.block_layers:
+        return []
+    layers = partial(accelerator_layers, blocks=Blocks.of(options.target))
+    return [
+        module_pass("fixed_point", requires="graph_typed")(fixed_point),
+        *_SIMPLIFY,
+        module_pass("accelerator_layers", requires="graph_typed")(layers),
+        *_SIMPLIFY,
+    ]
+
+
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
 
@@ -69,6 +85,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         module_pass("infer_types", leaves="graph_typed")(_infer),
         *([module_pass("drop_checks", requires="graph_typed")(drop_checks)] if options.unchecked else []),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
+        *_block_layers(options),
         module_pass("expand_quantization", requires="graph_typed")(expand_quantization),
         *([with_options("widen_halves", widen_halves)] if options.target is not None and options.half is None else []),
         module_pass("requantize", requires="graph_typed")(requantize),

@@ -29,6 +29,8 @@ _BITWISE: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 _BIT_COUNTS: Final = {"popcount": intrinsics.popcount_int, "clz": intrinsics.clz_int}
 _PART_DEPTH = 40
 """Depth of nesting at which a part of an expression moves to a function (Python's parser has a limit)."""
+_EACH_LANE = "[lane]"
+"""The end of a source that is a whole vector, of which a lane is taken."""
 _SHARE_SIZE = 6
 """Sub-expressions of at least this many nodes that occur more than once are computed once a statement."""
 
@@ -230,6 +232,9 @@ class ExprCompiler:
         self._isolated += 1
         source = self._visit(expr, 1)
         self._isolated -= 1
+        if _is_whole(expr):
+            # Once for all lanes, however deeply such calls are nested.
+            return source.removesuffix(_EACH_LANE)
         return f"[{source} for lane in range({expr.dtype.lanes})]"
 
     def index(self, buffer: Buffer, indices: tuple[PrimExpr, ...], depth: int = 0) -> str:
@@ -284,7 +289,7 @@ class ExprCompiler:
         if not self.names.known(expr):
             raise UserError(f"variable {expr.name} is used where it is not defined")
         name = self.names.of(expr)
-        return name if expr.dtype.is_scalar else f"{name}[lane]"
+        return name if expr.dtype.is_scalar else f"{name}{_EACH_LANE}"
 
     def _int(self, expr: e.IntImm, depth: int) -> str:
         if expr.dtype.is_bool:
@@ -451,7 +456,7 @@ class ExprCompiler:
             origin, target = value.dtype, expr.dtype
         first, second = self.constant(origin, origin), self.constant(target, target)
         call = f"{self.function('reinterpret')}({source}, {first}, {second})"
-        return f"{call}[lane]" if target.lanes > 1 else call
+        return f"{call}{_EACH_LANE}" if target.lanes > 1 else call
 
     def _address(self, expr: e.Call, depth: int) -> str:
         """A pointer to an element, or the distance between two."""
@@ -467,7 +472,7 @@ class ExprCompiler:
         """An instruction of a processor: its reference, on whole vectors."""
         args = [self.vector(a) if a.dtype.lanes > 1 else self._visit(a, depth) for a in expr.args]
         call = f"{self.constant(('machine', expr.name), machine.table[expr.name].reference)}({', '.join(args)})"
-        return f"{call}[lane]" if expr.dtype.lanes > 1 else call
+        return f"{call}{_EACH_LANE}" if expr.dtype.lanes > 1 else call
 
     def _extern(self, expr: e.Call, depth: int) -> str:
         symbol = expr.args[0]
@@ -477,6 +482,15 @@ class ExprCompiler:
         call = f"externs[{symbol.value!r}]({', '.join(args)})"
         convert = self.constant(("to", expr.dtype), lambda value: numbers.to_scalar(value, expr.dtype))
         return f"{convert}({call})"
+
+
+def _is_whole(expr: PrimExpr) -> bool:
+    """Whether the source of a vector computes all its lanes, of which one is taken at the end."""
+    if not isinstance(expr, e.Call):
+        return isinstance(expr, Var)
+    if expr.name == "reinterpret":
+        return isinstance(expr.args[0], PrimExpr) and expr.args[0].dtype.lanes != expr.dtype.lanes
+    return expr.name in machine.table
 
 
 _HANDLERS: Final[dict[type, Callable[[ExprCompiler, Any, int], str]]] = {

@@ -61,7 +61,7 @@ def _max_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:
 def window_counts(attributes: Pool2dAttributes, size: tuple[int, int]) -> Array:
     """How many elements of an image lie in each window, (1, 1, rows, columns); 1 where there are none."""
     ones = np.ones((1, 1, *size), np.int64)
-    return np.maximum(_windows(ones, attributes, 0).sum(axis=(4, 5)), 1)
+    return np.asarray(np.maximum(_windows(ones, attributes, 0).sum(axis=(4, 5)), 1))
 
 
 def _avg_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:

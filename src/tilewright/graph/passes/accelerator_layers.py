@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.accel.config import AccelConfig
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
@@ -27,6 +28,7 @@ from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.fixed_point import FixedPointAttributes
 from tilewright.ir.dtype import INT8, INT32
 from tilewright.ir.function import IRModule
+from tilewright.target import Target
 
 Array = npt.NDArray[Any]
 _LEAST_SHARE = 0.25
@@ -40,6 +42,12 @@ class Blocks:
     batch: int
     inputs: int
     outputs: int
+
+    @staticmethod
+    def of(target: Target) -> Blocks:
+        """The tensors of a target, which its configuration says."""
+        config = AccelConfig.from_text(target.arch)
+        return Blocks(config.batch, config.block_in, config.block_out)
 
 
 def accelerator_layers(module: IRModule, blocks: Blocks) -> IRModule:

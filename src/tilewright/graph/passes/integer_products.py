@@ -258,7 +258,7 @@ class _Rules:
 
     def _missing_depth(self, weights: Array) -> int:
         """What the reduction lacks to whole groups, or to whole loads of a row where that is little."""
-        depth = weights.shape[-2]
+        depth = int(weights.shape[-2])
         load = -depth % self._load
         return load if load * _LITTLE <= depth else -depth % GROUP
 

@@ -51,10 +51,9 @@ def quantized_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Compute products of dequantised values in integers, on processors that are good at it."""
     if options.target is None or not has_byte_products(options.target):
         return module
-    rules = (*RULES, *CPU_RULES) if options.target.is_cpu else RULES
 
     def rewritten(function: Function) -> Function:
-        return apply_rules(function, rules)
+        return apply_rules(function, RULES)
 
     result = map_functions(module, rewritten)
     assert isinstance(result, IRModule)
@@ -369,9 +368,6 @@ def _gives_floats(call: Call) -> bool:
 RULES = (
     Rule("convolution of dequantised values", P.op("nn.conv2d", name="root", where=_contracts_floats), _convolution),
     Rule("product of dequantised values", P.op("matmul", name="root", where=_contracts_floats), _product),
-)
-"""The rules for all processors, tried in order at each node."""
-CPU_RULES = (
     Rule("grouped convolution", P.op("nn.conv2d", name="root", where=_contracts_floats), _grouped_convolution),
     Rule(
         "transposed convolution",
@@ -381,4 +377,4 @@ CPU_RULES = (
     Rule("mean of dequantised values", P.op("mean", name="root", where=_gives_floats), _mean),
     Rule("average of dequantised windows", P.op("nn.avg_pool2d", name="root", where=_gives_floats), _average_pool),
 )
-"""Those for CPUs, too."""
+"""All rules, tried in order at each node."""

@@ -9,13 +9,11 @@ one (`Capabilities.dot4`). Products that tensor cores compute stay as they are.
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.ir.infer import fill_type
-from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.bitserial import words_of_planes
 from tilewright.graph.ops.quantize import IntegerConv2dAttributes
@@ -23,10 +21,6 @@ from tilewright.graph.ops.words import WORD, byte_words
 from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import INT8, UINT8
 from tilewright.ir.function import IRModule
-from tilewright.target import Target
-
-_FEW_ROWS = 8
-"""Rows below which tensor cores are not used."""
 
 
 def word_products(module: IRModule, options: GraphOptions) -> IRModule:
@@ -34,36 +28,17 @@ def word_products(module: IRModule, options: GraphOptions) -> IRModule:
     target = options.machine
     if target.is_cpu:
         return module
-    rules = _Rules(target).rules()
+    rules = BITS if target.has_byte_tensor_cores else (*BITS, *BYTES)
     result = map_functions(module, lambda function: apply_rules(function, rules))
     assert isinstance(result, IRModule)
     return result
 
 
-class _Rules:
-    """The rules for one target."""
-
-    def __init__(self, target: Target) -> None:
-        self._all = not target.has_byte_tensor_cores
-
-    def rules(self) -> tuple[Rule, ...]:
-        """All of them, tried in order at each node."""
-        bits = tuple(
-            Rule("planes in words", P.op(name, P.any("x"), P.const("w"), name="root"), _planes)
-            for name in ("nn.bitserial_dense", "nn.bitserial_conv2d")
-        )
-        product = Rule("product with words", P.op("qnn.matmul", P.any("x"), P.const("w"), name="root"), self._matmul)
-        padded = P.op("qnn.conv2d", P.any("x"), P.const("w"), P.any("z"), name="root")
-        convolution = Rule("convolution with words", padded, _conv2d)
-        return (*bits, product, convolution) if self._all else (*bits, product)
-
-    def _matmul(self, b: Bindings) -> GraphExpr | None:
-        call, weights = b.call("root"), b.constant("w")
-        if not _are_signed(b["x"], weights) or weights.data.shape[0] % WORD:
-            return None
-        if not self._all and not _has_few_rows(call):
-            return None
-        return make("qnn.word_matmul", b["x"], constant(byte_words(weights.data.T)), span=call.span)
+def _matmul(b: Bindings) -> GraphExpr | None:
+    call, weights = b.call("root"), b.constant("w")
+    if not _are_signed(b["x"], weights) or weights.data.shape[0] % WORD:
+        return None
+    return make("qnn.word_matmul", b["x"], constant(byte_words(weights.data.T)), span=call.span)
 
 
 def _conv2d(b: Bindings) -> GraphExpr | None:
@@ -99,6 +74,12 @@ def _are_signed(data: GraphExpr, weights: Constant) -> bool:
     return data.tensor_type.dtype is INT8 and weights.dtype is INT8 and weights.data.size > 0
 
 
-def _has_few_rows(call: Call) -> bool:
-    shape = static_shape(call.args[0])
-    return shape is not None and prod(shape[:-1]) < _FEW_ROWS
+BITS = tuple(
+    Rule("planes in words", P.op(name, P.any("x"), P.const("w"), name="root"), _planes)
+    for name in ("nn.bitserial_dense", "nn.bitserial_conv2d")
+)
+BYTES = (
+    Rule("product with words", P.op("qnn.matmul", P.any("x"), P.const("w"), name="root"), _matmul),
+    Rule("convolution with words", P.op("qnn.conv2d", P.any("x"), P.const("w"), P.any("z"), name="root"), _conv2d),
+)
+"""Rules for products of bytes, tried in order at each node."""
