@@ -345,7 +345,7 @@ def sum_in_registers(
     stored: list[LoopHandle],
     lengths: tuple[int, int],
 ) -> LoopHandle:
-    """Products of a register tile: channels outermost, in chunks if these have a length, the rest of the nest in vectors.
+    """Products of a register tile: channels outermost (in chunks of a length), the rest in vectors.
 
     Before: `for p, o, c: acc[p, o] += ...; for p, o: m[p, o] = acc[p, o]`; after, for `lengths` of a chunk and of a
     vector: `acc = 0; for c // chunk, c % chunk: unrolled p, o: acc[p, o] += ...; unrolled p, o: m[p, o] = acc[p, o]`.
