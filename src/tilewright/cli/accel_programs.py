@@ -21,10 +21,8 @@ from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
 from tilewright.support.text import table
 
-Actions = argparse._SubParsersAction  # type: ignore[type-arg]
 
-
-def add_actions(actions: Actions) -> None:
+def add_actions(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the actions and their arguments."""
     asm = actions.add_parser("asm", help="turn a program's text to a program file")
     asm.add_argument("program", type=Path, metavar="FILE", help="the text")
