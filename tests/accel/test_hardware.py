@@ -1,4 +1,4 @@
-"""The hardware, simulated by Verilator: bit for bit what the functional simulator computes, its cycles and its errors."""
+"""The hardware, simulated by Verilator: bit for bit the functional simulator, its cycles and its errors."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tilewright.accel.hardware.verilog import verilog
 from tilewright.accel.instructions import Alu, Epi, Finish, Gemm, Instruction, Load, MicroOp, Overwrite, Store, Unit
 from tilewright.accel.machine import Counters
 from tilewright.accel.verilated import VerilatedMachine
+from tilewright.cli.main import main
 from tilewright.support.errors import MissingDependencyError, UserError
 
 SMALL = CONFIGS["small"]
@@ -171,13 +172,25 @@ def test_what_is_not_in_dram_is_refused(machine: VerilatedMachine) -> None:
     machine.latency = SMALL.memory_latency
 
 
-def test_verilog_is_one_text_without_a_line_for_each_zero() -> None:
+def test_verilog_is_one_text_without_a_line_for_each_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need("amaranth")
-    text = verilog(CONFIGS["tiny"])
+    config, output = tmp_path / "tiny.json", tmp_path / "core.v"
+    config.write_text(CONFIGS["tiny"].to_json())
+    assert main(["accel", "rtl", "--config", str(config), "-o", str(output)]) == 0
+    assert "16 multipliers" in capsys.readouterr().out
+    text = output.read_text()
     assert "module tilewright_core(" in text
     for port in ("clk", "rst", "start_address", "request_valid", "request_ready", "response_data", "done"):
         assert f" {port};" in text
     assert "] = 32'd0;" not in text
+
+
+def test_verilog_of_an_illegal_configuration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, output = tmp_path / "bad.json", tmp_path / "core.v"
+    config.write_text('{"block_in": 12}')
+    assert main(["accel", "rtl", "--config", str(config), "-o", str(output)]) == 1
+    assert "block_in is 12, which is no power of two" in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_a_missing_amaranth_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Random programs of the accelerator on its hardware, bit for bit: `python -m tests.fuzz.accel_streams --count 1000`.
 
 Each program runs on the functional simulator and on the hardware as Verilator simulates it, at a latency of its own.
-All that DRAM holds afterwards must be the same. `--configs tiny,usual` names configurations of `tests/accel/configs.py`;
-`default` is the accelerator as it is when nothing is said.
+All that DRAM holds afterwards must be the same. `--configs tiny,usual` names configurations of
+`tests/accel/configs.py`; `default` is the accelerator as it is when nothing is said.
 """
 
 from __future__ import annotations

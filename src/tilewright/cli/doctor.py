@@ -40,6 +40,7 @@ _EXTRAS = {
     "onnxruntime": ("bench", "check and time against onnxruntime"),
     "torch": ("torch", "exchange tensors with PyTorch"),
     "matplotlib": ("bench", "draw benchmark figures"),
+    "amaranth": ("accel", "generate the accelerator's hardware"),
 }
 _PROGRAM = """
 define i32 @twice_and_one(i32 %x) {

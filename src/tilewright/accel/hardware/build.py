@@ -52,8 +52,8 @@ def _find_compiler() -> str:
 def simulator_library(config: AccelConfig, *, with_trace: bool = False) -> Iterator[Path]:
     """The shared library that simulates a configuration, built if the cache does not have it."""
     key = _key(config, with_trace)
-    folder = settings.CACHE_DIR.get()
-    path = folder / key[:2] / f"{key[2:]}.so"
+    # Beside compiled objects, where the oldest are deleted when there are too many.
+    path = settings.CACHE_DIR.get() / "objects" / key[:2] / f"{key[2:]}.so"
     # Whoever can write there runs code as this user.
     if not settings.CACHE.get() or why_exposed(path.parent) is not None:
         with tempfile.TemporaryDirectory() as temporary:
