@@ -1,4 +1,4 @@
-"""The command `tilewright accel`: the tensor processor itself."""
+"""The command `tilewright accel`: the tensor processor itself, and its programs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from pathlib import Path
 
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.hardware.verilog import verilog
+from tilewright.cli import accel_programs
 from tilewright.support.files import replacing
 
 DESCRIPTION = """\
-The tensor processor itself: what it is, and its hardware.
+The tensor processor itself: its programs, what a configuration amounts to, and its hardware.
 
   tilewright accel rtl -o core.v                             the hardware of the default configuration, as Verilog
   tilewright accel rtl --config mine.json -o core.v          of another one
+  tilewright accel asm sums.s -o sums.twa                    a program's text to a program file
+  tilewright accel disasm sums.twa                           and back
+  tilewright accel run sums.twa --trace sums.json            run it in the functional simulator
+  tilewright accel header --config mine.json -o accel.h      instructions and driver interface for C
+  tilewright accel config --config mine.json                 depths of memories, multipliers, bytes on chip
 """
 
 
@@ -25,10 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help="the configuration, as JSON (default: the default one)"
     )
     rtl.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.v", help="the file to write")
+    accel_programs.add_actions(actions)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.action != "rtl":
+        return accel_programs.execute(options)
     config = AccelConfig() if options.config is None else AccelConfig.read(options.config)
     text = verilog(config)
     with replacing(options.output) as path:

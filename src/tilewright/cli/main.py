@@ -56,7 +56,7 @@ COMMANDS = {
     "rpc": "serve this machine, or a pool of machines, to remote clients",
     "check": "compare a model with onnxruntime, node by node where they differ",
     "reduce": "shrink a failing model to a small one that fails in the same way",
-    "accel": "the tensor processor: its hardware as Verilog",
+    "accel": "the tensor processor: its programs, and its hardware as Verilog",
     "key": "make a key that signs libraries",
     "doctor": "what this machine can do, and what to install",
 }

@@ -127,7 +127,7 @@ class ScaledIntegers:
 def scaled_integers(item: GraphExpr) -> ScaledIntegers | None:
     """A dequantised value as integers of 32 bits, times one scale."""
     dequantized = _dequantized(item)
-    if dequantized is None or dequantized.scale.size != 1:
+    if dequantized is None or not isinstance(dequantized.scale, np.ndarray) or dequantized.scale.size != 1:
         return None
     return ScaledIntegers(dequantized.integers, float(dequantized.scale.reshape(())))
 
