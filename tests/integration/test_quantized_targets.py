@@ -86,7 +86,7 @@ def quantized_network() -> IRModule:
     main = tw.quantize(residual_network().SerializeToString(), images(), threads=1).module["main"]
     assert isinstance(main, Function)
     stored = [item for item in visible(main) if is_operator(item, "qnn.quantize")]
-    assert len(stored) == 7
+    assert len(stored) == 8
     return infer_types(IRModule({"main": with_more_results(main, stored)}))
 
 

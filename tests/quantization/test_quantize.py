@@ -62,7 +62,7 @@ def test_static_network_means_the_same_everywhere(static: Quantized) -> None:
 def test_integers_between_kernels(static: Quantized) -> None:
     """What moves values moves integers in the compiled model, and the sum reads one quantised operand."""
     text = text_of(static)
-    assert text.count("qnn.quantize") == 7
+    assert text.count("qnn.quantize") == 8
     compiled = str(tw.Compilation(static.module, options=tw.CompileOptions(threads=1)).optimized)
     pools = [line for line in compiled.splitlines() if "= nn.max_pool2d(" in line]
     assert len(pools) == 2

@@ -22,9 +22,10 @@ NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
 PLAIN = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
 
 
-def dequantized(value: GraphExpr, zero: int, scale: float) -> GraphExpr:
+def dequantized(value: GraphExpr, zero: int, scale: float | GraphExpr) -> GraphExpr:
     shifted = call("subtract", call("cast", value, dtype=INT32), constant(np.int32(zero)))
-    return call("multiply", call("cast", shifted, dtype=FLOAT32), constant(np.float32(scale)))
+    factor = scale if isinstance(scale, GraphExpr) else constant(np.float32(scale))
+    return call("multiply", call("cast", shifted, dtype=FLOAT32), factor)
 
 
 def quantized(value: GraphExpr, step: float) -> GraphExpr:
@@ -98,3 +99,11 @@ def test_what_stays_in_floats() -> None:
     for left, right in ((few, columns), (deep, Var("b", tensor_type((2, 8, 16), "uint8"))), (rows, open_columns)):
         assert not products(optimize(module(left, right, (0, 0)), options(NEON)))
     assert not products(optimize(module(rows, shared, (0, 0)), options(NEON)))
+
+
+def test_scales_that_a_model_computes_stay_in_floats() -> None:
+    left, right = Var("a", tensor_type((2, 9, 32), "uint8")), Var("b", tensor_type((2, 32, 16), "uint8"))
+    scale = Var("s", tensor_type((), "float32"))
+    body = quantized(call("matmul", dequantized(left, 3, scale), dequantized(right, 4, 0.5)), 64.0)
+    made = optimize(IRModule([Function("main", (left, right, scale), body)]), options(NEON))
+    assert not products(made)
