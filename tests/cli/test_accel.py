@@ -29,6 +29,10 @@ def test_programs_are_assembled_printed_and_run(tmp_path: Path, capsys: pytest.C
     assert main(["accel", "run", str(file), "--listing", "--trace", str(trace)]) == 0
     printed = capsys.readouterr().out
     assert "gemm pop_prev push_next" in printed and "64 bytes read, 0 written" in printed
+    assert main(["accel", "run", str(file), "--machine", "registers"]) == 0
+    assert "64 bytes read, 0 written" in capsys.readouterr().out
+    assert main(["accel", "run", str(file), "--machine", "registers", "--listing"]) == 1
+    assert "only the functional simulator is traced" in capsys.readouterr().err
     events = json.loads(trace.read_text())["traceEvents"]
     assert [(item["name"], item["ts"], item["dur"]) for item in events if item["ph"] == "X"] == [
         ("LOAD", 0, 8),

@@ -13,9 +13,11 @@ from typing import Any
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.instructions import Unit, check_formats
 from tilewright.accel.machine import Counters, Machine, UnitCounters, check_dram, check_program, check_range
-from tilewright.support.errors import UserError
+from tilewright.support.errors import TilewrightError, UserError
 
 DRIVER_VERSION = 1
+_KEPT = (TilewrightError, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""Errors of machines that a caller in C is told."""
 _NOT_COUNTED = (1 << 64) - 1
 """A counter that a machine does not have."""
 
@@ -111,7 +113,7 @@ class DriverTable:
             if known is None:
                 raise UserError("accelerator: there is no such machine")
             action(known)
-        except Exception as error:
+        except _KEPT as error:
             self._keep(machine, error)
             return 1
         return 0
@@ -123,7 +125,7 @@ class DriverTable:
     def _open(self, context: int | None, config: bytes, dram_bytes: int) -> int | None:
         try:
             machine = self._make(AccelConfig.from_json(config.decode()), dram_bytes)
-        except Exception as error:
+        except _KEPT as error:
             self._keep(None, error)
             return None
         self._last += 1

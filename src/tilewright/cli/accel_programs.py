@@ -13,10 +13,12 @@ from tilewright.accel.driver import DRIVER_HEADER
 from tilewright.accel.functional import FunctionalMachine
 from tilewright.accel.instructions import Unit, check_formats
 from tilewright.accel.listing import parse_program, program_text
-from tilewright.accel.machine import Counters
+from tilewright.accel.machine import Counters, Machine
 from tilewright.accel.program import Program
 from tilewright.accel.program_file import is_program_file, parse_program_bytes, save_program
+from tilewright.accel.registers import MockBoard, RegisterMachine
 from tilewright.accel.timeline import chrome_trace, listing
+from tilewright.accel.verilated import VerilatedMachine
 from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
 from tilewright.support.text import table
@@ -30,8 +32,14 @@ def add_actions(actions: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     disasm = actions.add_parser("disasm", help="print a program file as text")
     disasm.add_argument("program", type=Path, metavar="FILE", help="the program")
     disasm.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: print)")
-    run = actions.add_parser("run", help="run a program in the functional simulator")
+    run = actions.add_parser("run", help="run a program")
     run.add_argument("program", type=Path, metavar="FILE", help="a program file, or its text")
+    run.add_argument(
+        "--machine",
+        choices=("functional", "registers", "hardware"),
+        default="functional",
+        help="the functional simulator (the default), a board's registers before it, or the hardware, simulated",
+    )
     run.add_argument("--trace", type=Path, metavar="FILE.json", help="write a timeline for trace viewers (Perfetto)")
     run.add_argument("--listing", action="store_true", help="list the instructions as they were executed")
     run.add_argument("--most-cycles", type=int, metavar="N", help="give up after this many steps")
@@ -96,16 +104,23 @@ def _disassemble(options: argparse.Namespace) -> None:
 def _run(options: argparse.Namespace) -> None:
     program = _read(options.program)
     is_traced = options.listing or options.trace is not None
-    machine = FunctionalMachine(program.config, program.dram_bytes, is_traced=is_traced)
-    counters, results = program.run_on(machine, options.most_cycles)
+    if is_traced and options.machine != "functional":
+        raise UserError("only the functional simulator is traced", where="--machine", hint="leave it out")
+    simulator = FunctionalMachine(program.config, program.dram_bytes, is_traced=is_traced)
+    machines: dict[str, Callable[[], Machine]] = {
+        "functional": lambda: simulator,
+        "registers": lambda: RegisterMachine(MockBoard(simulator)),
+        "hardware": lambda: VerilatedMachine(program.config, program.dram_bytes),
+    }
+    counters, results = program.run_on(machines[options.machine](), options.most_cycles)
     if options.listing:
-        print(listing(program.instructions, machine.events))
+        print(listing(program.instructions, simulator.events))
     print(_counters_text(counters))
     for (address, size), content in zip(program.results, results, strict=True):
         shown = content[:32].hex(" ") + (" ..." if size > 32 else "")
         print(f"result at {address:#x}, {size} bytes: {shown}")
     if options.trace is not None:
-        _put(chrome_trace(program.instructions, machine.events), options.trace)
+        _put(chrome_trace(program.instructions, simulator.events), options.trace)
         print(f"timeline written to {options.trace}")
 
 
@@ -113,7 +128,9 @@ def _counters_text(counters: Counters) -> str:
     rows = [
         (unit.name.lower(), str(counters.units[unit].instructions), str(counters.units[unit].busy)) for unit in Unit
     ]
-    text = table(("unit", "instructions", "steps"), rows)
+    text = table(("unit", "instructions", "busy"), rows)
+    if counters.cycles is not None:
+        text += f"\n{counters.cycles} cycles"
     return f"{text}\n{counters.bytes_read} bytes read, {counters.bytes_written} written"
 
 
