@@ -15,6 +15,8 @@ from tilewright.accel.encoding import INSTRUCTION_BYTES
 from tilewright.accel.functional import FunctionalMachine
 from tilewright.accel.kernel import AccelKernel, from_text
 from tilewright.accel.machine import Counters, Machine
+from tilewright.accel.registers import MockBoard, RegisterMachine
+from tilewright.accel.verilated import VerilatedMachine
 from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array
 from tilewright.runtime.device.devices import Driver
@@ -176,7 +178,16 @@ class AccelDevice(Device):
         """Launches are done when they return."""
 
 
-MACHINES: Final[tuple[tuple[str, MakeMachine], ...]] = (("functional simulator", FunctionalMachine),)
+def _board(config: AccelConfig, dram_bytes: int) -> Machine:
+    """A board that is driven through its registers alone, as a real one would be."""
+    return RegisterMachine(MockBoard(FunctionalMachine(config, dram_bytes)))
+
+
+MACHINES: Final[tuple[tuple[str, MakeMachine], ...]] = (
+    ("functional simulator", FunctionalMachine),
+    ("board of registers, simulated", _board),
+    ("hardware, simulated cycle by cycle", VerilatedMachine),
+)
 """The machines that are here, by the numbers of devices: `accel` is the first."""
 
 

@@ -15,7 +15,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, BufferStore
 from tilewright.topi.fixed_point import Requantization
 from tilewright.topi.intrinsics.accel import epilogue, product
-from tilewright.topi.schedule.accel.tiles import Problem, Tiling, choose_tiling
+from tilewright.topi.schedule.accel.tiles import Problem, Tiling, best_tilings
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 
 RESULTS = ("n", "co", "y", "x", "r", "c")
@@ -154,7 +154,9 @@ def schedule_product(context: ScheduleContext, config: AccelConfig) -> None:
 def _tiling(context: ScheduleContext, problem: Problem, config: AccelConfig) -> Tiling | None:
     """The tiles of the model, unless somebody else chooses."""
     threads = context.choose("threads", (1, 2), 2)
-    return choose_tiling(problem, config, threads=threads)
+    found = best_tilings(problem, config, threads=threads)
+    # Neighbours are alike: what the model finds equally good comes next.
+    return found[context.choose("tiling", range(len(found)), 0)] if found else None
 
 
 def _tile_loops(context: ScheduleContext, store: BlockHandle, tiling: Tiling) -> LoopHandle:

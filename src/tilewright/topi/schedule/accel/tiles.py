@@ -73,15 +73,10 @@ def divisors(number: int) -> list[int]:
     return [item for item in range(1, number + 1) if number % item == 0]
 
 
-def choose_tiling(problem: Problem, config: AccelConfig, *, threads: int = 2) -> Tiling | None:
-    """The tiling with the fewest cycles by the model; None where not even single tensors fit."""
-    best: tuple[float, Tiling] | None = None
-    for tiling in tilings(problem, threads):
-        if fits(problem, tiling, config):
-            cycles = estimate(problem, tiling, config)
-            if best is None or cycles < best[0]:
-                best = cycles, tiling
-    return None if best is None else best[1]
+def best_tilings(problem: Problem, config: AccelConfig, *, threads: int = 2, most: int = 64) -> list[Tiling]:
+    """The tilings with the fewest cycles by the model, the best first; none where not even single tensors fit."""
+    fitting = [tiling for tiling in tilings(problem, threads) if fits(problem, tiling, config)]
+    return sorted(fitting, key=lambda tiling: estimate(problem, tiling, config))[:most]
 
 
 def tilings(problem: Problem, threads: int) -> Iterator[Tiling]:
