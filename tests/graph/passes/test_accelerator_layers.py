@@ -7,48 +7,20 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tests.graph.fixed_layers import RandomLayers
 from tests.graph.passes.checking import assert_becomes
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.ir.expr import Function, GraphExpr, Var, constant
+from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.graph.ir.infer import infer_types
-from tilewright.graph.ir.op import call, is_call_to
+from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.accelerator_layers import Blocks, accelerator_layers
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
-from tilewright.ir.dtype import INT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 
 BLOCKS = [Blocks(1, 16, 16), Blocks(2, 8, 16), Blocks(1, 4, 4)]
-
-
-class _Random:
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def integers(self, low: int, high: int, *shape: int) -> GraphExpr:
-        return constant(self.rng.integers(low, high, shape).astype(np.int32), "int32")
-
-    def layer(
-        self,
-        x: GraphExpr,
-        outputs: int,
-        inputs: int,
-        kernel: tuple[int, ...],
-        residual: GraphExpr | None = None,
-        **more: object,
-    ) -> GraphExpr:
-        """A layer in fixed point: a convolution, or a matrix product where there is no kernel."""
-        shifted = call("subtract", call("cast", x, dtype=INT32), constant(np.int32(self.rng.integers(-128, 128))))
-        weight = self.integers(-127, 128, outputs, inputs, *kernel)
-        sums = (
-            call("nn.conv2d", shifted, weight, **more) if kernel else call("matmul", shifted, weight, transpose_b=True)
-        )
-        along = (outputs, *[1] * len(kernel))
-        numbers = [self.integers(-9999, 9999, *along), self.integers(1, 32768, *along), self.integers(20, 30, *along)]
-        extra = [] if residual is None else [residual, self.integers(1, 32768, *along), self.integers(0, 14, *along)]
-        return call("qnn.fixed_point", sums, *numbers, *extra, offset=int(self.rng.integers(-9, 9)), low=-100)
 
 
 def _check(params: list[Var], body: GraphExpr, blocks: Blocks) -> IRModule:
@@ -80,14 +52,14 @@ def test_convolutions(
     outputs: int, groups: int, kernel: tuple[int, int], more: dict[str, object], residual: bool, blocks: Blocks
 ) -> None:
     x = Var("x", tensor_type((2, 24, 6, 7), "int8"))
-    make = _Random(outputs)
+    make = RandomLayers(outputs)
     plain = make.layer(x, outputs, 24 // groups, kernel, groups=groups, **more)
     params, body = [x], plain
     if residual:
         typed = infer_types(IRModule([Function("main", (x,), plain)]))["main"]
         assert isinstance(typed, Function)
         r = Var("r", tensor_type(typed.body.tensor_type.static_shape, "int8"))
-        params, body = [x, r], _Random(outputs).layer(x, outputs, 24 // groups, kernel, r, groups=groups, **more)
+        params, body = [x, r], RandomLayers(outputs).layer(x, outputs, 24 // groups, kernel, r, groups=groups, **more)
     after = _check(params, body, blocks)
     assert _count(after, "accel.conv2d") == 1 and _count(after, "qnn.fixed_point") == 0
 
@@ -97,14 +69,14 @@ def test_convolutions(
 @pytest.mark.parametrize("shape", [(7, 32), (1, 20), (2, 3, 16)])
 def test_products(shape: tuple[int, ...], residual: bool, blocks: Blocks) -> None:
     x, r = Var("x", tensor_type(shape, "int8")), Var("r", tensor_type((*shape[:-1], 24), "int8"))
-    body = _Random(1).layer(x, 24, shape[-1], (), r if residual else None)
+    body = RandomLayers(1).layer(x, 24, shape[-1], (), r if residual else None)
     after = _check([x, r] if residual else [x], body, blocks)
     assert _count(after, "accel.conv2d") == 1
 
 
 def test_layouts_cancel_between_layers() -> None:
     x = Var("x", tensor_type((1, 16, 6, 6), "int8"))
-    make = _Random(0)
+    make = RandomLayers(0)
     first = make.layer(x, 32, 16, (3, 3), padding=(1, 1, 1, 1))
     second = make.layer(first, 32, 32, (1, 1))
     third = make.layer(second, 16, 32, (3, 3), x, padding=(1, 1, 1, 1))
@@ -142,5 +114,5 @@ def test_what_a_layer_becomes() -> None:
 
 def test_layers_that_would_leave_the_array_idle_stay() -> None:
     x = Var("x", tensor_type((1, 3, 6, 6), "int8"))
-    after = _check([x], _Random(0).layer(x, 32, 3, (3, 3)), BLOCKS[0])
+    after = _check([x], RandomLayers(0).layer(x, 32, 3, (3, 3)), BLOCKS[0])
     assert _count(after, "accel.conv2d") == 0
