@@ -44,6 +44,22 @@ def test_static_network_is_close(static: Quantized) -> None:
     assert [layer.name for layer in static.report.layers] == ["conv1", "shortcut", "conv2", "depthwise", "fc"]
 
 
+def test_fixed_point_is_close(static: Quantized) -> None:
+    quantized = tw.quantize(MODEL, images(), threads=1, arithmetic="fixed_point")
+    assert text_of(quantized).count("qnn.fixed_point") >= 3 and "uint8" not in text_of(quantized)
+    ours, floats = tw.compile(quantized.module, threads=1), tw.compile(static.module, threads=1)
+    for x in images(3, seed=5):
+        result = np.asarray(ours(x[None]))
+        np.testing.assert_allclose(result, evaluate(quantized.module, x[None]), rtol=1e-4, atol=1e-5)
+        assert np.abs(result - np.asarray(floats(x[None]))).max() < 0.05 * np.abs(result).max()
+
+
+@pytest.mark.parametrize("options", [{"scheme": "dynamic"}, {"scheme": "weights"}, {"weight_bits": 4}])
+def test_fixed_point_is_for_integers_of_8_bits(options: dict[str, object]) -> None:
+    with pytest.raises(UserError, match="fixed point is for the scheme 'static' in 8 bits"):
+        QuantizeOptions(arithmetic="fixed_point", **options)  # type: ignore[arg-type]
+
+
 def test_static_network_means_the_same_everywhere(static: Quantized) -> None:
     """Compiled code, the interpreter and onnxruntime on the written file round alike."""
     exported = to_onnx(static.module)

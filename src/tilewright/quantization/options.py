@@ -12,6 +12,7 @@ from tilewright.support.errors import UserError
 SCHEMES = ("static", "dynamic", "weights")
 ROUNDINGS = ("nearest", "learned")
 ACTIVATIONS = ("uint8", "int8")
+ARITHMETICS = ("float32", "fixed_point")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class QuantizeOptions:
     activation_bits: int = 8
     """Bits of activations of the scheme "static", 1 to 8 (2 to 8 for "int8"); few bits of both are for bit-serial
     kernels."""
+    arithmetic: str = "float32"
+    """How sums of the scheme "static" become integers: by scales of float32, or in "fixed_point" by a multiplier and a
+    shift, as processors without floats do."""
     observer: str = "minmax"
     """How the range of an activation is taken from what calibration saw: see `observers.py`."""
     rounding: str = "nearest"
@@ -59,6 +63,7 @@ class QuantizeOptions:
             ("scheme", SCHEMES),
             ("rounding", ROUNDINGS),
             ("activations", ACTIVATIONS),
+            ("arithmetic", ARITHMETICS),
             ("observer", tuple(OBSERVERS)),
         ):
             if getattr(self, name) not in choices:
@@ -68,6 +73,12 @@ class QuantizeOptions:
         self._check_activation_bits()
         if not isinstance(self.group, int) or self.group < 0:
             raise UserError(f"the group is a number of inputs, 0 for all of them, not {self.group!r}")
+        if self.arithmetic == "fixed_point" and (self.scheme, self.weight_bits, self.activation_bits) != (
+            "static",
+            8,
+            8,
+        ):
+            raise UserError("fixed point is for the scheme 'static' in 8 bits", hint="arithmetic='float32'")
         if self.group and self.scheme != "weights":
             raise UserError("scales of groups are for the scheme 'weights'", hint="scheme='weights', or group=0")
         if self.affine and (self.scheme != "weights" or self.rounding != "nearest"):
@@ -106,6 +117,7 @@ class QuantizeFields(TypedDict, total=False):
     affine: bool
     activations: str
     activation_bits: int
+    arithmetic: str
     observer: str
     rounding: str
     products: bool

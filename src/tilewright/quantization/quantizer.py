@@ -20,7 +20,9 @@ from tilewright.frontend.onnx import from_onnx
 from tilewright.graph.ir.expr import Function, GraphExpr
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
+from tilewright.graph.passes.fixed_point import fixed_point
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.recognize import recognize
@@ -207,7 +209,10 @@ class _Quantization:
             self.options.max_drop,
             [Trial(count, score) for count, score in record.trials.items()],
         )
-        return Quantized(infer_types(IRModule({function.name: function})), report)
+        module = infer_types(IRModule({function.name: function}))
+        if self.options.arithmetic == "fixed_point":
+            module = eliminate_common_subexpressions(fixed_point(module))
+        return Quantized(module, report)
 
     def _reported(self, layer: Layer, kept: frozenset[str], record: SearchRecord) -> LayerReport:
         measured = record.layers.get(layer.name)
