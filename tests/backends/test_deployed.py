@@ -100,7 +100,7 @@ def _check(code: str, target: str, folder: Path) -> None:
 
 
 def test_all_drivers_load_without_the_compiler() -> None:
-    assert _run(DRIVERS).split() == ["cuda", "rocm", "opencl", "metal", "vulkan", "webgpu"]
+    assert _run(DRIVERS).split() == ["cuda", "rocm", "opencl", "metal", "vulkan", "webgpu", "accel"]
 
 
 def test_a_model_runs_on_opencl_without_the_compiler(tmp_path: Path) -> None:

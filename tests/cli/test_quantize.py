@@ -22,7 +22,7 @@ def test_a_quantised_model_is_written(
     assert main(["quantize", "net.onnx", "--data", "data.npz", "--threads", "1", "--report", "report.html"]) == 0
     assert "5 of 5 layers quantised" in capsys.readouterr().out
     kinds = [node.op_type for node in onnx.load("net.q.onnx").graph.node]
-    assert kinds.count("QuantizeLinear") == 7
+    assert kinds.count("QuantizeLinear") == 8
     assert "<table>" in Path("report.html").read_text()
     x = images(1, seed=9)
     ours, exact = (np.asarray(tw.compile(path, threads=1)(x)) for path in ("net.q.onnx", "net.onnx"))

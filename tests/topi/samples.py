@@ -67,6 +67,21 @@ SAMPLES: list[Sample] = [
     ("qnn.quantize", [_(3, 37), _(37, low=0.1), _(dtype="uint8", low=0, high=9)], {"dtype": DataType.of("uint8")}),
     ("qnn.quantize", [_(3, 37), _(3, 1, low=0.1), _(dtype="int8")], {"dtype": DataType.of("int8"), "bits": 8}),
     (
+        "accel.conv2d",
+        [
+            _(1, 2, 5, 4, 1, 4, dtype="int8", low=-128, high=127),
+            _(3, 2, 3, 2, 8, 4, dtype="int8", low=-128, high=127),
+            np.stack(
+                [
+                    _(3, 8, dtype="int32", low=low, high=high)
+                    for low, high in ((-999, 999), (1, 32767), (0, 1), (20, 24))
+                ],
+                1,
+            ),
+        ],
+        {"strides": (2, 1), "padding": (1, 0, 1, 1), "pad": 3, "offset": -5, "low": -100},
+    ),
+    (
         "qnn.fixed_point",
         [
             _(3, 37, dtype="int32", low=-99999, high=99999),

@@ -23,7 +23,7 @@ from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 
 TARGETS = [
-    *(Target(kind.name) for kind in target_kinds() if not kind.is_cpu),
+    *(Target(kind.name) for kind in target_kinds() if not kind.is_cpu and not kind.capabilities.block_layers),
     Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448"),
     # Devices that have as little as a standard lets them have, or as someone says they have.
     Target("opencl -max-threads=64 -shared-bytes=16384"),

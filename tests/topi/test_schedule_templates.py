@@ -36,6 +36,7 @@ from tilewright.topi.schedule.template import PassedOver, Template, apply_first
 
 AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
 AMX = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=emeraldrapids").replace(cores=4)
+NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=1)
 LOOKUPS = {"blocks", "get_block", "get_loops", "get_output_blocks", "get_consumers", "get_producers"}
 """Calls that only look at a program."""
 SMALL_CACHES = AVX512.replace(l1_bytes=16 << 10, l2_bytes=64 << 10)
@@ -65,7 +66,7 @@ def _depthwise() -> PrimFunc:
 def _packed(rows: int) -> PrimFunc:
     a, scale = var("a", rows, 64), var("scale", 2, 32)
     words, zero = var("words", 8, 32, dtype="uint32"), var("zero", 1, 1, dtype="uint8")
-    func = kernel([a, words, scale, zero], call("packed.matmul", a, words, scale, zero, bits=4, group=32))
+    func = kernel([a, words, scale, zero], call("packed.matmul", a, words, scale, zero, bits=4, group=32), True)
     return func.replace(attributes={CONSTANTS: (1, 2, 3)})
 
 
@@ -82,10 +83,25 @@ def _bitserial() -> PrimFunc:
     return kernel([x, w], call("nn.bitserial_dense", x, w)).replace(attributes={CONSTANTS: (1,)})
 
 
+def _computed_columns() -> PrimFunc:
+    rows, columns = (Var(name, tensor_type(shape, "int8")) for name, shape in (("x", (2, 8, 16)), ("w", (2, 16, 16))))
+    return kernel([rows, columns], call("qnn.matmul", rows, columns), True)
+
+
+def _integer_lstm() -> PrimFunc:
+    shapes = {"x": (3, 1, 4, 40), "w": (4, 40, 48), "scale": (4, 40), "h": (1, 40), "c": (1, 40)}
+    params = [var(name, *shape, dtype="int8" if name == "w" else "float32") for name, shape in shapes.items()]
+    gates = (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0))
+    func = kernel(params, call("qnn.lstm", *params, activations=gates), True)
+    return func.replace(attributes={CONSTANTS: (1, 2)})
+
+
 KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "winograd": (lambda: winograd.Case((1, 8, 8, 16), 32).func, AVX512),
     "winograd-open": (lambda: winograd.Case((1, 8, 8, 16), 16, pixels=(winograd.H, winograd.W)).func, AVX512),
     "winograd-plain-weights": (lambda: winograd.Case((1, 7, 7, 16), 16, plain=True).func, AVX512),
+    "integer-recurrence": (_integer_lstm, NEON),
+    "computed-columns": (_computed_columns, NEON),
     "recurrence": (_of_family("recurrence", 1, "rnn"), AVX512),
     "attention": (_of_family("projected_attention", 1, "nn_attention"), AVX512),
     "half-product": (_of_family("projected_attention", 2, "half_matmul", "float16"), AMX),
