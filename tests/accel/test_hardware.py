@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.accel.configs import CONFIGS
+from tests.accel.tiled_product import OUT_AT, TiledProduct
 from tests.fuzz.accel_streams import DRAM_BYTES, Outcome, run_program
 from tests.requirements import need
 from tilewright.accel.config import Memory
@@ -21,9 +22,11 @@ from tilewright.accel.machine import Counters
 from tilewright.accel.verilated import VerilatedMachine
 from tilewright.cli.main import main
 from tilewright.support.errors import MissingDependencyError, UserError
+from tilewright.tune import accel_cycles
 
 SMALL = CONFIGS["small"]
 ENTRY = 1 << 16
+PROGRAM_AT = OUT_AT + (1 << 16)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,22 @@ def test_words_of_loads_and_stores_take_a_cycle(machine: VerilatedMachine) -> No
     # Two cycles for the instruction and for its first element.
     assert five - one == 4 * (32 + 2)
     machine.latency = SMALL.memory_latency
+
+
+@pytest.mark.parametrize("latency", [1, 16, 90])
+@pytest.mark.parametrize(("tiles", "steps", "rows", "threads"), [(4, 2, 4, 2), (6, 3, 8, 2), (3, 4, 16, 1)])
+def test_the_cycle_model_is_exact(
+    machine: VerilatedMachine, tiles: int, steps: int, rows: int, threads: int, latency: int
+) -> None:
+    product = TiledProduct(SMALL, tiles, steps, rows, threads)
+    for address, data in product.dram().items():
+        machine.write(address, data)
+    program = product.instructions()
+    machine.write(PROGRAM_AT, encode(program, SMALL))
+    machine.latency = latency
+    counters = machine.run(PROGRAM_AT, len(program))
+    machine.latency = SMALL.memory_latency
+    assert accel_cycles.cycles(program, SMALL, product.read, latency=latency).total == counters.cycles
 
 
 def test_counters_say_what_units_waited_for(machine: VerilatedMachine) -> None:

@@ -10,7 +10,7 @@ from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.encoding import encode_micro_ops
 from tilewright.accel.instructions import Epi, Finish, Gemm, Instruction, Load, MicroOp, Overwrite, Store
 
-UOP_AT, INP_AT, WGT_AT, OUT_AT = 0, 1 << 12, 1 << 16, 1 << 20
+UOP_AT, INP_AT, WGT_AT, OUT_AT = 0, 1 << 12, 1 << 18, 3 << 18
 
 
 @dataclass(frozen=True)
