@@ -63,5 +63,5 @@ def test_nested_instructions_are_computed_once() -> None:
 def test_every_instruction_names_features_and_what_it_does() -> None:
     for name, item in table.items():
         assert item.features and all(item.features), name
-        assert item.doc and item.llvm.startswith("" if name.startswith(("cuda.", "gpu.")) else "llvm."), name
+        assert item.doc and item.llvm.startswith("" if name.startswith(("cuda.", "gpu.", "accel.")) else "llvm."), name
     assert find_instruction("amx.tdpbusd").is_on(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"))
