@@ -9,11 +9,12 @@ from typing import Any
 from tilewright.graph.ops.quantization import integer_range
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import FLOAT32, INT8, INT32, INT64, DataType
+from tilewright.ir.dtype import FLOAT32, INT32, INT64, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te.language import compute
 from tilewright.te.tensor import Tensor
+from tilewright.topi.fixed_point import Requantization, rescaled
 from tilewright.topi.registry import compute_of, result_shape
 
 
@@ -344,18 +345,11 @@ def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 @compute_of("qnn.fixed_point")
 def _fixed_point(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     shape = result_shape(result)
+    form = Requantization(len(inputs) > 4, attributes.offset, attributes.low, attributes.high)
 
     def element(*i: ExprLike) -> PrimExpr:
         sums, bias, multiplier, shift, *residual = (item[broadcast_index(item, shape, i)] for item in inputs)
-        value = cast(sums + bias, INT64) * cast(multiplier, INT64)
-        if residual:
-            number, factor, places = residual
-            value = value + build.shift_left(cast(number, INT64) * cast(factor, INT64), cast(places, INT64))
-        steps = cast(shift, INT64)
-        # Half of a step: 2^(steps - 1), and 0 for steps 0.
-        half = build.shift_right(build.shift_left(const(1, INT64), steps), const(1, INT64))
-        rounded = build.shift_right(value + half, steps) + const(attributes.offset, INT64)
-        kept = build.minimum(build.maximum(rounded, const(attributes.low, INT64)), const(attributes.high, INT64))
-        return cast(kept, INT8)
+        added = (residual[0], residual[1], cast(residual[2], INT64)) if residual else None
+        return rescaled(sums, bias, multiplier, cast(shift, INT64), added, form)
 
     return compute(shape, element, "fixed_point")

@@ -38,13 +38,26 @@ def requantized(
 ) -> PrimExpr:
     """The result of one sum, with the four words of its channel."""
     bias, multiplier, factor, shifts = words
+    added = None if residual is None else (residual, factor, _bits(shifts, RESIDUAL_SHIFT_AT, RESIDUAL_SHIFT_BITS))
+    return rescaled(total, bias, multiplier, _bits(shifts, 0, SHIFT_BITS), added, form)
+
+
+def rescaled(
+    total: PrimExpr,
+    bias: PrimExpr,
+    multiplier: PrimExpr,
+    shift: PrimExpr,
+    residual: tuple[PrimExpr, PrimExpr, PrimExpr] | None,
+    form: Requantization,
+) -> PrimExpr:
+    """The result of one sum; a residual comes with its multiplier and its shift. Shifts are of int64."""
     value = cast(total + bias, INT64) * cast(multiplier, INT64)
     if residual is not None:
-        places = _bits(shifts, RESIDUAL_SHIFT_AT, RESIDUAL_SHIFT_BITS)
-        value = value + build.shift_left(cast(residual, INT64) * cast(factor, INT64), places)
-    steps = _bits(shifts, 0, SHIFT_BITS)
-    half = build.shift_right(build.shift_left(const(1, INT64), steps), const(1, INT64))
-    rounded = build.shift_right(value + half, steps) + const(form.offset, INT64)
+        number, factor, places = residual
+        value = value + build.shift_left(cast(number, INT64) * cast(factor, INT64), places)
+    # Half of a step: 2^(shift - 1), and 0 for shift 0.
+    half = build.shift_right(build.shift_left(const(1, INT64), shift), const(1, INT64))
+    rounded = build.shift_right(value + half, shift) + const(form.offset, INT64)
     kept = build.minimum(build.maximum(rounded, const(form.low, INT64)), const(form.high, INT64))
     return cast(kept, INT8)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.accel.config import PARAMETER_WORDS, RESIDUAL_SHIFT_AT
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import tensors
@@ -15,9 +16,6 @@ from tilewright.ir.types import TensorType, Type, tensor_type
 from tilewright.support.errors import UserError
 
 _NAMES = ("data", "weight", "parameters", "residual")
-PARAMETERS = 4
-"""Words of each output channel: bias, multiplier, residual's multiplier, shifts (the residual's from bit 8 on)."""
-RESIDUAL_SHIFT_AT = 8
 
 
 @node()
@@ -51,7 +49,7 @@ def _conv2d(args: list[Array], attributes: AccelConv2dAttributes) -> Array:
     sums = np.concatenate(parts, axis=1)
     sums = sums.reshape(batch, rows, out_blocks, out_lanes, *sums.shape[2:]).transpose(0, 2, 4, 5, 1, 3)
     bias, multiplier, factor, shifts = (
-        parameters[:, word].reshape(1, out_blocks, 1, 1, 1, out_lanes) for word in range(PARAMETERS)
+        parameters[:, word].reshape(1, out_blocks, 1, 1, 1, out_lanes) for word in range(PARAMETER_WORDS)
     )
     residual = [args[3], factor, shifts >> RESIDUAL_SHIFT_AT] if len(args) > 3 else []
     form = FixedPointAttributes(attributes.offset, attributes.low, attributes.high)
@@ -80,9 +78,9 @@ def conv2d(types: Types, attributes: AccelConv2dAttributes) -> Type:
         raise UserError(f"data of {data} and weights of {weight} are not in blocks of the same channels")
     if attributes.groups < 1 or weight[0] % attributes.groups:
         raise UserError(f"{weight[0]} blocks of channels are not in {attributes.groups} groups")
-    if parameters != (weight[0], PARAMETERS, weight[4]):
+    if parameters != (weight[0], PARAMETER_WORDS, weight[4]):
         raise UserError(
-            f"parameters of {parameters} are not {PARAMETERS} words for each of {weight[0]} x {weight[4]} channels"
+            f"parameters of {parameters} are not {PARAMETER_WORDS} words for each of {weight[0]} x {weight[4]} channels"
         )
     top, left, bottom, right = attributes.padding
     height = (data[2] + top + bottom - weight[2]) // attributes.strides[0] + 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.accel.config import MULTIPLIER_BITS, RESIDUAL_SHIFT_BITS
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import broadcast_shapes, tensors
@@ -17,7 +18,7 @@ from tilewright.support.errors import UserError
 
 _NAMES = ("sums", "bias", "multiplier", "shift", "residual", "residual_multiplier", "residual_shift")
 _PLAIN = 4
-MOST_SHIFT, MOST_RESIDUAL_SHIFT, MOST_MULTIPLIER = 47, 31, (1 << 15) - 1
+MOST_RESIDUAL_SHIFT, MOST_MULTIPLIER = (1 << RESIDUAL_SHIFT_BITS) - 1, (1 << (MULTIPLIER_BITS - 1)) - 1
 """What shifts and multipliers may be: all sums are exact in 64 bits."""
 
 

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.accel.config import AccelConfig
+from tilewright.accel.config import RESIDUAL_SHIFT_AT, AccelConfig
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
-from tilewright.graph.ops.accelerator import RESIDUAL_SHIFT_AT
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.fixed_point import FixedPointAttributes

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.accel.config import MOST_SHIFT
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator, is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.elementwise import ClipAttributes
-from tilewright.graph.ops.fixed_point import MOST_MULTIPLIER, MOST_RESIDUAL_SHIFT, MOST_SHIFT
+from tilewright.graph.ops.fixed_point import MOST_MULTIPLIER, MOST_RESIDUAL_SHIFT
 from tilewright.graph.ops.quantization import QuantizeAttributes, integer_range
 from tilewright.ir.dtype import INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
