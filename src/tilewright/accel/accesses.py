@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.accel.config import AccelConfig, Memory
+from tilewright.accel.encoding import decode_micro_ops
 from tilewright.accel.instructions import Alu, Epi, Gemm, Instruction, Load, Overwrite, Store
 
 Indices = npt.NDArray[np.int64]
@@ -41,6 +42,26 @@ class Accesses:
     dram_writes: Rows | None = None
 
 
+class MicroOpMemory:
+    """What UOP memory holds as a program goes on; `read_dram` gives the DRAM that holds its micro-ops."""
+
+    def __init__(self, config: AccelConfig, read_dram: Callable[[int, int], bytes]) -> None:
+        self._config, self._read_dram = config, read_dram
+        self._words = np.zeros(config.depth[Memory.UOP], np.uint32)
+        self.fields: MicroOps = decode_micro_ops(self._words, config)
+
+    def follow(self, item: Instruction) -> bool:
+        """Take over what an instruction loads; whether it loads micro-ops. What leaves the memory is left out."""
+        rows = rectangle(item, self._config) if isinstance(item, Load) and item.memory is Memory.UOP else None
+        if rows is None or not isinstance(item, Load):
+            return False
+        data = np.frombuffer(b"".join(self._read_dram(first, end - first) for first, end in rows), np.uint32)
+        room = self._words[item.sram : item.sram + len(data)]
+        room[:] = data[: len(room)]
+        self.fields = decode_micro_ops(self._words, self._config)
+        return True
+
+
 def looped(starts: Indices, outer: int, inner: int, outer_step: int, inner_step: int) -> Indices:
     """Indices in two loops around some starts, in the order of execution: an array of outer x inner x starts."""
     return (
@@ -54,10 +75,10 @@ def accesses(item: Instruction, config: AccelConfig, micro_ops: MicroOps) -> Acc
     """What an instruction touches, when UOP memory holds these micro-ops."""
     match item:
         case Load():
-            return Accesses(writes={item.memory: _loaded(item, config)}, dram_reads=_rows(item, config))
+            return Accesses(writes={item.memory: _loaded(item, config)}, dram_reads=rectangle(item, config))
         case Store():
             stored = item.sram + np.arange(item.y_size * item.x_size, dtype=np.int64)
-            return Accesses(reads={item.memory: stored}, dram_writes=_rows(item, config))
+            return Accesses(reads={item.memory: stored}, dram_writes=rectangle(item, config))
         case Gemm():
             return _gemm(item, micro_ops)
         case Alu():
@@ -68,7 +89,8 @@ def accesses(item: Instruction, config: AccelConfig, micro_ops: MicroOps) -> Acc
             return Accesses()
 
 
-def _rows(item: Load | Store, config: AccelConfig) -> Rows | None:
+def rectangle(item: Load | Store, config: AccelConfig) -> Rows | None:
+    """The part of DRAM that a copy reads or writes."""
     if not (item.y_size and item.x_size):
         return None
     size = config.dma_bytes[item.memory]

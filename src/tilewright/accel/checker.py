@@ -24,9 +24,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.accel.accesses import Accesses, MicroOps, Rows, accesses
+from tilewright.accel.accesses import Accesses, MicroOpMemory, Rows, accesses
 from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.encoding import decode_micro_ops
 from tilewright.accel.instructions import Finish, Instruction, Load, Unit
 from tilewright.support.errors import UserError
 
@@ -366,16 +365,10 @@ def _with_micro_ops(
     program: Sequence[Instruction], config: AccelConfig, read_dram: Callable[[int, int], bytes]
 ) -> Iterator[Accesses]:
     """What each instruction touches; micro-ops are those that the loads before it in its unit brought."""
-    words = np.zeros(config.depth[Memory.UOP], np.uint32)
-    micro_ops: MicroOps = decode_micro_ops(words, config)
+    memory = MicroOpMemory(config, read_dram)
     for item in program:
-        touched = accesses(item, config, micro_ops)
-        yield touched
-        if isinstance(item, Load) and item.memory is Memory.UOP and touched.dram_reads:
-            data = b"".join(read_dram(first, end - first) for first, end in touched.dram_reads)
-            places = touched.writes[Memory.UOP]
-            words[places[places < len(words)]] = np.frombuffer(data, np.uint32)[: (places < len(words)).sum()]
-            micro_ops = decode_micro_ops(words, config)
+        yield accesses(item, config, memory.fields)
+        memory.follow(item)
 
 
 def _past_the_end(index: int, item: Accesses, config: AccelConfig) -> Iterator[Fault]:

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.accel.accesses import MicroOps, looped
+from tilewright.accel.accesses import MicroOpMemory, MicroOps, looped
 from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.encoding import INSTRUCTION_BYTES, decode_micro_ops
+from tilewright.accel.encoding import INSTRUCTION_BYTES
 from tilewright.accel.instructions import Alu, Epi, Finish, Gemm, Instruction, Load, Overwrite, Store, Unit
 from tilewright.compiler import build
 from tilewright.support.errors import UserError
@@ -523,8 +523,7 @@ def _step_rows(
     program: Sequence[Instruction], config: AccelConfig, read_dram: Callable[[int, int], bytes]
 ) -> Iterator[tuple[int, dict[str, int]]]:
     """Rows of GEMM and ALU, by the micro-ops that were loaded before them."""
-    words = np.zeros(config.depth[Memory.UOP], np.uint32)
-    micro_ops: MicroOps = decode_micro_ops(words, config)
+    memory = MicroOpMemory(config, read_dram)
     known: dict[tuple[object, ...], dict[str, int]] = {}
     of_steps = attrgetter("uop_begin", "uop_end", "outer", "inner", "reset", "overwrite", "acc_outer", "acc_inner")
     for index, item in enumerate(program):
@@ -533,16 +532,11 @@ def _step_rows(
             key = of_steps(item)
             if key not in known:
                 assert isinstance(item, Gemm)
-                known[key] = _steps_row(item, config, micro_ops)
+                known[key] = _steps_row(item, config, memory.fields)
             yield index, known[key]
         elif isinstance(item, Alu):
-            yield index, _steps_row(item, config, micro_ops)
-        elif isinstance(item, Load) and item.memory is Memory.UOP and item.x_size and item.y_size:
-            size, stride = (part * config.bus_bytes for part in (item.x_size, item.y_stride))
-            firsts = (item.dram * config.bus_bytes + y * stride for y in range(item.y_size))
-            data = np.frombuffer(b"".join(read_dram(first, size) for first in firsts), np.uint32)
-            words[item.sram : item.sram + len(data)] = data
-            micro_ops = decode_micro_ops(words, config)
+            yield index, _steps_row(item, config, memory.fields)
+        elif memory.follow(item):
             known.clear()
 
 
