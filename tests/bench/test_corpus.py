@@ -202,6 +202,28 @@ def test_outputs_are_compared(
     assert (row["status"], row.get("reason")) == (status, reason)
 
 
+class _Rounding:
+    """A runtime that rounds to integers, as quantised models do."""
+
+    name = "rounding"
+
+    def load(self, path: Path, inputs: Arrays) -> list[np.ndarray]:
+        return [np.round(inputs["x"]) + 1]
+
+    def sample(self, count: int) -> list[float]:
+        return [1.0] * count
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("value", "jump"), [(0.5, 1.0), (0.3, 0.0)])
+def test_a_jump_next_to_a_tie_is_the_models_own(value: float, jump: float) -> None:
+    inputs = {"x": np.full(8, value, np.float32), "length": np.array([8])}
+    expected = [np.ones(8, np.float32)]
+    assert corpus_run._largest_jump(_Rounding, Path(), inputs, expected) == jump
+
+
 def test_a_part_of_a_script_is_run(tmp_path: Path) -> None:
     torch = need_module("torch")
     path = tmp_path / "script.jit"

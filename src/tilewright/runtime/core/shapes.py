@@ -11,17 +11,29 @@ from functools import lru_cache
 from tilewright.runtime.core.artifact import Extent, Shape
 from tilewright.support.errors import CompilerBug, UserError
 
+_Evaluator = Callable[[dict[str, int]], int]
+
+
+def _divided(a: int, b: int) -> int:
+    """Division by zero gives 0, as in compiled code."""
+    return a // b if b else 0
+
+
+def _remainder(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.FloorDiv: _divided,
+    ast.Mod: _remainder,
 }
 _LONGEST, _DEEPEST = 10_000, 200
 """Letters of an extent, and how deep it may nest: more is damage."""
 _CALLS: dict[str, Callable[[int, int], int]] = {"min": min, "max": max}
-_COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+_COMPARE: dict[type[ast.cmpop], Callable[[int, int], int]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Eq: operator.eq,
@@ -73,9 +85,14 @@ def check_extent(extent: Extent) -> None:
 
 def symbols(text: str) -> list[str]:
     """The symbols in an extent, in the order they appear: 'min(n, 4) + m' -> ['n', 'm']."""
+    return list(_symbols(text))
+
+
+@lru_cache(maxsize=4096)
+def _symbols(text: str) -> tuple[str, ...]:
     names = [node for node in ast.walk(parse_extent(text)) if isinstance(node, ast.Name) and node.id not in _CALLS]
     names.sort(key=lambda node: node.col_offset)
-    return list(dict.fromkeys(node.id for node in names))
+    return tuple(dict.fromkeys(node.id for node in names))
 
 
 def symbols_in(extent: Extent) -> list[str]:
@@ -101,30 +118,44 @@ def evaluate(extent: Extent, values: dict[str, int]) -> int | None:
     value = values.get(extent)
     if value is not None:
         return value
-    if extent.isidentifier() or any(name not in values for name in symbols(extent)):
+    if extent.isidentifier():
         return None
-    return _evaluate(parse_extent(extent), values)
+    for name in _symbols(extent):
+        if name not in values:
+            return None
+    return _function(extent)(values)
 
 
-def _evaluate(node: ast.expr, values: dict[str, int]) -> int:
+@lru_cache(maxsize=4096)
+def _function(text: str) -> _Evaluator:
+    """What computes an extent from values of its symbols: its tree is looked at once, however often it is evaluated."""
+    return _evaluator(parse_extent(text))
+
+
+def _evaluator(node: ast.expr) -> _Evaluator:
     match node:
         case ast.Constant(value=int(number)):
-            return number
+            return lambda values: number
         case ast.Name(id=name):
-            return values[name]
+            return operator.itemgetter(name)
         case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _BINARY:
-            a, b = _evaluate(left, values), _evaluate(right, values)
-            # Division by zero gives 0, as in compiled code.
-            return 0 if b == 0 and type(operation) in (ast.FloorDiv, ast.Mod) else _BINARY[type(operation)](a, b)
+            return _applied(_BINARY[type(operation)], left, right)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, values)
+            positive = _evaluator(operand)
+            return lambda values: -positive(values)
         case ast.Call(func=ast.Name(id=name), args=[left, right]) if name in _CALLS:
-            return _CALLS[name](_evaluate(left, values), _evaluate(right, values))
+            return _applied(_CALLS[name], left, right)
         case ast.IfExp(test=test, body=body, orelse=other):
-            return _evaluate(body if _evaluate(test, values) else other, values)
+            holds, then, otherwise = _evaluator(test), _evaluator(body), _evaluator(other)
+            return lambda values: then(values) if holds(values) else otherwise(values)
         case ast.Compare(left=left, ops=[comparison], comparators=[right]) if type(comparison) in _COMPARE:
-            return int(_COMPARE[type(comparison)](_evaluate(left, values), _evaluate(right, values)))
+            return _applied(_COMPARE[type(comparison)], left, right)
     raise CompilerBug(f"the extent {ast.unparse(node)!r} is not arithmetic over symbols")
+
+
+def _applied(function: Callable[[int, int], int], left: ast.expr, right: ast.expr) -> _Evaluator:
+    a, b = _evaluator(left), _evaluator(right)
+    return lambda values: function(a(values), b(values))
 
 
 def bind_shape(shape: Shape, actual: tuple[int, ...], values: dict[str, int], where: str) -> None:
