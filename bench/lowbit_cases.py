@@ -74,8 +74,11 @@ def _int_peers(columns: Callable[[Array], Array]) -> Callable[[list[Array]], Pee
 
 
 def _float8_peers(operands: list[Array]) -> Peers:
+    """`torch._scaled_mm`, in whose products one operand at least is of the type e4m3."""
+    if operands[0].dtype != ml_dtypes.float8_e4m3fn:
+        return {}
     torch = _torch()
-    kind = torch.float8_e4m3fn if operands[0].dtype == ml_dtypes.float8_e4m3fn else torch.float8_e5m2
+    kind = torch.float8_e4m3fn
     x, w = (torch.from_numpy(item.view(np.uint8)).cuda() for item in operands)
     columns, one = w.t().contiguous().view(kind).t(), torch.ones((), device="cuda")
     rows = x.view(kind)
@@ -123,7 +126,8 @@ def _product(kind: str, rows: int, depth: int, columns: int) -> Case:
     dtype = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}[kind]
     shapes = ((rows, depth), (depth, columns))
     operands = lambda: [_random(*shape).standard_normal(shape, np.float32).astype(dtype) for shape in shapes]  # noqa: E731
-    return Case(name, "qnn.matmul", operands, work, tolerance=1e-3, needs="has_float8_products", peers=_float8_peers)
+    # Tensor cores keep 14 bits or so of the sums of 8-bit floats on the way.
+    return Case(name, "qnn.matmul", operands, work, tolerance=1e-2, needs="has_float8_products", peers=_float8_peers)
 
 
 def _packed(rows: int, depth: int, columns: int, bits: int) -> Case:
@@ -171,7 +175,7 @@ CASES = (
     *(
         _packed(1, depth, columns, bits)
         for bits in (4, 8)
-        for depth, columns in ((4096, 4096), (4096, 14336), (14336, 4096))
+        for depth, columns in ((4096, 4096), (4096, 14336), (14336, 4096), (8192, 28672))
     ),
     *(_packed(rows, 4096, 4096, 4) for rows in (4, 16, 128, 1024)),
     *(_bitserial(*pair, 2048, 2048, 2048) for pair in _PAIRS),

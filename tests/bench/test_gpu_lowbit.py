@@ -40,5 +40,5 @@ def test_a_wrong_result_is_seen() -> None:
 )
 def test_large_cases_are_scheduled(case: Case) -> None:
     func, templates = gpu_lowbit.scheduled(case, case.operands(), H200)
-    assert templates[-1] in ("vector_product", "packed_product")
+    assert templates[-1] in ("vector_product", "packed_fragments")
     assert len(gpu_lowbit.arranged(func, case.operands())) == len(case.operands())

@@ -16,12 +16,16 @@ from tilewright.graph.ir.expr import Function, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call
 from tilewright.graph.ops.packed import pack_codes
+from tilewright.graph.passes.packed_weights import run_length
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
+from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.interpreter import interpret
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
+from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
 HOPPER = Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448")
 
@@ -39,10 +43,12 @@ class Case:
     affine: bool = False
     on_hopper: str = "packed_product"
     elsewhere: str = "packed_product"
+    run: int = 0
+    """Steps that are scaled together: on tensor cores only."""
 
     @property
     def attributes(self) -> dict[str, int]:
-        return {"bits": self.bits, "group": self.group}
+        return {"bits": self.bits, "group": self.group, "run": self.run}
 
 
 CASES = (
@@ -52,6 +58,12 @@ CASES = (
     Case(17, 64, 24, 4, 32, affine=True, on_hopper="register_tile_product", elsewhere="register_tile_product"),
     Case(2, 256, 16, 4, 64, "float16"),
     Case(24, 64, 32, 8, 64, "float16", on_hopper="tensor_core_product", elsewhere="register_tile_product"),
+)
+
+ON_TENSOR_CORES = (
+    Case(1, 512, 32, 4, 128, "float16", run=128, on_hopper="packed_fragments"),
+    Case(3, 256, 16, 8, 256, "float16", run=64, on_hopper="packed_fragments"),
+    Case(2, 512, 48, 4, 512, "float16", run=256, on_hopper="packed_fragments"),
 )
 
 
@@ -70,7 +82,10 @@ def arrays_of(case: Case) -> tuple[Array, ...]:
 
 
 def scheduled(case: Case, target: Target, template: str) -> PrimFunc:
-    func = operator_program("packed.matmul", arrays_of(case), f"f{CASES.index(case)}", **case.attributes)
+    number = (*CASES, *ON_TENSOR_CORES).index(case)
+    func = operator_program("packed.matmul", arrays_of(case), f"f{number}", **case.attributes)
+    if case.run:
+        func = func.replace(attributes={**func.attributes, CONSTANTS: (1, 2, 3)})
     result = schedule_gpu(func, target)
     assert [item.name for item in result.templates] == [template]
     return result.func
@@ -100,6 +115,31 @@ def test_text_for_cuda() -> None:
     assert "uint4" in few and "__shfl_sync" in few and "__shared__" not in few
     assert "mma" in many and "unpacked" in many
     assert compile_cuda(few, "sm_90a") and compile_cuda(many, "sm_90a")
+
+
+@pytest.mark.parametrize("case", ON_TENSOR_CORES, ids=str)
+def test_tensor_cores_unpack_codes(case: Case) -> None:
+    func, arrays = scheduled(case, HOPPER, case.on_hopper), arrays_of(case)
+    packing = packing_of(func)
+    placed = [packing[n].rearrange(item) if n in packing else item for n, item in enumerate(arrays)]
+    (result,) = results_of(func, arrays)
+    interpret(func, *placed, result)
+    (expected,) = run_reference("packed.matmul", arrays, **case.attributes)
+    np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
+    require_nvrtc()
+    text = cuda_text([func], HOPPER)
+    assert f"tw_mma_f16_codes{case.bits}(" in text
+    assert compile_cuda(text, "sm_90a")
+
+
+def test_runs_are_of_tensor_cores_and_parts_of_groups() -> None:
+    assert [run_length(HOPPER, bits, group) for bits, group in ((4, 128), (8, 64), (4, 256), (4, 64), (2, 128))] == [
+        *(128, 64, 128, 0, 0)
+    ]
+    assert run_length(Target("opencl"), 4, 128) == 0
+    arrays = arrays_of(ON_TENSOR_CORES[0])
+    with pytest.raises(UserError, match="a run is whole words and a part of a group of 128, not 96 codes"):
+        operator_program("packed.matmul", arrays, "f", bits=4, group=128, run=96)
 
 
 def test_constant_words_lie_by_vectors_of_columns() -> None:

@@ -58,6 +58,20 @@ for (_row, _), _name in PRODUCTS.items():
         pure=False,
     )
 
+CODE_PRODUCTS: Final = {4: "cuda.mma.f16.codes4", 8: "cuda.mma.f16.codes8"}
+"""The product of 16 columns of packed codes of some bits with 8 rows of halves: 64 steps."""
+for _name in CODE_PRODUCTS.values():
+    define(
+        _name,
+        "",
+        "int32",
+        ("handle", "handle", "handle", "int32"),
+        ("sm_80",),
+        _refuse,
+        "adds the product of packed codes, less a zero point, with fragments of rows to a fragment of sums",
+        pure=False,
+    )
+
 GROUP: Final = 128
 """Threads of a warp group: four warps that multiply together."""
 GROUP_PRODUCTS: Final = {types: name.replace(".mma.", ".wgmma.") for types, name in PRODUCTS.items()}
@@ -116,6 +130,7 @@ def reads_by_itself(name: str) -> bool:
 
 
 __all__ = [
+    "CODE_PRODUCTS",
     "FENCE",
     "GROUP",
     "GROUP_COLUMNS",

@@ -20,11 +20,12 @@ from tilewright.ir.build import (
     const,
     eq,
     maximum,
+    minimum,
     select,
     shift_left,
     shift_right,
 )
-from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8, DataType
+from tilewright.ir.dtype import FLOAT16, FLOAT32, INT8, INT32, UINT8, DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.intrinsics import reinterpret
 from tilewright.ir.types import Type
@@ -34,6 +35,8 @@ from tilewright.te.tensor import Tensor
 from tilewright.tir.annotations import ANCHOR, KEPT, Anchor
 from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 
+PRODUCT_ROWS = 8
+"""Rows of a product of tensor cores with packed codes."""
 _UINT32 = DataType.of("uint32")
 _BASE = 1 << 23
 _BASE_BITS = 0x4B000000
@@ -47,7 +50,7 @@ def _shifted(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> Pri
     return raised - (cast(zero, FLOAT32) + const(float(_BASE), FLOAT32))
 
 
-def _shifted_in_place(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> PrimExpr:
+def shifted_in_place(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> PrimExpr:
     """The same without a shift for each code: bits of a code are among those of 2^(23 - n), n being their place.
 
     Places beyond 16 are those of the word's upper half.
@@ -82,8 +85,13 @@ def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
 @compute_of("packed.matmul")
 def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    """Devices unpack codes where they copy them to near memory, and divide sums by words."""
-    return (_words_of_rows if _has_few_rows(result) else _many_rows)(inputs, attributes, result)
+    """Devices unpack codes where they copy them to near memory, and divide sums by words, or by longer runs."""
+    if not _has_few_rows(result):
+        return _many_rows(inputs, attributes, result)
+    is_single = all(const_value(size) == 1 for size in inputs[3].shape)
+    if attributes.run and is_single and inputs[0].dtype is FLOAT16:
+        return _runs_of_rows(inputs, attributes, result)
+    return _words_of_rows(inputs, attributes, result)
 
 
 @compute_on_cpus("packed.matmul")
@@ -130,7 +138,7 @@ def _words_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tenso
     each = attributes.group // codes
     number, word = reduce_axis((0, codes), "number"), reduce_axis((0, words.shape[0]), "word")
     is_single = all(const_value(size) == 1 for size in zero.shape)
-    unpacked = _shifted_in_place if is_single else _shifted
+    unpacked = shifted_in_place if is_single else _shifted
 
     def partial(w: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
         value = unpacked(words[w, j], number, _zero_of(zero, as_expr(w) // each, j), attributes.bits)
@@ -144,6 +152,40 @@ def _words_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tenso
         ANCHOR.entry(Anchor.PACKED_TOTAL),
     )
     return _rounded(total, a.dtype)
+
+
+def _runs_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """The same with the sum of a run of words scaled, for as many rows as a product of tensor cores has."""
+    a, words, scale, zero = inputs
+    shape, codes, run = result_shape(result), attributes.codes, attributes.run
+    length, each = run // codes, attributes.group // run
+    last = const_value(shape[0])
+    assert last is not None
+    # Rows that are not there repeat the last one, and nobody reads their sums.
+    rows = compute(
+        (PRODUCT_ROWS, a.shape[1]),
+        lambda i, k: a[minimum(i, last - 1) if last > 1 else 0, k],
+        "packed_rows",
+        KEPT.entry(True),
+    )
+    word, number = reduce_axis((0, length), "word"), reduce_axis((0, codes), "number")
+    part = reduce_axis((0, words.shape[0] // length), "part")
+
+    def partial(r: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
+        value = shifted_in_place(words[r * length + word, j], number, zero[0, 0], attributes.bits)
+        row = rows[i, r * run + word * codes + number]
+        return reduction.sum(cast(row, FLOAT32) * value, [word, number])
+
+    sums = compute(
+        (words.shape[0] // length, PRODUCT_ROWS, shape[1]), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED)
+    )
+    total = compute(
+        (PRODUCT_ROWS, shape[1]),
+        lambda i, j: reduction.sum(sums[part, i, j] * cast(scale[as_expr(part) // each, j], FLOAT32), [part]),
+        "packed_matmul",
+        ANCHOR.entry(Anchor.PACKED_TOTAL),
+    )
+    return compute(shape, lambda i, j: cast(total[i, j], a.dtype), "packed_result")
 
 
 def _rounded(total: Tensor, dtype: DataType) -> Tensor:

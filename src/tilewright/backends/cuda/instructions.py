@@ -20,6 +20,8 @@ _MMA: Final = {
 }
 
 
+_CODES: Final = {"cuda.mma.f16.codes4": 4, "cuda.mma.f16.codes8": 8}
+"""Bits of the codes that products unpack."""
 _ACROSS: Final = ("f16", "bf16")
 """Types whose operands of warp groups may lie across."""
 _FIRST: Final = ".first"
@@ -42,6 +44,8 @@ def instruction_text(instruction: str) -> str | None:
         return f"{_HEAD} {function_name(instruction)}() {{ {order} }}"
     if instruction.startswith("cuda.wgmma."):
         return _group(instruction)
+    if instruction in _CODES:
+        return _codes(instruction)
     return None
 
 
@@ -147,3 +151,58 @@ def _quarters(types: str) -> str:
         order = f"mma.sync.aligned.m8n8k16.row.col.{types} {{%0, %1}}, {{%2}}, {{%3}}, {{%0, %1}};"
         lines.append(f'  asm volatile("{order}" : {places} : "r"(x[{row + 2 * step}]), "r"(y[{step}]));')
     return "\n".join([*lines, "#else", ""])
+
+
+def _codes(instruction: str) -> str:
+    """Products with packed codes, whose halves are made without a conversion: among the low bits of 1024 a code makes
+    that number larger by itself, and by sixteen times itself four bits higher.
+
+    A thread has four words of two columns: of each eight steps, the even ones are those of the first of two products,
+    the odd ones of the second. Both operands take the steps in this order.
+    """
+    bits = _CODES[instruction]
+    half = 'asm("{0} %0, %1, %2;" : "=r"({1}) : "r"({2}), "r"({3}));'
+    lines = [
+        f"{_HEAD} {function_name(instruction)}(float* c, const void* words, const void* rows, int zero) {{",
+        "  const unsigned int *w = (const unsigned int*)words, *x = (const unsigned int*)rows;",
+        "  const unsigned int low = 0x64006400u + (unsigned int)zero * 0x10001u;",
+    ]
+    if bits == 4:
+        lines.append("  const unsigned int high = 0xd400d400u + (unsigned int)zero * 0x100010u;")
+    lines += [
+        "  #pragma unroll",
+        f"  for (int part = 0; part < {32 // bits}; ++part) {{",
+        "    const int eight = part / 2, odd = part % 2;",
+        "    unsigned int a[4], b[2];",
+        "    #pragma unroll",
+        "    for (int row = 0; row < 2; ++row) {",
+    ]
+    if bits == 4:
+        lines += [
+            "      const unsigned int word = w[row * 4 + eight] >> (odd * 8);",
+            "      const unsigned int one = (word & 0x000f000fu) | 0x64006400u;",
+            "      const unsigned int two = (word & 0x00f000f0u) | 0x64006400u;",
+            "      " + half.format("sub.f16x2", "a[row]", "one", "low"),
+            '      asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(a[row + 2]) : "r"(two), "r"(0x2c002c00u), "r"(high));',
+        ]
+    else:
+        lines += [
+            "      const unsigned int* two = w + row * 4 + eight * 2;",
+            "      const unsigned int order = odd ? 0x4341u : 0x4240u;",
+            "      const unsigned int one = __byte_perm(two[0], 0x64646464u, order);",
+            "      const unsigned int other = __byte_perm(two[1], 0x64646464u, order);",
+            "      " + half.format("sub.f16x2", "a[row]", "one", "low"),
+            "      " + half.format("sub.f16x2", "a[row + 2]", "other", "low"),
+        ]
+    lines += [
+        "    }",
+        "    b[0] = __byte_perm(x[eight * 4], x[eight * 4 + 1], odd ? 0x7632u : 0x5410u);",
+        "    b[1] = __byte_perm(x[eight * 4 + 2], x[eight * 4 + 3], odd ? 0x7632u : 0x5410u);",
+        '    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "',
+        '      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"',
+        '      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])',
+        '      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));',
+        "  }",
+        "}",
+    ]
+    return "\n".join(lines)

@@ -33,6 +33,8 @@ class PackedAttributes(Attributes):
     bits: int = 4
     group: int = 32
     axis: int = 0
+    run: int = 0
+    """Steps whose products few rows add up before they are scaled, a part of a group; 0: those of a word."""
 
     @property
     def codes(self) -> int:
@@ -83,6 +85,8 @@ def _check(
         raise UserError(f"codes have {', '.join(map(str, WIDTHS))} bits, not {attributes.bits}")
     if attributes.group < 1 or attributes.group % attributes.codes:
         raise UserError(f"a group is whole words of {attributes.codes} codes, not {attributes.group} codes")
+    if attributes.run and (attributes.group % attributes.run or attributes.run % attributes.codes):
+        raise UserError(f"a run is whole words and a part of a group of {attributes.group}, not {attributes.run} codes")
     for item, name, kind in ((words, "words", "uint32"), (scale, "scale", dtype.name), (zero, "zero", "uint8")):
         if item.dtype.name != kind:
             raise UserError(f"{name} must be {kind}, it is {item.dtype}")

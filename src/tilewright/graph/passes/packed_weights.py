@@ -39,6 +39,8 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 _LEAST_GROUP = 16
 """Integers that share a scale: fewer would take more space for scales than for themselves."""
+_RUNS = {4: (128,), 8: (128, 64)}
+"""Steps that products of tensor cores with codes of some bits are made of, the most first."""
 
 
 def packed_weights(module: IRModule, options: GraphOptions) -> IRModule:
@@ -173,11 +175,20 @@ def _product(target: Target, digits: DataType | None, b: Bindings) -> GraphExpr 
     else:
         words = constant(pack_codes(packed.codes, packed.bits, 0))
         scale, zero = constant(packed.scale), constant(packed.zero)
-        result = make("packed.matmul", rows, words, scale, zero, bits=packed.bits, group=packed.group, span=call.span)
+        run = run_length(target, packed.bits, packed.group) if few and packed.zero.size == 1 else 0
+        attributes = {"bits": packed.bits, "group": packed.group, "run": run}
+        result = make("packed.matmul", rows, words, scale, zero, **attributes, span=call.span)
     if packed.scale.shape[1] > columns:
         result = make("slice", result, begin=(0, 0), end=(count, columns), strides=(1, 1), span=call.span)
         result = make("assume_shape", result, shape=(count, columns), span=call.span)
     return result if len(sizes) == 2 else make("reshape", result, shape=(*sizes[:-1], columns), span=call.span)
+
+
+def run_length(target: Target, bits: int, group: int) -> int:
+    """Steps whose products few rows add up before they are scaled: what tensor cores multiply, 0 without them."""
+    if not target.has_tensor_cores:
+        return 0
+    return next((run for run in _RUNS.get(bits, ()) if group % run == 0), 0)
 
 
 def _whole_vectors(packed: _Codes, lanes: int) -> _Codes:

@@ -33,17 +33,28 @@ def _of_kind(context: ScheduleContext, kind: Anchor) -> list[BlockHandle]:
     return [handle for handle in context.sch.blocks() if ANCHOR.of(context.block(handle)) is kind]
 
 
-def _why_not(context: KernelContext) -> str | None:
+def packed_stages(context: ScheduleContext) -> tuple[BlockHandle, BlockHandle] | str:
+    """The sums of products with packed codes and what adds them up, or why there are no such sums of floats."""
     sums, totals = _of_kind(context, Anchor.PACKED), _of_kind(context, Anchor.PACKED_TOTAL)
     if len(sums) != 1 or len(totals) != 1:
         return "no sums of products with packed codes"
     if context.block(sums[0]).writes[0].buffer.dtype is not FLOAT32:
         return "sums of integers"
+    if sum(context.block(handle).is_reduction for handle in context.sch.blocks()) != 2:
+        return "other reductions"
+    return sums[0], totals[0]
+
+
+def _why_not(context: KernelContext) -> str | None:
+    stages = packed_stages(context)
+    if isinstance(stages, str):
+        return stages
+    _, total = stages
     outputs = context.sch.get_output_blocks()
-    if len(outputs) != 1 or sum(context.block(handle).is_reduction for handle in context.sch.blocks()) != 2:
-        return "several results, or other reductions"
-    sizes = context.extents(context.sch.get_loops(totals[0])[:2])
-    axes = context.extents(context.sch.get_loops(outputs[0])[: 2 if outputs[0].name == totals[0].name else None])
+    if len(outputs) != 1:
+        return "several results"
+    sizes = context.extents(context.sch.get_loops(total)[:2])
+    axes = context.extents(context.sch.get_loops(outputs[0])[: 2 if outputs[0].name == total.name else None])
     if sizes is None or axes != sizes:
         return "the result has other axes than the product, or open ones"
     if sizes[1] % _VECTOR:
@@ -54,7 +65,9 @@ def _why_not(context: KernelContext) -> str | None:
 def _schedule(context: KernelContext) -> None:
     inline_stages(context)
     sch = context.sch
-    (sums,), (total,) = _of_kind(context, Anchor.PACKED), _of_kind(context, Anchor.PACKED_TOTAL)
+    stages = packed_stages(context)
+    assert not isinstance(stages, str)
+    sums, total = stages
     for reader in (sums, total):
         _arrange(context, reader)
     _, columns, words = context.sizes(sch.get_loops(total))

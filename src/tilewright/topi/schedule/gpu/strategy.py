@@ -13,7 +13,7 @@ from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import IterKind, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu import packed_product, recurrent, rows, vector_product
+from tilewright.topi.schedule.gpu import packed_fragments, packed_product, recurrent, rows, vector_product
 from tilewright.topi.schedule.gpu.attention import templates as attention
 from tilewright.topi.schedule.gpu.injective import INJECTIVE
 from tilewright.topi.schedule.gpu.products import schedule_product, tileable_output
@@ -146,7 +146,13 @@ def _why_not_bound(context: StageContext) -> str | None:
     return "its loops are plain" if _is_serial(context, context.sch.get_loops(context.stage)) else None
 
 
-KERNELS: Final = (recurrent.TEMPLATE, *attention.TEMPLATES, packed_product.TEMPLATE, rows.TEMPLATE)
+KERNELS: Final = (
+    recurrent.TEMPLATE,
+    *attention.TEMPLATES,
+    packed_fragments.TEMPLATE,
+    packed_product.TEMPLATE,
+    rows.TEMPLATE,
+)
 """Templates of whole kernels. What they pass over is scheduled stage by stage: products first (`products.py`)."""
 
 STAGES: Final = (

@@ -1,0 +1,233 @@
+"""The schedule of a few rows of halves times packed codes on tensor cores: codes become halves in registers.
+
+for sixteen columns in blocks:
+    for warp in threadIdx.y:                            (warps share the steps)
+        for runs of the warp:
+            for 16 words of steps:
+                own = words of the thread               (a line of constants for each four threads)
+                rows = rows of the thread
+                sums += product of rows and own          (codes less the zero point; the instruction unpacks them)
+            part += sums * scale
+        shared[warp] = part
+    result = epilogue(the sum of shared over warps)
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tilewright.ir.dtype import FLOAT16
+from tilewright.ir.expr import PrimExpr
+from tilewright.tir.buffer import Buffer
+from tilewright.tir.index_map import IndexMap
+from tilewright.tir.machine import find_instruction
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.warp_instructions import CODE_PRODUCTS, WARP
+from tilewright.topi.intrinsics.packed_codes import (
+    COLUMNS,
+    multiply_codes,
+    rows_layout,
+    steps_of,
+    sums_layout,
+    words_layout,
+    words_tiles,
+)
+from tilewright.topi.packed_products import PRODUCT_ROWS
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.gpu.packed_product import packed_stages
+from tilewright.topi.schedule.gpu.rows import KernelContext
+from tilewright.topi.schedule.inline import inline_stages
+from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.topi.schedule.template import Template
+
+_WARPS_OF_A_CORE = 16
+"""Warps that a core should have to hide the latency of memory: fewer columns mean more warps to share their steps."""
+_MOST_WARPS = 32
+_VECTOR_BYTES = 16
+
+
+def _why_not(context: KernelContext) -> str | None:
+    stages = packed_stages(context)
+    if isinstance(stages, str):
+        return stages
+    sums, total = stages
+    loops = context.extents(context.sch.get_loops(sums))
+    if loops is None or len(loops) != 5 or loops[1] != PRODUCT_ROWS:
+        return "sums are not of runs of words, or have open sizes"
+    bits = 32 // loops[-1]
+    name = CODE_PRODUCTS.get(bits)
+    if name is None or not find_instruction(name).is_on(context.target):
+        return "no product of tensor cores with such codes"
+    if _words_of(context, sums) not in constant_parameters(context.sch.func):
+        return "words that are no constants"
+    if loops[3] * loops[4] % steps_of(bits) or loops[2] % COLUMNS:
+        return "steps or columns are not whole tiles"
+    if loops[0] == 1:
+        return "a single run"
+    outputs = context.sch.get_output_blocks()
+    if len(outputs) != 1 or len(context.sch.get_loops(outputs[0])) != 2 or outputs[0] == total:
+        return "several results, or other axes than the product's"
+    return None
+
+
+def _schedule(context: KernelContext) -> None:
+    inline_stages(context)
+    sch = context.sch
+    stages = packed_stages(context)
+    assert not isinstance(stages, str)
+    sums, total = stages
+    runs, _, columns, _, codes = context.sizes(sch.get_loops(sums))
+    bits = 32 // codes
+    _arrange(context, sums, total)
+    warps = _warps(context, runs, columns)
+    warp, _ = sch.split(sch.get_loops(total)[-1], [warps, None])
+    part = sch.rfactor(warp, 0)
+    written = sch.cache_write(part, 0, "local")
+    sch.set_scope(written, 0, "shared")
+    block = _place_output(context, total, written, part, warps)
+    warp, row, column = loops_below(context, written, block)
+    sch.bind(warp, "threadIdx.y")
+    sch.unroll(_divide_tile(context, row, column))
+    run = _place_parts(context, part, block)
+    _place_sums(context, sums, run, bits)
+
+
+def _arrange(context: ScheduleContext, sums: BlockHandle, total: BlockHandle) -> None:
+    """Store constant words and scales by tiles of columns, in the order of threads."""
+    sch = context.sch
+    constants = constant_parameters(sch.func)
+    for reader, layout in ((sums, words_tiles), (total, _scale_tiles)):
+        for buffer in dict.fromkeys(region.buffer for region in context.block(reader).reads):
+            sizes = buffer.static_shape
+            if buffer in constants and sizes is not None and len(sizes) == 2 and sizes[1] > 1:
+                index_map = IndexMap.of(layout, 2)
+                sch.transform_layout(reader, buffer.name, index_map)
+                context.packing[constants[buffer]] = index_map
+
+
+def _scale_tiles(group: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
+    return j // COLUMNS, group, j % COLUMNS
+
+
+def _warps(context: KernelContext, runs: int, columns: int) -> int:
+    """Warps that share the steps of some columns."""
+    most = min(_MOST_WARPS, context.target.max_threads // WARP)
+    options = [n for n in range(1, most + 1) if runs % n == 0]
+    enough = [n for n in options if columns // COLUMNS * n >= context.target.cores * _WARPS_OF_A_CORE]
+    return context.choose_again("warps", options, min(enough, default=options[-1]))
+
+
+def _place_output(
+    context: ScheduleContext, total: BlockHandle, written: BlockHandle, part: BlockHandle, warps: int
+) -> LoopHandle:
+    """The loops of the result: columns of blocks, elements of threads, each the sum of what warps have."""
+    sch = context.sch
+    (output,) = sch.get_output_blocks()
+    row, column = sch.get_loops(output)
+    # All rows of a product, whether they are there or not: what it reads is then whole as well.
+    tile, row = sch.split(row, [None, PRODUCT_ROWS])
+    block, column = sch.split(column, [None, COLUMNS])
+    sch.reorder(tile, block, row, column)
+    element = sch.fuse(row, column)
+    sch.set_scope(total, 0, "local")
+    sch.compute_at(total, element, preserve_unit_loops=True)
+    for loop in loops_below(context, total, element):
+        sch.unroll(loop)
+    block = sch.fuse(tile, block)
+    sch.bind(block, "blockIdx.x")
+    for stage in (written, part):
+        sch.compute_at(stage, block, preserve_unit_loops=True)
+    # After the placement: threads that have nothing to do would hide that all of it is read.
+    own, warp, lane = sch.split(element, [None, min(warps, PRODUCT_ROWS * COLUMNS // WARP), WARP])
+    sch.unroll(own)
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+    return block
+
+
+def _divide_tile(context: ScheduleContext, row: LoopHandle, column: LoopHandle) -> LoopHandle:
+    """Loops over the sums of a warp, by what threads hold; gives the loop over a thread's rows."""
+    sch = context.sch
+    row_thread, own = sch.split(row, [PRODUCT_ROWS // 2, 2])
+    half, column_thread = sch.split(column, [2, COLUMNS // 2])
+    sch.reorder(column_thread, row_thread, half, own)
+    sch.bind(sch.fuse(column_thread, row_thread), "threadIdx.x")
+    sch.unroll(half)
+    return own
+
+
+def _place_parts(context: ScheduleContext, part: BlockHandle, block: LoopHandle) -> LoopHandle:
+    """The scaled sums of each warp; gives the loop over its runs."""
+    sch = context.sch
+    warp, row, column, *runs = loops_below(context, part, block)
+    run = runs[0] if runs else sch.add_unit_loop(row)
+    sch.reorder(warp, run, row, column)
+    start = sch.decompose_reduction(part, run)
+    buffer = context.block(part).writes[0].buffer
+    sch.transform_layout(part, buffer.name, IndexMap.of(sums_layout, buffer.ndim))
+    sch.bind(warp, "threadIdx.y")
+    sch.unroll(_divide_tile(context, row, column))
+    sch.unroll(_divide_tile(context, *loops_below(context, start, warp)))
+    return run
+
+
+def _place_sums(context: ScheduleContext, sums: BlockHandle, run: LoopHandle, bits: int) -> None:
+    """The products of a run, and what they read, in registers."""
+    sch = context.sch
+    sch.set_scope(sums, 0, "local")
+    sch.compute_at(sums, run, preserve_unit_loops=True)
+    _, row, column, word, number = loops_below(context, sums, run)
+    step, word = sch.split(word, [None, steps_of(bits) * bits // 32])
+    sch.reorder(step, row, column, word, number)
+    start = sch.decompose_reduction(sums, step)
+    buffer = context.block(sums).writes[0].buffer
+    sch.transform_layout(sums, buffer.name, IndexMap.of(sums_layout, buffer.ndim))
+    *_, first_row, first_column = loops_below(context, start, run)
+    sch.unroll(_divide_tile(context, first_row, first_column))
+    copy = sch.cache_read(sums, _words_of(context, sums).name, "local")
+    sch.compute_at(copy, step, preserve_unit_loops=True)
+    *_, column, word = loops_below(context, copy, step)
+    half, column = sch.split(column, [2, COLUMNS // 2])
+    thread, own = sch.split(word, [4, None])
+    sch.reorder(column, thread, half, own)
+    sch.bind(sch.fuse(column, thread), "threadIdx.x")
+    sch.unroll(half)
+    sch.vectorize(own)
+    sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, IndexMap.of(words_layout, 4))
+    _place_rows(context, sums, step, bits)
+    sch.tensorize(row, multiply_codes(bits))
+    sch.unroll(step)
+
+
+def _words_of(context: ScheduleContext, sums: BlockHandle) -> Buffer:
+    """The words that sums read."""
+    return next(item.buffer for item in context.block(sums).reads if item.buffer.dtype.name == "uint32")
+
+
+def _place_rows(context: ScheduleContext, sums: BlockHandle, step: LoopHandle, bits: int) -> None:
+    """The halves of each thread."""
+    sch = context.sch
+    rows = next(item for item in sch.get_producers(sums) if context.block(item).writes[0].buffer.dtype is FLOAT16)
+    sch.set_scope(rows, 0, "local")
+    sch.compute_at(rows, step, preserve_unit_loops=True)
+    row, k = loops_below(context, rows, step)
+    thread, own = sch.split(k, [4, None])
+    sch.bind(sch.fuse(row, thread), "threadIdx.x")
+    _vectorize(context, own, _VECTOR_BYTES // FLOAT16.itemsize)
+    buffer = context.block(rows).writes[0].buffer
+    sch.transform_layout(rows, buffer.name, IndexMap.of(partial(rows_layout, bits), buffer.ndim))
+
+
+def _vectorize(context: ScheduleContext, loop: LoopHandle, lanes: int) -> None:
+    """A loop over neighbours by vectors."""
+    several, loop = context.sch.split(loop, [None, lanes])
+    context.sch.unroll(several)
+    context.sch.vectorize(loop)
+
+
+TEMPLATE = Template(
+    "packed_fragments",
+    "few rows of halves times packed codes on tensor cores: codes become halves in registers, warps share the steps",
+    _why_not,
+    _schedule,
+)
