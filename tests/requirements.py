@@ -128,6 +128,16 @@ def _missing_mount() -> str:
     return "" if is_possible else "this process may not mount a file system"
 
 
+def _emulator(arch: str) -> Requirement:
+    """A compiler for another architecture, and what runs its programs."""
+    emulators = (f"qemu-{arch}", f"qemu-{arch}-static")
+    both = f"no {arch} cross compiler ({arch}-linux-gnu-gcc) or emulator ({emulators[0]}) on this machine"
+    return Requirement(
+        lambda: "" if find_tool(f"{arch}-linux-gnu-gcc") and find_tool(*emulators) else both,
+        lambda: find_tool(*emulators) is not None,
+    )
+
+
 _HOST: Final = Target("native")
 CLANGS: Final = tuple(f"clang-{version}" for version in range(22, 16, -1))
 C_COMPILERS: Final = ("cc", "gcc", "clang")
@@ -146,6 +156,8 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
         ),
         lambda: find_tool("qemu-aarch64") is not None,
     ),
+    "emulator-x86_64": _emulator("x86_64"),
+    "emulator-riscv64": _emulator("riscv64"),
     "linker": Requirement(_missing_linker, lambda: find_tool("ld.lld-19", "ld.lld") is not None),
     "spirv-val": _tool("no spirv-val (spirv-tools) on this machine", "spirv-val"),
     "verilator": _tool("no verilator on this machine", "verilator"),

@@ -186,6 +186,7 @@ def _parse(text: str) -> DataType:
 
 BOOL: Final = _parse("bool")
 INT8: Final = _parse("int8")
+INT16: Final = _parse("int16")
 INT32: Final = _parse("int32")
 INT64: Final = _parse("int64")
 UINT8: Final = _parse("uint8")

@@ -214,6 +214,12 @@ class Target:
         return self.has_feature("avx512vnni", "avxvnni")
 
     @property
+    def has_pair_products(self) -> bool:
+        """Whether x86 adds the products of pairs of 16-bit integers (pmaddwd), in vectors of the target's width."""
+        needed = {128: "sse2", 256: "avx2", 512: "avx512bw"}.get(self.vector_bits)
+        return needed is not None and self.has_feature(needed)
+
+    @property
     def has_amx(self) -> bool:
         """Whether the x86 matrix tiles are there, with 8-bit or bfloat16 products."""
         return self.has_feature("amx-int8", "amx-bf16")

@@ -123,6 +123,25 @@ def _pairs(total: list[Any], a: list[Any], b: list[Any]) -> list[Any]:
     ]
 
 
+def _pair_products(a: list[int], b: list[int]) -> list[int]:
+    """The sums of the products of two values, the same for all lanes, with two neighbours of each lane."""
+    return [_wrapped(a[0] * b[place] + a[1] * b[place + 1]) for place in range(0, len(b), 2)]
+
+
+for _bits, _llvm, _feature in (
+    (512, "avx512.pmaddw.d.512", "avx512bw"),
+    (256, "avx2.pmadd.wd", "avx2"),
+    (128, "sse2.pmadd.wd", "sse2"),
+):
+    define(
+        f"x86.pmaddwd.{_bits}",
+        f"llvm.x86.{_llvm}",
+        f"int32x{_bits // 32}",
+        ("int16x2", f"int16x{_bits // 16}"),
+        (_feature,),
+        _pair_products,
+        "adds the products of two pairs of 16-bit integers, the same first factors for all",
+    )
 for _bits, _features in ((512, ("avx512vnni",)), (256, ("avx512vnni avx512vl", "avxvnni"))):
     _lanes = _bits // 32
     define(

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers, or floats, in 32 bits: matrix product and channels-last convolutions."""
+"""Products of integers of 8 or 16 bits, or 8-bit floats, in 32 bits: matrix product and channels-last convolutions."""
 
 from __future__ import annotations
 

@@ -203,11 +203,12 @@ def _integer_lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[T
     all_levels = compute(rows, lambda t, b: reduction.sum(levels[t, b, i], [i]), "all_levels")
 
     def by_weights(t: ExprLike, b: ExprLike, number: int, n: ExprLike) -> PrimExpr:
-        high, low = (cast(product[t, b, number, d, n], "float32") for d in range(2))
-        total = high * const(256.0, "float32") + low
+        # Sums have up to 40 bits: they are exact in float64, and rounded once.
+        high, low = (cast(product[t, b, number, d, n], "float64") for d in range(2))
+        total = high * const(256.0, "float64") + low
         if attributes.offset:
-            total = total + cast(all_levels[t, b], "float32") * const(float(attributes.offset), "float32")
-        return total * (unit[t, b] * scale[number, n])
+            total = total + cast(all_levels[t, b], "float64") * const(float(attributes.offset), "float64")
+        return cast(total, "float32") * (unit[t, b] * scale[number, n])
 
     return _lstm_states(layer, hiddens, by_weights, hidden, cell, _optional(inputs, 6))
 

@@ -20,6 +20,8 @@ from tilewright.target import Target
 VNNI = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
 NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
 PLAIN = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
+BARE = Target("llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64")
+GPU = Target("opencl")
 
 
 def dequantized(value: GraphExpr, zero: int, scale: float | GraphExpr) -> GraphExpr:
@@ -33,12 +35,19 @@ def quantized(value: GraphExpr, step: float) -> GraphExpr:
     return call("cast", call("clip", level, minimum=0.0, maximum=255.0), dtype=UINT8)
 
 
-def module(left: Var, right: Var, zeros: tuple[int, int], is_quantized: bool = True, turned: bool = False) -> IRModule:
+def module(
+    left: Var,
+    right: Var,
+    zeros: tuple[int, int],
+    is_quantized: bool = True,
+    turned: bool = False,
+    step: float = 64.0,
+) -> IRModule:
     a, b = dequantized(left, zeros[0], 0.25), dequantized(right, zeros[1], 0.5)
     if turned:
         b = call("transpose", b, axes=(0, 2, 1))
     body = call("matmul", a, b)
-    return IRModule([Function("main", (left, right), quantized(body, 64.0) if is_quantized else body)])
+    return IRModule([Function("main", (left, right), quantized(body, step) if is_quantized else body)])
 
 
 def products(made: IRModule) -> list[Call]:
@@ -92,13 +101,37 @@ def test_what_stays_in_floats() -> None:
     rows, columns = Var("a", tensor_type((2, 9, 32), "uint8")), Var("b", tensor_type((2, 32, 16), "uint8"))
     # Softmax of scores that are floats is one kernel with its products.
     assert not products(optimize(module(rows, columns, (0, 0), is_quantized=False), options(NEON)))
-    assert not products(optimize(module(rows, columns, (0, 0)), options(PLAIN)))
     few = Var("a", tensor_type((2, 1, 32), "uint8"))
     deep, open_columns = Var("a", tensor_type((2, 9, 8), "uint8")), Var("b", tensor_type((2, 32, m), "uint8"))
     shared = Var("b", tensor_type((1, 32, 16), "uint8"))
     for left, right in ((few, columns), (deep, Var("b", tensor_type((2, 8, 16), "uint8"))), (rows, open_columns)):
         assert not products(optimize(module(left, right, (0, 0)), options(NEON)))
     assert not products(optimize(module(rows, shared, (0, 0)), options(NEON)))
+
+
+def random_bytes(items: tuple[Var, ...]) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    shapes = [item.tensor_type.static_shape for item in items]
+    kinds = [np.iinfo(item.tensor_type.dtype.numpy()) for item in items]
+    return [
+        random.integers(kind.min, kind.max + 1, shape).astype(kind.dtype)
+        for kind, shape in zip(kinds, shapes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("target", [NEON, PLAIN, BARE, GPU], ids=["arm", "pairs", "plain", "gpu"])
+@pytest.mark.parametrize(("depth", "rows"), [(258, 9), (259, 9), (259, 1)])
+def test_sums_are_of_integers_on_every_target(target: Target, depth: int, rows: int) -> None:
+    """Floats where they represent all sums, which is quick; what is deeper is added up in integers."""
+    left, right = Var("a", tensor_type((2, rows, depth), "uint8")), Var("b", tensor_type((2, depth, 10), "int8"))
+    before = module(left, right, (3, 4), step=2.0**14)
+    after = optimize(before, options(target))
+    arrays = random_bytes((left, right))
+    np.testing.assert_array_equal(evaluate(after, *arrays), evaluate(before, *arrays))
+    sums = [item for item in post_order(after["main"]) if is_call_to(item, "matmul") or is_call_to(item, "qnn.matmul")]
+    assert len(sums) == 1
+    has_bytes = target is NEON and rows > 1
+    assert (sums[0].tensor_type.dtype is FLOAT32) == (depth == 258 and not has_bytes)
 
 
 def test_scales_that_a_model_computes_stay_in_floats() -> None:

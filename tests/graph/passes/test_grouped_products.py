@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graph.passes.test_integer_products import AMX, NEON, PLAIN, VNNI, check, weights, wide
+from tests.graph.passes.test_integer_products import AMX, BARE, NEON, PLAIN, VNNI, check, weights, wide
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Function, Var, constant
 from tilewright.graph.ir.op import call
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.grouped_products import join_groups_of_bytes
+from tilewright.graph.passes.integer_operands import Operands
 from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
@@ -56,9 +57,19 @@ def test_a_zero_point_that_is_computed() -> None:
     check([x, zero], body, NEON, "qnn.grouped_conv2d")
 
 
+@pytest.mark.parametrize("target", [PLAIN, BARE], ids=["pairs", "plain"])
+def test_integers_of_16_bits_where_bytes_are_not_multiplied(target: Target) -> None:
+    x, zero = Var("x", tensor_type((1, 12, 5, 5), "uint8")), Var("zero", tensor_type((), "uint8"))
+    shifted = wide(x, wide(zero))
+    grouped = call("nn.conv2d", shifted, weights((8, 3, 3, 3), -255, 256), groups=4, padding=(1, 1, 1, 1))
+    check([x, zero], grouped, target, "qnn.grouped_conv2d" if target is BARE else "qnn.conv2d")
+    transposed = call("nn.conv2d_transpose", shifted, weights((12, 5, 3, 3), -255, 256), strides=(2, 2))
+    check([x, zero], transposed, target, "qnn.conv2d_transpose")
+
+
 def test_joined_groups_are_kept_apart_by_zeros() -> None:
     values = np.arange(1, 2 * 8 + 1, dtype=np.int32).reshape(1, 1, 2, 8)
-    joined = join_groups_of_bytes(values, 4, 4)
+    joined = join_groups_of_bytes(values, 4, Operands.of(NEON))
     assert joined.groups == 2
     np.testing.assert_array_equal(
         joined.values[0, 0],
@@ -123,8 +134,6 @@ def test_transposed_convolutions_of_groups(channels: int, width: int, groups: in
 
 def test_what_does_not_fit_stays_as_it_is() -> None:
     x = Var("x", tensor_type((1, 8, 4, 3), "uint8"))
-    grouped = call("nn.conv2d", wide(x), weights((8, 4, 3, 2)), groups=2)
-    check([x], grouped, PLAIN, None)
     transposed = call("nn.conv2d_transpose", wide(x), weights((8, 4, 3, 3), -300, 300))
     check([x], transposed, NEON, None)
     planar = IRModule([Function("main", (x,), call("nn.conv2d_transpose", wide(x), weights((8, 4, 3, 3))))])

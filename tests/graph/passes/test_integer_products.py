@@ -21,6 +21,7 @@ VNNI = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
 NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
 AMX = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
 PLAIN = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
+BARE = Target("llvm -mtriple=riscv64-linux-gnu -mcpu=generic-rv64")
 
 
 def wide(value: GraphExpr, zero: GraphExpr | None = None) -> GraphExpr:
@@ -40,7 +41,7 @@ def check(params: list[Var], body: GraphExpr, target: Target, wanted: str | None
         shape, dtype = param.tensor_type.static_shape, param.tensor_type.dtype.numpy()
         assert shape is not None
         high = 200 if dtype == np.uint8 else 100
-        arrays.append(random.integers(0 if dtype == np.uint8 else -100, high, shape).astype(dtype))
+        arrays.append(np.asarray(random.integers(0 if dtype == np.uint8 else -100, high, shape)).astype(dtype))
     made = optimize(module, GraphOptions(layout="NHWC", target=target, fuse=False))
     np.testing.assert_array_equal(evaluate(made, *arrays), evaluate(module, *arrays))
     function = made["main"]
@@ -118,7 +119,35 @@ def test_many_columns_are_padded_to_tiles_of_several_vectors() -> None:
 def test_what_does_not_fit_stays_as_it_is() -> None:
     x = Var("x", tensor_type((3, 8), "uint8"))
     check([x], call("matmul", wide(x), weights((8, 16), -300, 300)), VNNI, None)
-    check([x], call("matmul", wide(x), weights((8, 16))), PLAIN, None)
+    check([x], call("matmul", wide(x), weights((8, 16), -40000, 40000)), PLAIN, None)
+    # No zero point of a byte: 16 bits might not hold the difference, and no byte of a border stands for it.
+    for zero in (constant(np.int32(300)), Var("zero", tensor_type((), "int32"))):
+        params = [x, *([zero] if isinstance(zero, Var) else [])]
+        for target in (VNNI, PLAIN):
+            check(params, call("matmul", wide(x, zero), weights((8, 16))), target, None)
+
+
+@pytest.mark.parametrize("target", [PLAIN, BARE], ids=["pairs", "plain"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_integers_of_16_bits_where_bytes_are_not_multiplied(target: Target, dtype: str) -> None:
+    """Zero points are taken off before, so that nothing is left to correct; weights may have any sign."""
+    x, zero = Var("x", tensor_type((3, 9), dtype)), Var("zero", tensor_type((), dtype))
+    body = call("matmul", wide(x, wide(zero)), weights((9, 20), -255, 256))
+    check([x, zero], body, target, "qnn.matmul")
+    image = Var("x", tensor_type((1, 3, 5, 5), dtype))
+    known = wide(image, constant(np.int32(7)))
+    check([image], call("nn.conv2d", known, weights((6, 3, 3, 3), 0, 256), padding=(1, 1, 1, 1)), target, "qnn.conv2d")
+    depthwise = call("nn.conv2d", known, weights((3, 1, 3, 3)), padding=(1, 1, 1, 1), groups=3)
+    check([image], depthwise, target, "qnn.depthwise_conv2d")
+    (product,) = _products(x, zero, body, target)
+    # Pairs of the reduction are whole where an instruction multiplies them.
+    assert [item.tensor_type.dtype.name for item in product.args] == ["int16", "int16"]
+    assert product.args[0].tensor_type.static_shape == (3, 10 if target is PLAIN else 9)
+
+
+def _products(x: Var, zero: Var, body: GraphExpr, target: Target) -> list[Call]:
+    module = optimize(IRModule([Function("main", (x, zero), body)]), GraphOptions(target=target, fuse=False))
+    return [item for item in post_order(module["main"]) if isinstance(item, Call) and is_call_to(item, "qnn.matmul")]
 
 
 def test_dequantised_values_are_multiplied_as_integers_and_scales_are_merged() -> None:

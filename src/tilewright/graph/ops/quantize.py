@@ -1,7 +1,8 @@
 """Products of 8-bit integers, or floats, in 32 bits: what quantised matrix products and convolutions are made of.
 
 Zero points are not part of them: with x = a - za and w constant, `sum(x * w) = sum(a * w) - za * sum(w)`, and the
-second sum is known at compile time (the pass `integer_products` writes it so).
+second sum is known at compile time (the pass `integer_products` writes it so). Processors that multiply no bytes take
+integers of 16 bits, which have their zero points taken off.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
 
 _BYTES = ("int8", "uint8")
+_SHORTS = ("int16",)
 _FLOATS = ("float8_e4m3fn", "float8_e5m2")
 
 
 def product_type(a: DataType, b: DataType) -> DataType:
     """The type of the sums: int32 of integers, float32 of floats."""
-    for types, total in ((_BYTES, INT32), (_FLOATS, FLOAT32)):
+    for types, total in ((_BYTES, INT32), (_SHORTS, INT32), (_FLOATS, FLOAT32)):
         if a.name in types and b.name in types:
             return total
-    raise UserError(f"operands must be 8-bit integers or 8-bit floats, they are {a} and {b}")
+    raise UserError(f"operands must be 8-bit integers, 16-bit integers or 8-bit floats, they are {a} and {b}")
 
 
 def byte_product(a: Array, b: Array) -> Array:
@@ -165,7 +167,7 @@ def depthwise_conv2d(types: Types, attributes: IntegerDepthwiseAttributes) -> Ty
     """Convolution of each channel of NHWC bytes, less `zero`, by itself with HWIO bytes, in 32 bits; borders are 0."""
     data, weight = tensors(types, ("data", "weight"))
     if product_type(data.dtype, weight.dtype) is not INT32:
-        raise UserError(f"data and weight must be 8-bit integers, they are {data.dtype} and {weight.dtype}")
+        raise UserError(f"data and weight must be integers, they are {data.dtype} and {weight.dtype}")
     if data.shape is not None and weight.shape is not None and len(data.shape) == len(weight.shape) == 4:
         agree(weight.shape[2], IntImm(1, INT64), "inputs of a depthwise weight, and 1")
         channels, outputs = (None if dim is None else const_value(dim) for dim in (data.shape[3], weight.shape[3]))
@@ -209,7 +211,7 @@ def _grouped_operands(types: Types, weight_rank: int) -> tuple[TensorType, Tenso
     """Data and weight of a grouped product of bytes whose groups and inputs agree."""
     data, weight, zero = tensors(types, ("data", "weight", "zero"))
     if product_type(data.dtype, weight.dtype) is not INT32:
-        raise UserError(f"data and weight must be 8-bit integers, they are {data.dtype} and {weight.dtype}")
+        raise UserError(f"data and weight must be integers, they are {data.dtype} and {weight.dtype}")
     if zero.dtype is not data.dtype or zero.static_shape not in ((), (1,)):
         raise UserError(f"zero must be a single {data.dtype}, it is {zero}")
     if data.shape is not None and weight.shape is not None:

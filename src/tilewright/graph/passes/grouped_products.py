@@ -17,11 +17,9 @@ from tilewright.graph.ir.expr import Call, GraphExpr, constant
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.passes.integer_operands import (
-    GROUP,
+    Operands,
     ShiftedBytes,
-    as_bytes,
     border_byte,
-    byte_weights,
     corrected,
     first_columns,
     pad_depth,
@@ -40,10 +38,10 @@ class GroupedWeights:
     groups: int
 
 
-def join_groups_of_bytes(weights: Array, groups: int, lanes: int) -> GroupedWeights:
+def join_groups_of_bytes(weights: Array, groups: int, operands: Operands) -> GroupedWeights:
     """Weights (..., inputs of a group, all outputs) with as many groups joined as is quickest."""
     depth, width = weights.shape[-2], weights.shape[-1] // groups
-    count = _groups_to_join(groups, depth, width, lanes)
+    count = _groups_to_join(groups, depth, width, operands)
     rest = weights.shape[:-2]
     apart = weights.reshape(*rest, depth, groups // count, count, width)
     wide = np.zeros((*rest, count, depth, groups // count, count, width), weights.dtype)
@@ -52,32 +50,33 @@ def join_groups_of_bytes(weights: Array, groups: int, lanes: int) -> GroupedWeig
     return GroupedWeights(wide.reshape(*rest, count * depth, groups * width), groups // count)
 
 
-def _groups_to_join(groups: int, depth: int, width: int, lanes: int) -> int:
+def _groups_to_join(groups: int, depth: int, width: int, operands: Operands) -> int:
     """How many groups to join, so that vectors are whole (or all groups are one) and the products take least time."""
 
     def cost(count: int) -> float:
-        steps, vectors = -(-depth * count // GROUP), -(-width * count // lanes)
+        steps, vectors = -(-depth * count // operands.group), -(-width * count // operands.lanes)
         # A row is loaded for all vectors of a tile, and a vector for all its rows: narrow tiles wait for loads.
         return groups // count * steps * (vectors + 1)
 
     able = [count for count in range(1, groups + 1) if groups % count == 0]
-    return min((count for count in able if width * count % lanes == 0 or count == groups), key=cost)
+    return min((count for count in able if width * count % operands.lanes == 0 or count == groups), key=cost)
 
 
-def grouped_conv2d(call: Call, data: ShiftedBytes, weights: GroupedWeights) -> GraphExpr | None:
+def grouped_conv2d(call: Call, data: ShiftedBytes, weights: GroupedWeights, operands: Operands) -> GraphExpr | None:
     """A channels-last convolution of groups that fill whole vectors; None where sizes or weights do not fit."""
     attributes, sizes, result = call.attributes, known_sizes(data.data), known_sizes(call)
     assert isinstance(attributes, Conv2dAttributes)
-    kernel = byte_weights(weights.values)
+    kernel = operands.weights(weights.values)
     if kernel is None or sizes is None or result is None:
         return None
     groups = weights.groups
     height, width, depth, outputs = kernel.values.shape
+    missing = -depth % operands.group
     values = kernel.values.reshape(height, width, depth, groups, outputs // groups).transpose(3, 0, 1, 2, 4)
     product: GraphExpr = make(
         "qnn.grouped_conv2d",
-        pad_depth(make("reshape", data.data, shape=(*sizes[:3], groups, depth), span=call.span), -depth % GROUP),
-        as_bytes(_whole_groups(values)),
+        pad_depth(make("reshape", data.data, shape=(*sizes[:3], groups, depth), span=call.span), missing),
+        operands.stored(_deeper(values, missing)),
         border_byte(data),
         strides=attributes.strides,
         padding=attributes.padding,
@@ -91,7 +90,7 @@ def grouped_conv2d(call: Call, data: ShiftedBytes, weights: GroupedWeights) -> G
     return corrected(flat, data.zero, values.sum(axis=(1, 2, 3), dtype=np.int64).reshape(-1))
 
 
-def transposed_conv2d(call: Call, data: ShiftedBytes, weights: Array, lanes: int) -> GraphExpr | None:
+def transposed_conv2d(call: Call, data: ShiftedBytes, weights: Array, operands: Operands) -> GraphExpr | None:
     """A channels-last transposed convolution, phase by phase; None where sizes or weights do not fit."""
     attributes, result = call.attributes, static_shape(call)
     assert isinstance(attributes, Conv2dTransposeAttributes)
@@ -102,22 +101,23 @@ def transposed_conv2d(call: Call, data: ShiftedBytes, weights: Array, lanes: int
     height, width, inputs, outputs = spread.shape
     # (height, width, inputs of a group, all outputs)
     apart = spread.reshape(height, width, groups, inputs // groups, outputs).swapaxes(2, 3)
-    joined = join_groups_of_bytes(apart.reshape(height, width, inputs // groups, -1), groups, lanes)
-    kernel = byte_weights(joined.values)
+    joined = join_groups_of_bytes(apart.reshape(height, width, inputs // groups, -1), groups, operands)
+    kernel = operands.weights(joined.values)
     if kernel is None or kernel.offset:
         return None
     groups, depth = joined.groups, joined.values.shape[2]
+    missing = -depth % operands.group
     phases = _phases(kernel.values.reshape(height, width, depth, groups, -1), strides, attributes.padding)
     columns = phases.shape[-1]
-    filled = np.pad(_whole_groups(phases), [(0, 0)] * 6 + [(0, -columns % lanes)])
+    filled = np.pad(_deeper(phases, missing), [(0, 0)] * 6 + [(0, -columns % operands.lanes)])
     batch, rows, across, channels = result
     steps = (-(-rows // strides[0]), -(-across // strides[1]))
     sizes = known_sizes(data.data)
     assert sizes is not None
     product: GraphExpr = make(
         "qnn.conv2d_transpose",
-        pad_depth(make("reshape", data.data, shape=(*sizes[:3], groups, depth), span=call.span), -depth % GROUP),
-        as_bytes(filled),
+        pad_depth(make("reshape", data.data, shape=(*sizes[:3], groups, depth), span=call.span), missing),
+        operands.stored(filled),
         border_byte(data),
         steps=steps,
         padding=attributes.padding[:2],
@@ -158,6 +158,6 @@ def _phases(weights: Array, strides: tuple[int, int], padding: tuple[int, ...]) 
     return result
 
 
-def _whole_groups(weights: Array) -> Array:
-    """Weights (..., inputs, outputs) with their inputs in whole groups of an instruction."""
-    return np.pad(weights, [(0, 0)] * (weights.ndim - 2) + [(0, -weights.shape[-2] % GROUP), (0, 0)])
+def _deeper(weights: Array, extra: int) -> Array:
+    """Weights (..., inputs, outputs) with more inputs, which are zeros."""
+    return np.pad(weights, [(0, 0)] * (weights.ndim - 2) + [(0, extra), (0, 0)])

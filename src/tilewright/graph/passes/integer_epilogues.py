@@ -26,7 +26,7 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.quantized_products import MOST_MOVES, has_byte_products
+from tilewright.graph.passes.quantized_products import MOST_MOVES
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -53,9 +53,7 @@ _MOST_STEPS = 2.0**30
 
 
 def integer_epilogues(module: IRModule, options: GraphOptions) -> IRModule:
-    """Simplify what follows integer products, on processors that have them."""
-    if not has_byte_products(options.machine):
-        return module
+    """Simplify what follows integer products."""
     rules = (*RULES, *CPU_RULES) if options.machine.is_cpu else RULES
 
     def rewritten(function: Function) -> Function:

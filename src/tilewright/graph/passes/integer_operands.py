@@ -1,6 +1,7 @@
-"""Operands of products of bytes: data with its zero point, constant weights, and what corrects the sums.
+"""Operands of integer products: data with its zero point, constant weights, and what corrects the sums.
 
-With x = a - za and w constant, `sum(x * w) = sum(a * w) - za * sum(w)`.
+With x = a - za and w constant, `sum(x * w) = sum(a * w) - za * sum(w)`. Processors without products of bytes multiply
+integers of 16 bits: bytes less their zero points, with nothing left to correct.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.passes.quantized_products import MOST_MOVES, known_value
-from tilewright.ir.dtype import INT8, INT32, UINT8
+from tilewright.graph.passes.quantized_products import MOST_MOVES, has_byte_products, known_value
+from tilewright.ir.dtype import INT8, INT16, INT32, UINT8, DataType
 from tilewright.ir.expr import const_value
+from tilewright.target import Target
 
 Array = npt.NDArray[Any]
 _FLIP = 128
+_MOST_SHORT = (1 << 15) - 1
 GROUP = 4
 """Bytes of a reduction that an instruction multiplies at once."""
+_PAIR = 2
+"""Integers of 16 bits that an instruction of x86 multiplies at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,24 @@ def shifted_bytes(item: GraphExpr, moves: int = MOST_MOVES) -> ShiftedBytes | No
         size = static_shape(zero)
         if below is None or below.zero is not None or size is None or any(dim != 1 for dim in size):
             return None
+        if not _is_byte(zero, below.data.tensor_type.dtype):
+            return None
         return ShiftedBytes(below.data, zero if size == () else make("reshape", zero, shape=()))
     if is_call_to(item, "cast") and item.args[0].tensor_type.dtype in (INT8, UINT8):
         return ShiftedBytes(item.args[0], None)
     return None
+
+
+def _is_byte(zero: GraphExpr, dtype: DataType) -> bool:
+    """Whether a single int32 is one of the numbers of a type of bytes, as zero points of bytes are."""
+    value = known_value(zero)
+    if value is not None:
+        return bool(np.iinfo(dtype.numpy()).min <= value.reshape(()) <= np.iinfo(dtype.numpy()).max)
+    while isinstance(zero, Call) and any(is_call_to(zero, name) for name in ("reshape", "cast")):
+        zero = zero.args[0]
+        if zero.tensor_type.dtype is dtype:
+            return True
+    return False
 
 
 def flipped(item: ShiftedBytes) -> ShiftedBytes:
@@ -67,6 +86,14 @@ def flipped(item: ShiftedBytes) -> ShiftedBytes:
     if item.zero is not None:
         zero = folded(make("add", item.zero, zero))
     return ShiftedBytes(make("cast", moved, dtype=dtype), zero)
+
+
+def shorts(item: ShiftedBytes) -> ShiftedBytes:
+    """The numbers that bytes stand for, as integers of 16 bits."""
+    wide: GraphExpr = make("cast", item.data, dtype=INT32)
+    if item.zero is not None:
+        wide = make("subtract", wide, item.zero)
+    return ShiftedBytes(make("cast", wide, dtype=INT16), None)
 
 
 def border_byte(data: ShiftedBytes) -> GraphExpr:
@@ -85,6 +112,53 @@ class ByteWeights:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """What a processor takes for the operands of integer products."""
+
+    rows: tuple[DataType, ...]
+    columns: DataType
+    group: int
+    """Steps of a reduction that an instruction multiplies at once."""
+    lanes: int
+    """Columns of a vector of sums; 1 on GPUs, whose tiles have edges of their own."""
+    load: int
+    """Steps of a row that are best loaded at once."""
+
+    @classmethod
+    def of(cls, target: Target) -> Operands:
+        """Those of a processor."""
+        lanes = target.lanes(32) if target.is_cpu else 1
+        if not has_byte_products(target):
+            group = _PAIR if target.has_pair_products else 1
+            return cls((INT16,), INT16, group, lanes, group)
+        # Instructions of ARM take any of the groups that one load gives.
+        load = GROUP * GROUP if target.is_cpu and target.has_dotprod else GROUP
+        # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension,
+        # and tensor cores take any; the words of other GPUs are of signed bytes.
+        takes_both = target.has_i8mm or target.has_byte_tensor_cores
+        rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if takes_both else (INT8,)
+        return cls(rows, INT8, GROUP, lanes, load)
+
+    def suited(self, item: ShiftedBytes) -> ShiftedBytes:
+        """Data of a type that the processor multiplies: bytes moved by 128 to the other sign, or without zero point."""
+        if item.data.tensor_type.dtype in self.rows:
+            return item
+        return shorts(item) if INT16 in self.rows else flipped(item)
+
+    def weights(self, values: Array | None) -> ByteWeights | None:
+        """Constant int32 values as numbers that fit the type of columns, and an offset if need be."""
+        if self.columns is INT8:
+            return byte_weights(values)
+        if values is None or values.dtype != np.int32 or values.size == 0 or np.abs(values).max() > _MOST_SHORT:
+            return None
+        return ByteWeights(values, 0)
+
+    def stored(self, weights: Array) -> Constant:
+        """Weights as a constant of the type of columns."""
+        return constant(np.ascontiguousarray(weights.astype(self.columns.numpy())))
+
+
 def byte_weights(values: Array | None) -> ByteWeights | None:
     """Constant int32 values that fit a signed byte, less an offset if need be."""
     if values is None or values.dtype != np.int32 or values.size == 0:
@@ -94,11 +168,6 @@ def byte_weights(values: Array | None) -> ByteWeights | None:
         return None
     offset = 0 if low >= -128 and high <= 127 else low + 128
     return ByteWeights(values - np.int32(offset), offset)
-
-
-def as_bytes(weights: Array) -> Constant:
-    """Weights as a constant of signed bytes."""
-    return constant(np.ascontiguousarray(weights.astype(np.int8)))
 
 
 def pad_depth(data: GraphExpr, extra: int) -> GraphExpr:

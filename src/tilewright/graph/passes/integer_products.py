@@ -1,4 +1,4 @@
-"""Products of shifted bytes in 32 bits become products of bytes, which processors have instructions for.
+"""Products of shifted bytes in 32 bits become products of bytes, or of 16 bits where no instruction multiplies bytes.
 
 Before:  matmul(int32(a) - zero, w)                    a: bytes; w: int32 constants that fit a signed byte
 After:   qnn.matmul(a, int8(w)) - zero * column_sums(w)
@@ -8,6 +8,10 @@ unsigned with signed bytes only, signed data is moved by 128 first (and its zero
 computes the data; and the other way round where it wants signed data. Reductions are padded with zeros to groups of
 four, columns to whole vectors. Weights of unsigned bytes are moved too; what that takes away is a multiple of the sums
 of rows, or of the windows of a convolution.
+
+Processors without products of bytes multiply integers of 16 bits, which hold bytes less their zero points:
+
+After:   qnn.matmul(int16(int32(a) - zero), int16(w))
 
 Scales are merged as well: round(x * c / d) of such a product becomes round(x * (c / d)).
 """
@@ -33,8 +37,8 @@ from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.grouped_products import grouped_conv2d, join_groups_of_bytes, transposed_conv2d
 from tilewright.graph.passes.integer_operands import (
     GROUP,
+    Operands,
     ShiftedBytes,
-    as_bytes,
     border_byte,
     byte_weights,
     column_sums,
@@ -45,17 +49,13 @@ from tilewright.graph.passes.integer_operands import (
     shifted_bytes,
     window_sums,
 )
-from tilewright.graph.passes.quantized_products import MOST_MOVES, MOST_PRODUCTS, has_byte_products, known_value
-from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
+from tilewright.graph.passes.quantized_products import MOST_MOVES, MOST_PRODUCTS, known_value, sums_are_floats
+from tilewright.ir.dtype import FLOAT32, INT8, INT32
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
 Array = npt.NDArray[Any]
 _FLIP = 128
-_MOST_PRODUCT = 255 * 255
-"""The largest product of two bytes less their zero points."""
-_EXACT = 1 << 24
-"""Whole numbers up to it are floats."""
 _TILE_STEP = 32
 """Bytes of a reduction from which on matrix tiles are quicker than vectors."""
 _VECTORS = 4
@@ -67,11 +67,8 @@ _MANY_VECTORS = 16
 
 
 def integer_products(module: IRModule, options: GraphOptions) -> IRModule:
-    """Use products of bytes where the processor has them."""
-    target = options.machine
-    if not has_byte_products(target):
-        return module
-    rules = _Rules(target).rules()
+    """Use products of bytes where the processor has them, of 16 bits elsewhere."""
+    rules = _Rules(options.machine).rules()
     result = map_functions(module, lambda function: _rewritten(function, rules))
     assert isinstance(result, IRModule)
     return result
@@ -87,14 +84,7 @@ class _Rules:
     def __init__(self, target: Target) -> None:
         self._has_tiles = target.has_feature("amx-int8")
         self._is_cpu = target.is_cpu
-        # Tiles of GPUs have edges of their own.
-        self._lanes = target.lanes(32) if self._is_cpu else 1
-        # Instructions of ARM take any of the groups that one load gives.
-        self._load = GROUP * GROUP if self._is_cpu and target.has_dotprod else GROUP
-        # x86 multiplies unsigned rows with signed columns. ARM takes signed ones, unsigned too with the i8mm extension,
-        # and tensor cores take any; the words of other GPUs are of signed bytes.
-        takes_both = target.has_i8mm or target.has_byte_tensor_cores
-        self._rows = (UINT8,) if target.has_vnni else (INT8, UINT8) if takes_both else (INT8,)
+        self._operands = Operands.of(target)
 
     def rules(self) -> tuple[Rule, ...]:
         """All of them, tried in order at each node."""
@@ -112,7 +102,7 @@ class _Rules:
     def _matmul(self, b: Bindings) -> GraphExpr | None:
         call = b.call("root")
         assert isinstance(call.attributes, MatmulAttributes)
-        rows, kernel = shifted_bytes(call.args[0]), byte_weights(known_value(call.args[1]))
+        rows, kernel = shifted_bytes(call.args[0]), self._operands.weights(known_value(call.args[1]))
         if rows is not None and self._is_cpu and not is_known(call.args[1]) and shifted_bytes(call.args[1]) is not None:
             return _by_floats(call)
         if rows is None or kernel is None or kernel.values.ndim != 2 or call.attributes.transpose_a:
@@ -120,10 +110,10 @@ class _Rules:
         weights = kernel.values.T if call.attributes.transpose_b else kernel.values
         if weights.shape[0] > MOST_PRODUCTS or 0 in weights.shape:
             return None
-        rows = self._suited(rows)
+        rows = self._operands.suited(rows)
         columns = weights.shape[1]
         data, padded = pad_depth(rows.data, self._missing_depth(weights)), self._pad_columns(weights)
-        product: GraphExpr = make("qnn.matmul", data, as_bytes(padded), span=call.span)
+        product: GraphExpr = make("qnn.matmul", data, self._operands.stored(padded), span=call.span)
         product = corrected(first_columns(product, columns), rows.zero, column_sums(weights))
         if not kernel.offset:
             return product
@@ -149,19 +139,19 @@ class _Rules:
             return self._dense_conv2d(call, attributes, data, weights)
         if not self._is_cpu:
             return None
-        joined = join_groups_of_bytes(weights, attributes.groups, self._lanes)
+        joined = join_groups_of_bytes(weights, attributes.groups, self._operands)
         if joined.groups == 1:
             return self._dense_conv2d(call, attributes, data, joined.values)
-        return grouped_conv2d(call, self._suited(data), joined)
+        return grouped_conv2d(call, self._operands.suited(data), joined, self._operands)
 
     def _dense_conv2d(
         self, call: Call, attributes: Conv2dAttributes, data: ShiftedBytes, values: Array
     ) -> GraphExpr | None:
         """A convolution of all channels with int32 weights that are bytes, but perhaps for an offset."""
-        kernel = byte_weights(values)
+        kernel = self._operands.weights(values)
         if kernel is None or (kernel.offset and known_sizes(call) is None):
             return None
-        weights, data = kernel.values, self._suited(data)
+        weights, data = kernel.values, self._operands.suited(data)
         if self._has_tiles and not kernel.offset and _is_few_channels(call, attributes, weights):
             return self._line_conv2d(call, attributes, data, weights)
         outputs = weights.shape[3]
@@ -174,7 +164,7 @@ class _Rules:
         product: GraphExpr = make(
             "qnn.conv2d",
             filled,
-            as_bytes(padded),
+            self._operands.stored(padded),
             border,
             strides=attributes.strides,
             padding=padding,
@@ -193,7 +183,7 @@ class _Rules:
         data, weights = shifted_bytes(call.args[0]), known_value(call.args[1])
         if data is None or weights is None or not self._is_cpu or call.attributes.data_layout != "NHWC":
             return None
-        return transposed_conv2d(call, self._suited(data), weights, self._lanes)
+        return transposed_conv2d(call, self._operands.suited(data), weights, self._operands)
 
     def _line_conv2d(self, call: Call, attributes: Conv2dAttributes, data: ShiftedBytes, weights: Array) -> GraphExpr:
         """A convolution of few channels by whole lines: what a window meets of a line is one step of matrix tiles."""
@@ -208,7 +198,7 @@ class _Rules:
         product: GraphExpr = make(
             "qnn.line_conv2d",
             make("reshape", filled, shape=(*sizes[:2], multiply(sizes[2], depth)), span=call.span),
-            as_bytes(padded.reshape(height, taps * depth, -1)),
+            self._operands.stored(padded.reshape(height, taps * depth, -1)),
             border_byte(data),
             strides=(attributes.strides[0], attributes.strides[1] * depth),
             # Taps that were added reach past the image.
@@ -232,7 +222,7 @@ class _Rules:
         return make(
             "qnn.depthwise_conv2d",
             data.data,
-            as_bytes(weights.values),
+            constant(np.ascontiguousarray(weights.values.astype(np.int8))),
             strides=attributes.strides,
             padding=attributes.padding,
             dilation=attributes.dilation,
@@ -240,34 +230,30 @@ class _Rules:
             span=call.span,
         )
 
-    def _suited(self, item: ShiftedBytes) -> ShiftedBytes:
-        """Data of a sign that the processor multiplies: moved by 128 if it has the other one."""
-        return item if item.data.tensor_type.dtype in self._rows else flipped(item)
-
     def _pad_columns(self, weights: Array) -> Array:
         """Weights with the reduction in whole groups and whole vectors of columns.
 
         Many vectors are padded to a number that tiles of several vectors divide, where it has no such divisor.
         """
-        columns = weights.shape[-1]
-        vectors = -(-columns // self._lanes)
-        if self._lanes > 1 and vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
+        columns, lanes = weights.shape[-1], self._operands.lanes
+        vectors = -(-columns // lanes)
+        if lanes > 1 and vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
             vectors += -vectors % _VECTORS
         missing = self._missing_depth(weights)
-        return np.pad(weights, [(0, 0)] * (weights.ndim - 2) + [(0, missing), (0, vectors * self._lanes - columns)])
+        return np.pad(weights, [(0, 0)] * (weights.ndim - 2) + [(0, missing), (0, vectors * lanes - columns)])
 
     def _missing_depth(self, weights: Array) -> int:
         """What the reduction lacks to whole groups, or to whole loads of a row where that is little."""
         depth = int(weights.shape[-2])
-        load = -depth % self._load
-        return load if load * _LITTLE <= depth else -depth % GROUP
+        load = -depth % self._operands.load
+        return load if load * _LITTLE <= depth else -depth % self._operands.group
 
 
 def _by_floats(call: Call) -> GraphExpr | None:
     """A product of two activations in float32, which represents all its sums: they are as exact, and much quicker."""
     attributes, shape = call.attributes, static_shape(call.args[0])
     assert isinstance(attributes, MatmulAttributes)
-    if shape is None or shape[-2 if attributes.transpose_a else -1] * _MOST_PRODUCT >= _EXACT:
+    if shape is None or not sums_are_floats(shape[-2 if attributes.transpose_a else -1]):
         return None
     operands = [make("cast", item, dtype=FLOAT32, span=call.span) for item in call.args]
     product = Call(call.callee, tuple(operands), attributes)

@@ -36,20 +36,29 @@ from tilewright.target import Target
 Array = npt.NDArray[Any]
 MOST_PRODUCTS = 1 << 16
 """Products of two bytes that fit 32 bits when added up."""
+_MOST_NUMBER = 255
+"""The largest magnitude of a byte less its zero point."""
+_EXACT = 1 << 24
+"""Whole numbers up to it are floats."""
 _MOST_TAPS = 64
 """Elements of a window whose sum is computed as a convolution with ones; larger ones are few."""
 MOST_MOVES = 16
 """Operators between a product and what quantises its input that are looked through."""
 
 
+def sums_are_floats(depth: int) -> bool:
+    """Whether float32 represents all sums of so many products of two bytes less their zero points."""
+    return depth * _MOST_NUMBER * _MOST_NUMBER < _EXACT
+
+
 def has_byte_products(target: Target) -> bool:
-    """Whether a processor multiplies bytes faster than floats, or about as fast: GPUs add integers exactly."""
+    """Whether a processor multiplies bytes faster than floats: others multiply integers of 16 bits."""
     return target.has_vnni or target.has_dotprod or not target.is_cpu
 
 
 def quantized_products(module: IRModule, options: GraphOptions) -> IRModule:
-    """Compute products of dequantised values in integers, on processors that are good at it."""
-    if options.target is None or not has_byte_products(options.target):
+    """Compute products of dequantised values in integers: float32 would round sums past 2^24."""
+    if options.target is None:
         return module
 
     def rewritten(function: Function) -> Function:
@@ -165,11 +174,16 @@ def _is_shifted_bytes(item: GraphExpr) -> bool:
 
 
 def _weights(item: GraphExpr) -> tuple[Constant, Array] | None:
-    """Constant dequantised weights that fit a signed byte, as int32, and their scale."""
+    """Constant dequantised weights that are bytes less a zero point, as int32, and their scale."""
     weights = known_dequantized(item)
-    if weights is None or weights[0].size == 0 or weights[0].min() < -128 or weights[0].max() > 127:
+    if weights is None or weights[0].size == 0 or np.abs(weights[0].astype(np.int64)).max() > _MOST_NUMBER:
         return None
     return constant(weights[0].astype(np.int32)), weights[1]
+
+
+def _fit_sums(weights: Array, count: int) -> bool:
+    """Whether 32 bits hold all sums of so many products of weights with bytes less a zero point."""
+    return count * _MOST_NUMBER * int(np.abs(weights.astype(np.int64)).max(initial=0)) < 1 << 31
 
 
 def known_dequantized(item: GraphExpr) -> tuple[Array, Array] | None:
@@ -238,7 +252,7 @@ def _grouped_convolution(b: Bindings) -> GraphExpr | None:
 def _scaled_convolution(call: Call, data: _Dequantized, integers: Constant, scale: Array) -> GraphExpr | None:
     assert isinstance(call.attributes, Conv2dAttributes)
     outputs = _output_scales(integers.data, scale, call.attributes.kernel_layout.index("O"))
-    if outputs is None or integers.data.size // outputs.size > MOST_PRODUCTS:
+    if outputs is None or not _fit_sums(integers.data, integers.data.size // outputs.size):
         return None
     return _scaled(call, data, integers, outputs.reshape(_spread(call.attributes.data_layout)))
 
@@ -264,7 +278,7 @@ def has_integer_form(call: Call, weights: Array) -> bool:
     if any(shape is None or 0 in shape for shape in (*shapes, weights.shape)):
         return False
     outputs = weights.shape[attributes.kernel_layout.index("O")]
-    return bool(weights.size // outputs // attributes.groups <= MOST_PRODUCTS)
+    return _fit_sums(weights, weights.size // outputs // attributes.groups)
 
 
 def _output_scales(integers: Array, scale: Array, axis: int) -> Array | None:
@@ -289,7 +303,7 @@ def _product(b: Bindings) -> GraphExpr | None:
         return None
     full = np.broadcast_to(scale, integers.data.shape)
     columns = full if not call.attributes.transpose_b else full.T
-    if columns.shape[0] > MOST_PRODUCTS or not bool((columns == columns[:1]).all()):
+    if not _fit_sums(integers.data, columns.shape[0]) or not bool((columns == columns[:1]).all()):
         return None
     return _scaled(call, data, integers, columns[0])
 

@@ -1,4 +1,4 @@
-"""Dot products of bytes and of bfloat16: one row value broadcast against a vector of columns.
+"""Dot products of bytes, of 16-bit integers and of bfloat16: one row value broadcast against a vector of columns.
 
     c[j] += a[0] * b[j, 0] + a[1] * b[j, 1] + a[2] * b[j, 2] + a[3] * b[j, 3]        (j: the lanes of a register)
 
@@ -20,6 +20,8 @@ from tilewright.tir.machine import find_instruction, machine_call
 from tilewright.tir.stmt import Stmt
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
 
+_FACTORS = 2
+
 
 @dataclass(frozen=True, slots=True)
 class DotInstruction:
@@ -33,6 +35,11 @@ class DotInstruction:
     group: int
     steps: int = 1
     """Groups of a row that one load gives: an instruction takes any of them as it is, without spreading it first."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether the instruction adds to a sum by itself; products take a register of their own otherwise."""
+        return len(find_instruction(self.name).arguments) > _FACTORS
 
     @property
     def intrinsic(self) -> TensorIntrin:
@@ -52,6 +59,9 @@ INSTRUCTIONS = (
     _dot("arm.usdot", "uint8", "int8", "int32", 4, 4, 4),
     _dot("arm.sdot", "int8", "int8", "int32", 4, 4, 4),
     _dot("arm.udot", "uint8", "uint8", "int32", 4, 4, 4),
+    _dot("x86.pmaddwd.512", "int16", "int16", "int32", 16, 2),
+    _dot("x86.pmaddwd.256", "int16", "int16", "int32", 8, 2),
+    _dot("x86.pmaddwd.128", "int16", "int16", "int32", 4, 2),
     _dot("x86.vdpbf16ps.512", "bfloat16", "bfloat16", "float32", 16, 2),
 )
 """Widest first."""
@@ -88,6 +98,8 @@ def _declared(item: DotInstruction) -> TensorIntrin:
 
         def product(start: PrimExpr) -> Stmt:
             first, second = row.vector(), column.vector()
+            if not item.adds:
+                return total.store_vector(start + machine_call(item.name, first, second))
             if find_instruction(item.name).arguments[1] is not first.dtype:
                 first, second = second, first
             return total.store_vector(machine_call(item.name, start, first, second))

@@ -90,7 +90,7 @@ def _schedule(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle
     extents = context.sizes(loops)
     rows = extents[-2]
     steps = instruction.steps if product.depth % (instruction.group * instruction.steps) == 0 else 1
-    tile = vector_tile(rows, product.width, instruction.lanes, context, held=steps > 1)
+    tile = vector_tile(rows, product.width, instruction.lanes, context, steps > 1, not instruction.adds)
     widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
     tile = choose_tile(context, tile, rows, product.width, widths=widths)
     _pack(context, anchor, product, tile.columns)

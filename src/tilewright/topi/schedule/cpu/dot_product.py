@@ -1,4 +1,4 @@
-"""The schedule of products of bytes (or bfloat16) on dot-product instructions."""
+"""The schedule of products of bytes (16-bit integers, or bfloat16) on dot-product instructions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     row = shared_axis(block, extents) if product.apart else row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
     steps = instruction.steps if product.depth % (instruction.group * instruction.steps) == 0 else 1
-    tile = vector_tile(rows, product.width, instruction.lanes, context, held=steps > 1)
+    tile = vector_tile(rows, product.width, instruction.lanes, context, steps > 1, not instruction.adds)
     widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
     tile = choose_tile(context, tile, rows, product.width, widths=widths)
     pack_columns(context, anchor, product, tile.columns, instruction.group)
@@ -85,12 +85,15 @@ def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Produc
     return weights <= context.target.l2_bytes * context.cpu.dot_product.weights_share
 
 
-def vector_tile(rows: int, columns: int, lanes: int, context: ScheduleContext, held: bool = False) -> RegisterTile:
+def vector_tile(
+    rows: int, columns: int, lanes: int, context: ScheduleContext, held: bool = False, apart: bool = False
+) -> RegisterTile:
     """The register tile with the best ratio of arithmetic to loads; columns are whole vectors.
 
-    Rows are `held` in a register each where one load gives several steps of the reduction.
+    Rows are `held` in a register each where one load gives several steps of the reduction. Products that are `apart`
+    from their sums take a register, too.
     """
-    registers, costs = context.target.vector_registers, context.cpu.dot_product
+    registers, costs = context.target.vector_registers - apart, context.cpu.dot_product
     best, best_score = RegisterTile(1, 1, lanes), -1.0
     for vectors in divisors(columns // lanes, costs.most_vectors):
         for height in range(1, min(rows, registers) + 1):
@@ -132,7 +135,7 @@ def schedule_dot_tile(
 
 TEMPLATE = contraction_template(
     "dot-product",
-    "a register tile around dot-product instructions (VNNI, sdot, BF16)",
+    "a register tile around dot-product instructions (VNNI, sdot, pmaddwd, BF16)",
     _matches,
     schedule_dot_product,
 )
