@@ -37,7 +37,15 @@ from tilewright.lower.schedules import use_schedule
 from tilewright.options import HALVES, LOW_PRECISIONS, CompileOptions, OptionFields, make_options
 from tilewright.quantization.precision import in_precision
 from tilewright.quantization.running import CompileModule
-from tilewright.request import CompileRequest, ModelLike, TargetLike, any_target, cpu_target, make_request
+from tilewright.request import (
+    CompileRequest,
+    ModelLike,
+    TargetLike,
+    any_target,
+    cpu_target,
+    make_request,
+    of_this_machine,
+)
 from tilewright.runtime.core.artifact import Artifact, FunctionInfo, ParamInfo
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.core.module import Exportable, Exporter, Module
@@ -381,7 +389,8 @@ def build(
     functions = _functions(program, args, name)
     if not resolved.is_cpu:
         with choosing(resolved.kind, index):
-            return device_module(functions, [_function_info(function) for function in functions], resolved)
+            infos = [_function_info(function) for function in functions]
+            return device_module(functions, infos, of_this_machine(target))
     resolved = cpu_target(resolved)
     payload = compile_functions(functions, resolved)
     artifact = Artifact(

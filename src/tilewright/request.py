@@ -145,7 +145,7 @@ def model_targets(target: TargetLike) -> tuple[Target, Target]:
     `{"cuda": "cuda -arch=sm_90", "host": "native"}` names both; an empty text for a device means the one that is here.
     """
     if not isinstance(target, Mapping):
-        resolved = _of_this_machine(target)
+        resolved = of_this_machine(target)
         return (cpu_target(resolved),) * 2 if resolved.is_cpu else (resolved, cpu_target("native"))
     kinds = [kind for kind in target if kind != "host"]
     if len(kinds) != 1 or kinds[0] not in device_kinds():
@@ -154,13 +154,13 @@ def model_targets(target: TargetLike) -> tuple[Target, Target]:
             hint="target={'cuda': '', 'host': 'native'}",
         )
     kind = kinds[0]
-    resolved = _of_this_machine(target[kind] or kind)
+    resolved = of_this_machine(target[kind] or kind)
     if resolved.kind != kind:
         raise UserError(f"the target of the kind '{kind}' is '{resolved}'")
     return resolved, cpu_target(target.get("host", "native"))
 
 
-def _of_this_machine(target: Target | str) -> Target:
+def of_this_machine(target: Target | str) -> Target:
     """The resolved target; what a text leaves open about a device is taken from the one that is here, if any."""
     resolved = any_target(target)
     if isinstance(target, Target) or resolved.is_cpu:

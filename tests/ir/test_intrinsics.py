@@ -23,7 +23,7 @@ def test_the_table_is_complete() -> None:
     assert set(NAMES) <= set(intrinsics.table)
     for item in intrinsics.table.values():
         assert item.doc
-        assert item.accepts in ("float", "integer", "number", "bool", "any")
+        assert item.accepts in ("float", "integer", "number", "byte", "word", "bool", "any")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if intrinsics.table[name].accepts == "float"])
@@ -39,6 +39,20 @@ def test_float_builders(name: str) -> None:
         build(*[e.Add(N, const(1, INT32))] * arity) if name not in intrinsics.ROUNDINGS else intrinsics.check(
             name, (N,)
         )
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int8", "int16", "uint32", "int64", "float32"])
+def test_words_are_of_four_bytes(dtype: str) -> None:
+    """Integers of other widths do not hold what words are: they are refused, and not cut off or filled up."""
+    value = Var("v", DataType.of(dtype))
+    with pytest.raises(UserError, match=rf"dot4 needs words of four bytes \(int32\), not {dtype}"):
+        intrinsics.dot4(value, value)
+    if dtype == "int8":
+        assert intrinsics.word(*[value] * 4).dtype is INT32
+        assert intrinsics.word(*[e.Broadcast(value, 2)] * 4).dtype is INT32.with_lanes(2)
+        return
+    with pytest.raises(UserError, match=f"word needs integers of 8 bits, not {dtype}"):
+        intrinsics.word(*[value] * 4)
 
 
 def test_integers_pass_roundings() -> None:

@@ -21,9 +21,7 @@ INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 INTEGERS += ["int4", "uint4", "int2", "uint2", "int1", "uint1"]
 FLOATS = ["float16", "float32", "float64", "bfloat16", *FORMATS]
 FLOAT_CALLS = [name for name, item in intrinsics.table.items() if item.accepts == "float" and item.result == "same"]
-# dot4 and word are of bytes and words of 32 bits: integers of other widths do not hold their results.
-_OF_WORDS = ("dot4", "word")
-INT_CALLS = [name for name, item in intrinsics.table.items() if item.accepts == "integer" and name not in _OF_WORDS]
+INT_CALLS = [name for name, item in intrinsics.table.items() if item.accepts == "integer"]
 
 
 @st.composite

@@ -123,8 +123,9 @@ def test_nan_bits_are_kept() -> None:
 
 def test_every_intrinsic_round_trips() -> None:
     stores = []
-    buffers = {name: make_buffer(f"R_{name}", (1,), name) for name in ("float32", "int32", "bool")}
-    arguments = {"float": "float32", "number": "int32", "integer": "int32", "bool": "bool"}
+    buffers = {name: make_buffer(f"R_{name}", (1,), name) for name in ("float32", "int32", "int8", "bool")}
+    arguments = {"float": "float32", "number": "int32", "integer": "int32", "byte": "int8", "word": "int32"}
+    arguments["bool"] = "bool"
     for name, item in intrinsics.table.items():
         if item.result == "given":
             continue

@@ -27,8 +27,9 @@ Reference = Callable[..., Any]
 class Intrinsic:
     """One intrinsic.
 
-    `accepts` is the kind of its arguments: "float", "integer", "number" (either), "bool" or "any". `result` is "same"
-    (as the first argument), "bool" or "given" (named by the caller). `pure` calls may be duplicated, moved or dropped.
+    `accepts` is the kind of its arguments: "float", "integer", "number" (either), "byte" (an integer of 8 bits), "word"
+    (int32), "bool" or "any". `result` is "same" (as the first argument), "bool", "word" or "given" (named by the
+    caller). `pure` calls may be duplicated, moved or dropped.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Intrinsic:
         """The type of the result for argument types, or None if the caller must say."""
         if self.result == "bool":
             return BOOL.with_lanes(max([dtype.lanes for dtype in arguments], default=1))
+        if self.result == "word":
+            return INT32.with_lanes(max([dtype.lanes for dtype in arguments], default=1))
         return arguments[0] if self.result == "same" and arguments else None
 
     def accepts_type(self, dtype: DataType) -> bool:
@@ -53,6 +56,10 @@ class Intrinsic:
             return dtype.is_integer
         if self.accepts == "number":
             return dtype.is_float or dtype.is_integer
+        if self.accepts == "byte":
+            return dtype.is_integer and dtype.bits == 8
+        if self.accepts == "word":
+            return dtype.element is INT32
         return dtype.is_bool if self.accepts == "bool" else True
 
 
@@ -194,8 +201,8 @@ define("shift_left", 2, "integer", None, "x * 2**n wrapped; n is taken modulo th
 define("shift_right", 2, "integer", None, "shift right, filling with the sign (signed) or 0; n modulo the width")
 define("popcount", 1, "integer", None, "the number of one bits")
 define("clz", 1, "integer", None, "the number of leading zero bits; the width for 0")
-define("dot4", 2, "integer", dot4_reference, "the sum of the products of the four signed bytes of two words")
-define("word", 4, "integer", _word_reference, "four bytes as a word of 32 bits, the lowest first", result="given")
+define("dot4", 2, "word", dot4_reference, "the sum of the products of the four signed bytes of two words")
+define("word", 4, "byte", _word_reference, "four bytes as a word of 32 bits, the lowest first", result="word")
 define("likely", 1, "bool", lambda x: x, "its argument; a hint that it is mostly true")
 define("reinterpret", 1, "any", None, "the same bits as another type of the same width", result="given")
 define("barrier", 1, "any", None, "threads of a group wait for each other", result="given", pure=False)
@@ -207,6 +214,14 @@ define("element_distance", 2, "any", None, "elements in memory from the first el
 define("call_extern", None, "any", None, "call a function by its symbol name", result="given", pure=False)
 
 
+_KINDS: Final = {
+    "float": "floating-point values",
+    "number": "numbers",
+    "byte": "integers of 8 bits",
+    "word": "words of four bytes (int32)",
+}
+
+
 def check(name: str, arguments: tuple[PrimExpr, ...]) -> Intrinsic:
     """The intrinsic of a name, if it takes such arguments; a `UserError` otherwise."""
     intrinsic = table.get(name)
@@ -216,7 +231,7 @@ def check(name: str, arguments: tuple[PrimExpr, ...]) -> Intrinsic:
         raise UserError(f"{name} takes {intrinsic.arity} arguments, not {len(arguments)}")
     for argument in arguments:
         if not intrinsic.accepts_type(argument.dtype):
-            wanted = {"float": "floating-point values", "number": "numbers"}.get(intrinsic.accepts, intrinsic.accepts)
+            wanted = _KINDS.get(intrinsic.accepts, intrinsic.accepts)
             raise UserError(f"{name} needs {wanted}, not {argument.dtype}", hint="convert it with astype")
     return intrinsic
 
@@ -331,9 +346,10 @@ def reinterpret(value: ExprLike, dtype: DataType | str) -> PrimExpr:
 
 def word(*parts: PrimExpr) -> PrimExpr:
     """Four bytes as a word of 32 bits, the lowest first. Read from neighbouring places, they are read at once."""
-    if len(parts) != 4 or any(part.dtype.bits != 8 or not part.dtype.is_integer for part in parts):
-        raise UserError(f"a word is four integers of 8 bits, not {', '.join(str(part.dtype) for part in parts)}")
-    return Call("word", parts, INT32)
+    intrinsic = check("word", parts)
+    dtype = intrinsic.result_type(tuple(part.dtype for part in parts))
+    assert dtype is not None
+    return Call("word", parts, dtype)
 
 
 def async_copy(value: PrimExpr) -> PrimExpr:

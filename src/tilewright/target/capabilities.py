@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+MOST_STEPS: Final = 65_535
+"""Steps that threads of such drivers take: Mesa's llvmpipe counts so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +48,7 @@ class Capabilities:
     """Whether expanded mathematics may compute in float64 where float32 is too coarse."""
     flat_memory: bool = False
     """Whether a place inside memory is memory like any other: models then live in one block of it."""
+    few_steps: str | None = None
+    """A driver that ends the loops of a thread after `MOST_STEPS` steps in all, whatever they still had to do."""
     block_layers: bool = False
     """Whether it computes layers of bytes in blocks of channels, with results in fixed point (`accel.conv2d`)."""

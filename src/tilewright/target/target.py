@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, fields
 
 from tilewright.support.errors import UserError
-from tilewright.target.capabilities import Capabilities
+from tilewright.target.capabilities import MOST_STEPS, Capabilities
 from tilewright.target.host import detect_host
 from tilewright.target.kinds import EXAMPLES, TargetKind, closest, find_kind, kind_named
 from tilewright.target.resolve import effective_features, resolve_cpu, resolve_gpu
@@ -142,6 +142,11 @@ class Target:
     def has_dot4(self) -> bool:
         """Whether a thread adds the products of four pairs of signed bytes to a sum at once."""
         return self._allows(self.capabilities.dot4)
+
+    @property
+    def most_steps(self) -> int | None:
+        """Steps that all loops of a thread take together, where drivers end them then; None where they do not."""
+        return MOST_STEPS if self._allows(self.capabilities.few_steps) else None
 
     @property
     def has_tensor_cores(self) -> bool:

@@ -16,6 +16,7 @@ from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.keep_in_place import keep_in_place
 from tilewright.tir.passes.legalize_small_types import SmallTypesOptions, legalize_small_types
 from tilewright.tir.passes.legalize_types import LegalizeTypesOptions, legalize_types
+from tilewright.tir.passes.limit_steps import LimitStepsOptions, limit_steps
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
@@ -96,6 +97,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("inject_virtual_threads")(inject_virtual_threads),
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),
+            function_pass("limit_steps")(limit_steps).with_options(LimitStepsOptions(target.most_steps)),
             function_pass("bind_threads")(bind_threads).with_options(
                 BindThreadsOptions(max_threads=target.max_threads)
             ),

@@ -18,6 +18,7 @@ from tilewright.tir.passes.flatten_buffers import flatten_buffers
 from tilewright.tir.passes.keep_in_place import keep_in_place
 from tilewright.tir.passes.legalize_small_types import legalize_small_types
 from tilewright.tir.passes.legalize_types import LegalizeTypesOptions, legalize_types
+from tilewright.tir.passes.limit_steps import LimitStepsOptions, limit_steps
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
@@ -584,6 +585,65 @@ def test_nest_guards() -> None:
                     A[3] = 6.0
         """,
     )
+
+
+def test_limit_steps() -> None:
+    """Kernels of one thread take at most so many steps; all loops together count, and the host runs what is around."""
+    limited = partial(limit_steps, options=LimitStepsOptions(100))
+    assert_becomes(
+        limited,
+        """
+        def f(A: Buffer[(250,), "float32"], B: Buffer[(5, 90), "float32"], C: Buffer[(9, 10), "float32"]):
+            for i in range(250):
+                A[i] = 1.0
+            for i in range(5):
+                for j in range(90):
+                    B[i, j] = 2.0
+            for i in range(9):
+                for j in range(10):
+                    C[i, j] = 3.0
+        """,
+        """
+        def f(A: Buffer[(250,), "float32"], B: Buffer[(5, 90), "float32"], C: Buffer[(9, 10), "float32"]):
+            for i_part in range(3):
+                for bx in thread_binding("blockIdx.x", 1):
+                    for i in range(84):
+                        if likely(i_part * 84 + i < 250):
+                            A[i_part * 84 + i] = 1.0
+            for i_part in range(5):
+                for bx in thread_binding("blockIdx.x", 1):
+                    for i in range(1):
+                        for j in range(90):
+                            B[i_part + i, j] = 2.0
+            for i in range(9):
+                for j in range(10):
+                    C[i, j] = 3.0
+        """,
+    )
+    assert_becomes(
+        limited,
+        """
+        def f(B: Buffer[(2, 300), "float32"]):
+            for i in range(2):
+                for j in range(300):
+                    B[i, j] = 2.0
+        """,
+        """
+        def f(B: Buffer[(2, 300), "float32"]):
+            for i in range(2):
+                for j_part in range(3):
+                    for bx in thread_binding("blockIdx.x", 1):
+                        for j in range(100):
+                            B[i, j_part * 100 + j] = 2.0
+        """,
+    )
+    bound = """
+        def f(B: Buffer[(2, 300), "float32"]):
+            for i in thread_binding("threadIdx.x", 2):
+                for j in range(300):
+                    B[i, j] = 2.0
+        """
+    assert_becomes(limited, bound, bound)
 
 
 def test_lower_words() -> None:

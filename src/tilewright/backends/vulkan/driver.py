@@ -14,6 +14,7 @@ from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array, address_of
 from tilewright.runtime.device.devices import Driver
 from tilewright.runtime.device.program import Device, Scalar, pick
+from tilewright.runtime.device.software import driver_features
 from tilewright.support.errors import CompilerBug, UserError
 
 _HINT: Final = "install the loader and a driver (on Debian and Ubuntu without a GPU: libvulkan1, mesa-vulkan-drivers)"
@@ -58,7 +59,9 @@ class VulkanDevice(Device):
         return {
             "max_threads": min(found.max_threads, 256),
             "shared_bytes": min(found.shared_bytes, 16384),
-            "features": "" if _DOT_PRODUCT in self._missing else "+dot4",
+            "features": ",".join(
+                [*([] if _DOT_PRODUCT in self._missing else ["+dot4"]), *driver_features(str(self.name))]
+            ),
         }
 
     # ---------------------------------------------------------------- the driver

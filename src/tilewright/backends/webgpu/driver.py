@@ -14,6 +14,7 @@ from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array
 from tilewright.runtime.device.devices import Driver
 from tilewright.runtime.device.program import Device, Scalar, pick
+from tilewright.runtime.device.software import driver_features
 from tilewright.support.errors import CompilerBug, UserError
 
 _HINT = "pip install 'tilewright[webgpu]', and a driver (on Debian and Ubuntu without a GPU: mesa-vulkan-drivers)"
@@ -83,7 +84,7 @@ class WebGPUDevice(Device):
         return {
             "max_threads": min(self.max_threads, 256),
             "shared_bytes": min(self.shared_bytes, 16384),
-            "features": "+dot4" if self._has_dot4 else "",
+            "features": ",".join([*(["+dot4"] if self._has_dot4 else []), *driver_features(self.name)]),
         }
 
     @functools.cached_property

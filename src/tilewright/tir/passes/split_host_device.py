@@ -25,6 +25,7 @@ from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS, THREAD_AXES
+from tilewright.tir.passes.limit_steps import steps_of
 from tilewright.tir.passes.reuse_shared_memory import shared_offsets
 from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.script.printer import to_script
@@ -282,6 +283,13 @@ def _check(stmt: Stmt, shared: Sequence[Buffer], total: int, func: PrimFunc, tar
             f"a thread uses {private} bytes of private memory, more than the {MOST_PRIVATE_BYTES} that are sensible",
             where=where,
             hint="bind more of its loops to threads, or compute its intermediate results in kernels of their own",
+        )
+    steps = steps_of(stmt)
+    if target.most_steps is not None and steps > target.most_steps:
+        raise UnsupportedError(
+            f"a thread takes {steps} steps in loops, the driver of this device ends them after {target.most_steps}",
+            where=where,
+            hint="bind more of its loops to threads",
         )
     for node in pre_order(stmt):
         if isinstance(node, Call) and node.name == "call_extern":
