@@ -70,7 +70,7 @@ def _is_byte(zero: GraphExpr, dtype: DataType) -> bool:
     """Whether a single int32 is one of the numbers of a type of bytes, as zero points of bytes are."""
     value = known_value(zero)
     if value is not None:
-        return bool(np.iinfo(dtype.numpy()).min <= value.reshape(()) <= np.iinfo(dtype.numpy()).max)
+        return bool(dtype.min_value() <= value.reshape(()) <= dtype.max_value())
     while isinstance(zero, Call) and any(is_call_to(zero, name) for name in ("reshape", "cast")):
         zero = zero.args[0]
         if zero.tensor_type.dtype is dtype:
