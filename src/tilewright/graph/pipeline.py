@@ -10,6 +10,7 @@ from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.accelerator_layers import Blocks, accelerator_layers
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bitserial_products import bitserial_products
+from tilewright.graph.passes.byte_tables import byte_tables
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
 from tilewright.graph.passes.computed_products import computed_products
@@ -108,6 +109,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             with_options("bitserial_products", bitserial_products),
             with_options("integer_products", integer_products),
             *_SIMPLIFY,
+            with_options("byte_tables", byte_tables),
             with_options("integer_epilogues", integer_epilogues),
             with_options("word_products", word_products),
             with_options("half_products", half_products),

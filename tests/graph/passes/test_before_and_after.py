@@ -17,6 +17,7 @@ from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.passes.bitserial_products import bitserial_products
+from tilewright.graph.passes.byte_tables import byte_tables
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
 from tilewright.graph.passes.computed_products import computed_products
@@ -388,6 +389,21 @@ def test_integer_recurrence() -> None:
         x="f32[3, 2, 4, 6]",
         hidden="f32[2, 6]",
         cell="f32[2, 6]",
+    )
+
+
+def test_byte_tables() -> None:
+    """The hyperbolic tangent of a byte is one of 256 bytes."""
+    numbers = np.arange(256, dtype=np.float32) * np.float32(0.01)
+    assert_becomes(
+        partial(byte_tables, options=GraphOptions(target=NEON)),
+        """
+        value = multiply(cast(x, dtype=float32), constant(0.01, "float32"))
+        return cast(round(multiply(tanh(value), constant(255.0, "float32"))), dtype=uint8)
+        """,
+        'return take(const[0], cast(x, dtype=int32), mode="inside")',
+        constants=[np.rint(np.tanh(numbers) * np.float32(255)).astype(np.uint8)],
+        x="uint8[5, 6]",
     )
 
 

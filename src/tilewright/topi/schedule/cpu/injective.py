@@ -51,7 +51,7 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         assert across is not None
         _schedule_transpose(context, handle, loops, loops.index(across), lanes, work)
         return
-    if not _has_gathers(context) and _moves_out_of_order(context, handle, loops[-1]):
+    if not _has_gathers(context, handle) and _moves_out_of_order(context, handle, loops[-1]):
         _schedule_scalar_moves(context, loops, work)
         return
     symbolic = context.is_symbolic(loops[-1])
@@ -136,9 +136,9 @@ def _schedule_transpose(
     context.parallelize(outer, work)
 
 
-def _has_gathers(context: ScheduleContext) -> bool:
-    """Whether the processor loads vectors of elements from anywhere."""
-    return context.target.has_feature("avx2")
+def _has_gathers(context: ScheduleContext, handle: BlockHandle) -> bool:
+    """Whether the processor loads vectors of such elements from anywhere: of at least 32 bits each."""
+    return context.target.has_feature("avx2") and context.block(handle).writes[0].buffer.dtype.bits >= _WIDE
 
 
 def _moves_out_of_order(context: ScheduleContext, handle: BlockHandle, last: LoopHandle) -> bool:

@@ -1,0 +1,130 @@
+"""Functions of one byte that take long to compute become tables of their 256 results, for CPUs.
+
+Before:  uint8(clip(round(gelu(float(int(x) - zero) * scale) / step), 0, 255))            x: bytes
+After:   take(table, int(x))
+
+All that is computed of the same bytes is one function of them, however many times it is quantised on its way. The table
+holds what the interpreter computes. Arithmetic alone (a scale, a clamp) is quicker than looking up.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.graph.interpreter import apply_operator
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.rewrite import make
+from tilewright.graph.ir.traverse import children, map_functions, post_order, rewrite
+from tilewright.graph.options import GraphOptions
+from tilewright.ir.dtype import INT8, INT16, INT32, UINT8
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import TensorType
+from tilewright.support.order import children_first
+
+Array = npt.NDArray[Any]
+_SLOW: Final = frozenset(
+    """exp exp2 log log2 log10 log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid power
+    nn.gelu nn.softplus nn.elu nn.selu""".split()
+)
+"""Elementwise operators that take many more instructions than a load."""
+_RESULTS: Final = (INT8, UINT8, INT16)
+"""Types of results that are looked up: what quantised layers read."""
+_FLIP = 128
+
+
+def byte_tables(module: IRModule, options: GraphOptions) -> IRModule:
+    """Look functions of bytes up that take long to compute."""
+    if not options.machine.is_cpu:
+        return module
+    result = map_functions(module, lambda function: _Functions(function).rewritten())
+    assert isinstance(result, IRModule)
+    return result
+
+
+class _Functions:
+    """The functions of bytes in a function of the graph."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._nodes = list(post_order(function.body))
+        self._source: dict[int, GraphExpr] = {}
+        """The bytes that a node is a function of, by the node: itself if it is bytes, and of nothing else."""
+        self._slow: set[int] = set()
+        """Nodes with slow operators between them and their bytes."""
+        for node in self._nodes:
+            self._visit(node)
+
+    def rewritten(self) -> Function:
+        """The function with tables for slow functions of bytes."""
+        if not any(self._is_looked_up(node) for node in self._nodes):
+            return self._function
+        now: dict[int, GraphExpr] = {}
+
+        def replaced(old: GraphExpr, rebuilt: GraphExpr) -> GraphExpr:
+            if rebuilt.type is None:
+                fill_type(rebuilt)
+            if isinstance(old, Call) and self._is_looked_up(old):
+                rebuilt = self._looked_up(old, now[id(self._source[id(old)])])
+            now[id(old)] = rebuilt
+            return rebuilt
+
+        result = rewrite(self._function, replaced)
+        assert isinstance(result, Function)
+        return result
+
+    def _is_looked_up(self, node: GraphExpr) -> bool:
+        return id(node) in self._slow and node.tensor_type.dtype in _RESULTS
+
+    def _visit(self, node: GraphExpr) -> None:
+        source = self._common_source(node)
+        if source is not None:
+            self._source[id(node)] = source
+            assert isinstance(node, Call) and isinstance(node.callee, Operator)
+            if node.callee.name in _SLOW or any(id(item) in self._slow for item in node.args):
+                self._slow.add(id(node))
+        elif isinstance(node.type, TensorType) and node.type.dtype in (INT8, UINT8):
+            self._source[id(node)] = node
+
+    def _common_source(self, node: GraphExpr) -> GraphExpr | None:
+        """The bytes that all operands of an elementwise operator are functions of, element by element."""
+        if not isinstance(node, Call) or not isinstance(node.callee, Operator) or not node.callee.elementwise:
+            return None
+        values = [item for item in node.args if not (isinstance(item, Constant) and item.data.size == 1)]
+        sources = {id(self._source.get(id(item))): self._source.get(id(item)) for item in values}
+        shape = node.tensor_type.shape
+        if len(sources) != 1 or shape is None or any(item.tensor_type.shape != shape for item in values):
+            return None
+        return next(iter(sources.values()))
+
+    def _looked_up(self, node: Call, source: GraphExpr) -> GraphExpr:
+        """A function of bytes, looked up for those that `source` is now."""
+        dtype = source.tensor_type.dtype
+        place: GraphExpr = make("cast", source, dtype=INT32, span=node.span)
+        if dtype is INT8:
+            place = make("add", place, constant(np.int32(_FLIP)), span=node.span)
+        table = constant(self._table(node))
+        return make("take", table, place, axis=0, mode="inside", span=node.span)
+
+    def _table(self, node: Call) -> Array:
+        """What a function gives for each byte, the least first."""
+        source = self._source[id(node)]
+        dtype = source.tensor_type.dtype
+        numbers = np.arange(dtype.min_value(), dtype.max_value() + 1)
+        values: dict[int, Array] = {id(source): numbers.astype(dtype.numpy())}
+        for item in children_first([node], lambda inner: () if inner is source else children(inner)):
+            if item is source:
+                continue
+            if isinstance(item, Constant):
+                values[id(item)] = item.data.reshape(())
+                continue
+            assert isinstance(item, Call)
+            parts = [values[id(part)] for part in item.args]
+            one = Call(item.callee, tuple(constant(part) for part in parts), item.attributes)
+            fill_type(one)
+            values[id(item)] = np.asarray(apply_operator(one, list(parts)))
+        return values[id(node)]
