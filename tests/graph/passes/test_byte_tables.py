@@ -63,7 +63,7 @@ def test_bytes_in_between_are_part_of_the_function() -> None:
 def test_the_sign_that_a_product_wants_is_in_the_table() -> None:
     """Bytes that are moved by 128 for an instruction are looked up as they are wanted."""
     x = Var("x", tensor_type((16, 16), "uint8"))
-    rows = dequantized(quantized(call("tanh", dequantized(x, 128, 0.02)), 0.01), 9, 0.01)
+    rows = dequantized(quantized(call("tanh", dequantized(x, 128, 0.02)), 2.0**-6), 9, 2.0**-6)
     integers = constant(np.random.default_rng(2).integers(-128, 128, (16, 16)).astype(np.int32))
     weights = call("multiply", call("cast", integers, dtype=FLOAT32), constant(np.float32(0.5)))
     check([x], quantized(call("matmul", rows, weights), 4.0), 1)

@@ -589,9 +589,8 @@ def test_nest_guards() -> None:
 
 def test_limit_steps() -> None:
     """Kernels of one thread take at most so many steps; all loops together count, and the host runs what is around."""
-    limited = partial(limit_steps, options=LimitStepsOptions(100))
     assert_becomes(
-        limited,
+        partial(limit_steps, options=LimitStepsOptions(100)),
         """
         def f(A: Buffer[(250,), "float32"], B: Buffer[(5, 90), "float32"], C: Buffer[(9, 10), "float32"]):
             for i in range(250):
@@ -621,7 +620,7 @@ def test_limit_steps() -> None:
         """,
     )
     assert_becomes(
-        limited,
+        partial(limit_steps, options=LimitStepsOptions(100)),
         """
         def f(B: Buffer[(2, 300), "float32"]):
             for i in range(2):
@@ -643,7 +642,7 @@ def test_limit_steps() -> None:
                 for j in range(300):
                     B[i, j] = 2.0
         """
-    assert_becomes(limited, bound, bound)
+    assert_becomes(partial(limit_steps, options=LimitStepsOptions(100)), bound, bound)
 
 
 def test_lower_words() -> None:
