@@ -116,7 +116,8 @@ class _Functions:
         dtype = source.tensor_type.dtype
         numbers = np.arange(dtype.min_value(), dtype.max_value() + 1)
         values: dict[int, Array] = {id(source): numbers.astype(dtype.numpy())}
-        for item in children_first([node], lambda inner: () if inner is source else children(inner)):
+        roots: list[GraphExpr] = [node]
+        for item in children_first(roots, lambda inner: () if inner is source else children(inner)):
             if item is source:
                 continue
             if isinstance(item, Constant):
