@@ -88,6 +88,7 @@ def test_interned_nodes_die():
 
     def living() -> int:
         # Other tests leave nodes behind that any collection may take: only this test's own are counted.
+        machinery._sweep()
         return sum(1 for key in list(machinery._TABLE) if key[0] is Leaf and key[1] >= 1000)
 
     gc.collect()
@@ -98,6 +99,25 @@ def test_interned_nodes_die():
     gc.collect()
     assert living() == 0
     assert Leaf(1000).value == 1000
+
+
+def test_keys_of_dead_nodes_are_swept_by_those_who_make_new_ones():
+    """Deep trees go in one sweep: the key of a node holds its operands alive."""
+    from tilewright.ir import node as machinery
+    from tilewright.ir.expr import Var
+
+    tallest = 0
+    for _ in range(60):
+        tree = Var("i") * 2
+        for k in range(1000):
+            tree = (tree + k) * 3
+        tallest = max(tallest, len(machinery._TABLE))
+    assert tallest <= machinery._most_entries <= 4 * machinery._SMALL_TABLE
+    del tree
+    machinery._sweep()
+    before = len(machinery._TABLE)
+    machinery._sweep()
+    assert len(machinery._TABLE) == before
 
 
 def test_interning_from_many_threads():

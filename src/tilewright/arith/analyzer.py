@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewright.arith.interval import Interval
-from tilewright.arith.knowledge import ModularSet
+from tilewright.arith.knowledge import ModularSet, State
+from tilewright.arith.linear import Linear
 from tilewright.arith.prover import Prover
 from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir import build
@@ -40,39 +41,61 @@ class Analyzer(Prover):
 
         What was known about the variable before is forgotten. A range of extent 1 is its minimum.
         """
-        self.forget(var)
         if isinstance(value, Range):
             low, extent = value.min, value.extent
             if type(low) is IntImm and type(extent) is IntImm and extent.value != 1:
                 # What nearly all loops are.
-                self.learn_range(var, Interval(low.value, low.value + extent.value - 1))
+                self._bind_constants(var, Interval(low.value, low.value + extent.value - 1))
             else:
-                self._bind_range(var, value)
+                self.learning((var, low, extent), lambda: self._bind_range(var, value))
         elif isinstance(value, Interval):
-            self.learn_range(var, value)
+            self._bind_constants(var, value)
         else:
-            self._bind_value(var, build.as_expr(value, var.dtype))
+            expr = build.as_expr(value, var.dtype)
+            self.learning((var, expr), lambda: self._bind_value(var, expr))
 
     def introduce(self, var: Var, value: Range) -> None:
         """Bind a variable that nothing asked so far was about: what was found out stays true, so caches stay."""
         low, extent = value.min, value.extent
         if type(low) is not IntImm or type(extent) is not IntImm or var.dtype is not INDEX or var in self._numbers:
             self.bind(var, value)
-        elif extent.value == 1:
-            self.values[var] = low
+            return
+        facts = self._state.facts
+        if extent.value == 1:
+            facts = facts._replace(values={**facts.values, var: low})
         else:
-            self.ranges[var] = Interval(low.value, low.value + extent.value - 1)
+            interval = Interval(low.value, low.value + extent.value - 1)
+            facts = facts._replace(ranges={**facts.ranges, var: interval})
+        state = State(facts)
+        state.share(self._state)
+        self.restore(state)
+
+    def _bind_constants(self, var: Var, interval: Interval) -> None:
+        """A variable lies between constants. What was found out holds still, if none of it is about the variable."""
+
+        def change() -> None:
+            before = self._state
+            is_known = before.mentions(var)
+            is_new = not self._drop(var) and not is_known
+            self.learn_range(var, interval)
+            if is_new:
+                self._state.inherit(before)
+                self.restore(self._state)
+
+        self.learning((var, interval), change)
 
     def _bind_value(self, var: Var, value: PrimExpr) -> None:
+        self._drop(var)
         if value.dtype is not var.dtype:
             raise CompilerBug(f"{var.name} of {var.dtype} cannot be bound to a value of {value.dtype}")
         value = self.simplify(value)
         if var in self.variables_of(value):
             raise CompilerBug(f"{var.name} cannot be bound to an expression of itself")
-        self.values[var] = value
+        self.values = {**self.values, var: value}
         self._clear()
 
     def _bind_range(self, var: Var, value: Range) -> None:
+        self._drop(var)
         if var.dtype is not INDEX or value.min.dtype is not INDEX or value.extent.dtype is not INDEX:
             low, size = self.bounds(value.min), self.bounds(value.extent)
             last_value = None if low.upper is None or size.upper is None else low.upper + size.upper - 1
@@ -97,21 +120,30 @@ class Analyzer(Prover):
 
     def forget(self, var: Var) -> None:
         """Drop everything that is known about a variable."""
-        self.values.pop(var, None)
+        self.learning(var, lambda: self._drop(var))
+
+    def _drop(self, var: Var) -> bool:
+        """Drop everything that is known about a variable; whether there was anything."""
+        dropped = [var] if var in self.values else []
         # Most tables know variables only: look into compound terms, and at variables only by identity.
-        for term in [t for t in self.ranges if t is var or (type(t) is not Var and var in self.variables_of(t))]:
-            del self.ranges[term]
-        for term in [t for t in self.residues if var in self.variables_of(t)]:
-            del self.residues[term]
-        for term in [t for t in self.truths if var in self.variables_of(t)]:
-            del self.truths[term]
-        for term in list(self.inequalities):
-            kept = [f for f in self.inequalities[term] if not any(var in self.variables_of(t) for t in f.terms)]
-            if kept:
-                self.inequalities[term] = kept
-            else:
-                del self.inequalities[term]
+        terms = {t for t in self.ranges if t is var or (type(t) is not Var and var in self.variables_of(t))}
+        terms.update(t for table in (self.residues, self.truths) for t in table if var in self.variables_of(t))
+        forms = [t for t in self.inequalities if var in self.variables_of(t)]
+        if not dropped and not terms and not forms:
+            return False
+        self.values = {v: value for v, value in self.values.items() if v is not var}
+        self.ranges = {t: known for t, known in self.ranges.items() if t not in terms}
+        self.residues = {t: known for t, known in self.residues.items() if t not in terms}
+        self.truths = {t: known for t, known in self.truths.items() if t not in terms}
+        self.inequalities = {
+            term: kept for term, known in self.inequalities.items() if (kept := self._without(known, var))
+        }
         self._clear()
+        return True
+
+    def _without(self, forms: tuple[Linear, ...], var: Var) -> tuple[Linear, ...]:
+        """The forms that a variable does not occur in."""
+        return tuple(form for form in forms if not any(var in self.variables_of(term) for term in form.terms))
 
     @contextmanager
     def assume(self, *conditions: PrimExpr) -> Iterator[Analyzer]:

@@ -8,6 +8,7 @@ a higher one is declared here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Self
 
 from tilewright.arith.interval import Interval, intersect
@@ -28,6 +29,8 @@ class ModularSet(NamedTuple):
         return f"{self.base} (mod {self.coefficient})" if self.coefficient else str(self.base)
 
 
+_MOST_STATES: Final = 4096
+"""States that an analyzer remembers."""
 _NO_VARIABLES: Final[frozenset[Var]] = frozenset()
 OrderKey = tuple[str, tuple[int, ...]]
 
@@ -37,26 +40,52 @@ def is_index(expr: PrimExpr) -> bool:
     return expr.dtype is INDEX
 
 
-class _Facts(NamedTuple):
-    """A saved state of knowledge, to return to when a context ends."""
+class Facts(NamedTuple):
+    """Everything that is known."""
 
     values: dict[Var, PrimExpr]
     ranges: dict[PrimExpr, Interval]
     residues: dict[PrimExpr, ModularSet]
-    inequalities: dict[PrimExpr, list[Linear]]
+    inequalities: dict[PrimExpr, tuple[Linear, ...]]
     truths: dict[PrimExpr, bool]
-    memos: tuple[
-        dict[PrimExpr, PrimExpr],
-        dict[PrimExpr, Linear],
-        dict[PrimExpr, Interval],
-        dict[PrimExpr, ModularSet],
-        dict[PrimExpr, bool],
-        dict[object, object],
-    ]
+
+
+class State:
+    """What is known, and what was found out from it. Facts are never changed in place: other facts are another state.
+
+    Scopes come back to the same facts again and again (a pass enters the same loops and conditions for every buffer):
+    `after` has the states that were made of this one by learning something, with all that was found out in them.
+    """
+
+    __slots__ = ("after", "answers", "bounds", "facts", "forms", "modular", "proofs", "simplified")
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.simplified: dict[PrimExpr, PrimExpr] = {}
+        self.forms: dict[PrimExpr, Linear] = {}
+        self.bounds: dict[PrimExpr, Interval] = {}
+        self.modular: dict[PrimExpr, ModularSet] = {}
+        self.proofs: dict[PrimExpr, bool] = {}
+        self.answers: dict[object, object] = {}
+        self.after: dict[object, State] = {}
+
+    def inherit(self, other: State) -> None:
+        """Begin with what was found out in another state, which holds in this one too."""
+        self.simplified, self.forms, self.bounds = dict(other.simplified), dict(other.forms), dict(other.bounds)
+        self.modular, self.proofs, self.answers = dict(other.modular), dict(other.proofs), dict(other.answers)
+
+    def share(self, other: State) -> None:
+        """Find out together with another state: neither knows anything of what the other is asked alone."""
+        self.simplified, self.forms, self.bounds = other.simplified, other.forms, other.bounds
+        self.modular, self.proofs, self.answers = other.modular, other.proofs, other.answers
+
+    def mentions(self, var: Var) -> bool:
+        """Whether anything was found out about a variable: whoever asks about an expression asks about its leaves."""
+        return var in self.forms or var in self.simplified or var in self.bounds or var in self.modular
 
 
 class Knowledge(ABC):
-    """Facts and caches. All caches hold for the present facts; learning anything starts new ones."""
+    """Facts and caches. All caches hold for the present facts: those of a `State`."""
 
     def __init__(self) -> None:
         self.values: dict[Var, PrimExpr] = {}
@@ -65,7 +94,7 @@ class Knowledge(ABC):
         """Constant ranges of variables and other terms."""
         self.residues: dict[PrimExpr, ModularSet] = {}
         """Known residues of terms."""
-        self.inequalities: dict[PrimExpr, list[Linear]] = {}
+        self.inequalities: dict[PrimExpr, tuple[Linear, ...]] = {}
         """Forms known to be <= 0, under each of their terms."""
         self.truths: dict[PrimExpr, bool] = {}
         """Conditions that are neither comparisons of index values nor made of them, and are known."""
@@ -75,70 +104,78 @@ class Knowledge(ABC):
         """How many cases were looked at inside the outermost of them."""
         self._order: dict[PrimExpr, OrderKey] = {}
         self._numbers: dict[Var, int] = {}
-        self._variables: dict[PrimExpr, frozenset[Var]] = {}
         self._failing: dict[PrimExpr, bool] = {}
         self._searches = 0
         self._tried = 0
         """Forms that the outermost search has looked at."""
-        self._facts: dict[PrimExpr, list[Linear]] = {}
+        self._known_forms: dict[PrimExpr, list[Linear]] = {}
         """What that search knows of terms."""
-        self._clear()
+        self._states = 0
+        """How many states are remembered."""
+        self._is_learning = False
+        self.restore(State(self._facts()))
+
+    def _facts(self) -> Facts:
+        return Facts(self.values, self.ranges, self.residues, self.inequalities, self.truths)
 
     def _clear(self) -> None:
-        self._simplified: dict[PrimExpr, PrimExpr] = {}
-        self._forms: dict[PrimExpr, Linear] = {}
-        self._bounds: dict[PrimExpr, Interval] = {}
-        self._modular: dict[PrimExpr, ModularSet] = {}
-        self._proofs: dict[PrimExpr, bool] = {}
-        self.answers: dict[object, object] = {}
-        """What others found out with the present facts, under keys of their own."""
+        """Other facts: nothing has been found out from them yet."""
+        self.restore(State(self._facts()))
 
-    def save(self) -> _Facts:
+    def save(self) -> State:
         """The present state; knowledge added from here on can be dropped by `restore`."""
-        saved = _Facts(
-            self.values,
-            self.ranges,
-            self.residues,
-            self.inequalities,
-            self.truths,
-            (self._simplified, self._forms, self._bounds, self._modular, self._proofs, self.answers),
-        )
-        self.values = dict(self.values)
-        self.ranges = dict(self.ranges)
-        self.residues = dict(self.residues)
-        self.inequalities = {term: list(forms) for term, forms in self.inequalities.items()}
-        self.truths = dict(self.truths)
-        self._clear()
-        return saved
+        return self._state
+
+    def restore(self, state: State) -> None:
+        """Go to a state, its caches included."""
+        self._state = state
+        self.values, self.ranges, self.residues, self.inequalities, self.truths = state.facts
+        self._simplified, self._forms, self._bounds = state.simplified, state.forms, state.bounds
+        self._modular, self._proofs = state.modular, state.proofs
+        self.answers: dict[object, object] = state.answers
+        """What others found out with the present facts, under keys of their own."""
 
     def copy(self) -> Self:
         """Another analyzer that knows the same; what either learns from here on the other does not know."""
         other = type(self)()
-        other.values = dict(self.values)
-        other.ranges = dict(self.ranges)
-        other.residues = dict(self.residues)
-        other.inequalities = {term: list(forms) for term, forms in self.inequalities.items()}
-        other.truths = dict(self.truths)
         other._order, other._numbers = dict(self._order), dict(self._numbers)
-        other._variables, other._failing = self._variables, self._failing
-        # Caches hold for the present facts, which are the same; who learns something starts new ones.
-        other._simplified, other._forms, other._bounds = self._simplified, self._forms, self._bounds
-        other._modular, other._proofs, other.answers = self._modular, self._proofs, self.answers
+        other._failing = self._failing
+        # Caches hold for the present facts, which are the same.
+        state = State(self._state.facts)
+        state.share(self._state)
+        other.restore(state)
         return other
 
-    def restore(self, saved: _Facts) -> None:
-        """Go back to a saved state, its caches included."""
-        self.values = saved.values
-        self.ranges = saved.ranges
-        self.residues = saved.residues
-        self.inequalities = saved.inequalities
-        self.truths = saved.truths
-        self._simplified, self._forms, self._bounds, self._modular, self._proofs, self.answers = saved.memos
+    def learning(self, key: object, change: Callable[[], object]) -> None:
+        """Learn something: by `change`, or if that was learnt in this state before, by going where that led.
+
+        The key says all that decides what is learnt.
+        """
+        if self._is_learning:
+            change()
+            return
+        before = self._state
+        after = before.after.get(key)
+        if after is None:
+            self._is_learning = True
+            try:
+                change()
+            except BaseException:
+                self.restore(before)
+                raise
+            finally:
+                self._is_learning = False
+            # Most loops are bound once more by those who look at what is inside them.
+            after = before if self._state.facts == before.facts else self._state
+            if self._states < _MOST_STATES:
+                self._states += 1
+                before.after[key] = after
+        self.restore(after)
 
     def learn_range(self, term: PrimExpr, interval: Interval) -> None:
         """A term lies in an interval (together with what was known)."""
         known = self.ranges.get(term)
-        self.ranges[term] = interval if known is None else intersect(known, interval)
+        self.ranges = {**self.ranges, term: interval if known is None else intersect(known, interval)}
         self._clear()
 
     def learn_at_most_zero(self, form: Linear) -> None:
@@ -155,8 +192,20 @@ class Knowledge(ABC):
             else:
                 self.learn_range(term, Interval(form.constant, None))
             return
-        for term in form.terms:
-            self.inequalities.setdefault(term, []).append(form)
+        self.inequalities = {
+            **self.inequalities,
+            **{term: (*self.inequalities.get(term, ()), form) for term in form.terms},
+        }
+        self._clear()
+
+    def learn_residue(self, term: PrimExpr, residue: ModularSet) -> None:
+        """A term has a residue."""
+        self.residues = {**self.residues, term: residue}
+        self._clear()
+
+    def learn_truths(self, truths: Mapping[PrimExpr, bool]) -> None:
+        """Conditions hold, or do not."""
+        self.truths = {**self.truths, **truths}
         self._clear()
 
     def order_key(self, expr: PrimExpr) -> OrderKey:
@@ -182,15 +231,18 @@ class Knowledge(ABC):
 
     def variables_of(self, expr: PrimExpr) -> frozenset[Var]:
         """The variables that occur in an expression."""
-        known = self._variables.get(expr)
-        if known is None:
-            if isinstance(expr, Var):
-                known = frozenset((expr,))
-            else:
-                known = _NO_VARIABLES
-                for child in expr.children():
-                    known |= self.variables_of(child) if isinstance(child, PrimExpr) else frozenset(variables(child))
-            self._variables[expr] = known
+        try:
+            return expr.variables
+        except AttributeError:
+            pass
+        known = _NO_VARIABLES
+        if isinstance(expr, Var):
+            known = frozenset((expr,))
+        for child in expr.children():
+            below = self.variables_of(child) if isinstance(child, PrimExpr) else frozenset(variables(child))
+            # Most operands are constants: the other's set is then this one's.
+            known = known | below if known and below else known or below
+        expr.variables = known
         return known
 
     @abstractmethod

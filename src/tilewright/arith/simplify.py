@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from tilewright.arith import linear, rules
 from tilewright.arith.canonical import CanonicalAnalysis
@@ -27,20 +26,18 @@ CORE_NODES: Final[frozenset[type]] = frozenset(
 """The scalar expressions of the core: their values depend on variables only, never on memory."""
 
 
-# Expressions are interned and asked about again and again, by every pass: what was found out of one stays true.
-_from_memory: Final[WeakKeyDictionary[PrimExpr, bool]] = WeakKeyDictionary()
-_sizes: Final[WeakKeyDictionary[PrimExpr, int]] = WeakKeyDictionary()
-
-
 def depends_on_memory(expr: PrimExpr) -> bool:
     """Whether an expression reads something that a statement may change (a load, a call)."""
-    known = _from_memory.get(expr)
-    if known is None:
-        known = _from_memory[expr] = any(
-            isinstance(node, PrimExpr) and (type(node) is e.Call or type(node) not in CORE_NODES)
-            for node in pre_order(expr)
-        )
-    return known
+    try:
+        return expr.reads_memory
+    except AttributeError:
+        pass
+    kind = type(expr)
+    result = kind is e.Call or kind not in CORE_NODES
+    if not result:
+        result = any(depends_on_memory(child) for child in expr.children() if isinstance(child, PrimExpr))
+    expr.reads_memory = result
+    return result
 
 
 def may_fail(expr: PrimExpr) -> bool:
@@ -136,6 +133,11 @@ class Simplifier(CanonicalAnalysis):
             case e.Or() if not holds:
                 self.learn(condition.a, False)
                 self.learn(condition.b, False)
+            case _:
+                self.learning((condition, holds), lambda: self._learn(condition, holds))
+
+    def _learn(self, condition: PrimExpr, holds: bool) -> None:
+        match condition:
             case e.LT() | e.LE() | e.EQ() | e.NE() if is_index(condition.a):
                 self._learn_comparison(condition, holds)
             case e.LT() | e.LE() | e.EQ() if condition.a.dtype.is_integer and condition.dtype.is_scalar:
@@ -147,9 +149,7 @@ class Simplifier(CanonicalAnalysis):
         simple = self.simplify(condition)
         if isinstance(simple, IntImm):
             return
-        self.truths[simple] = holds
-        self.truths[build.logical_not(simple)] = not holds
-        self._clear()
+        self.learn_truths({simple: holds, build.logical_not(simple): not holds})
 
     def _learn_comparison(self, condition: e.LT | e.LE | e.EQ | e.NE, holds: bool) -> None:
         difference = self.normalise(self.form(condition.a).minus(self.form(condition.b)))
@@ -171,8 +171,7 @@ class Simplifier(CanonicalAnalysis):
             else:
                 equality = self.equal_zero(difference)
                 if not isinstance(equality, IntImm):
-                    self.truths[equality] = False
-                    self._clear()
+                    self.learn_truths({equality: False})
 
     def _learn_residue(self, difference: Linear) -> None:
         """x % m == r says that x is r modulo m."""
@@ -186,8 +185,7 @@ class Simplifier(CanonicalAnalysis):
         modulus = term.b.value
         if symbol is not None and modulus > 0:
             residue = -coefficient * difference.constant - numerator.constant
-            self.residues[symbol] = ModularSet(modulus, residue % modulus)
-            self._clear()
+            self.learn_residue(symbol, ModularSet(modulus, residue % modulus))
 
     def _learn_range(self, condition: e.LT | e.LE | e.EQ, holds: bool) -> None:
         """A comparison of another integer type with a constant bounds the other side."""
@@ -225,6 +223,9 @@ class Simplifier(CanonicalAnalysis):
         finally:
             self._conditions -= 1
             self.restore(saved)
+            if not self._conditions and self._cases >= _MOST_CASES:
+                # Inside, some cases were not looked at.
+                saved.after.pop((condition, holds), None)
 
     # Comparisons of index values
 
@@ -310,10 +311,11 @@ _SUM_LIKE: Final = (e.Add, e.Sub, e.Mul, e.FloorDiv, e.FloorMod, e.Min, e.Max, I
 
 def _size(expr: PrimExpr) -> int:
     """How many operations an expression takes, shared ones once."""
-    known = _sizes.get(expr)
-    if known is None:
-        known = _sizes[expr] = sum(1 for node in pre_order(expr) if not isinstance(node, (Var, IntImm)))
-    return known
+    try:
+        return expr.operations
+    except AttributeError:
+        expr.operations = sum(1 for node in pre_order(expr) if not isinstance(node, (Var, IntImm)))
+        return expr.operations
 
 
 def _compare(self: Simplifier, expr: e.LT | e.LE) -> PrimExpr:

@@ -107,11 +107,18 @@ class ExprOperators:
 
 
 class PrimExpr(Node, ExprOperators):
-    """A scalar (or vector) value. Every expression has a `dtype`."""
+    """A scalar (or vector) value. Every expression has a `dtype`.
 
-    __slots__ = ("dtype",)
-    side_data: ClassVar[tuple[str, ...]] = ("dtype",)
+    Expressions are asked the same again and again, by every pass: the other slots hold answers that only depend on the
+    expression, once they were found (`arith`).
+    """
+
+    __slots__ = ("dtype", "operations", "reads_memory", "variables")
+    side_data: ClassVar[tuple[str, ...]] = ("dtype", "operations", "reads_memory", "variables")
     dtype: DataType
+    operations: int
+    reads_memory: bool
+    variables: frozenset[Var]
 
     def __bool__(self) -> NoReturn:
         raise UserError(

@@ -175,42 +175,37 @@ def _rebuild_source(names: Sequence[str], plain: set[str], keeps_nothing: bool) 
     )
 
 
-class _Entry(ref[Any]):
-    """A weak reference to an interned node that knows its key in the table."""
-
-    __slots__ = ("key",)
-    key: tuple[object, ...]
-
-
-_TABLE: dict[tuple[object, ...], _Entry] = {}
-"""The interned nodes by class and fields. A plain dictionary of weak references: several times faster than a
-WeakValueDictionary."""
-
+_TABLE: dict[tuple[object, ...], ref[Any]] = {}
+"""The interned nodes by class and fields. A plain dictionary of weak references without callbacks: several times faster
+than a WeakValueDictionary. Keys of nodes that died stay until the table has doubled (`_sweep`)."""
 
 _LOCK = RLock()
-"""Guards changes of the table; reentrant because collecting garbage inside a change may drop entries."""
+"""Guards changes of the table."""
+_SMALL_TABLE = 1 << 14
+_most_entries = _SMALL_TABLE
 
 
-def _forget(entry: _Entry, lock: RLock = _LOCK, table: dict[tuple[object, ...], _Entry] = _TABLE) -> None:
-    """A node died: drop its entry, unless a new node of the same key has taken the place.
-
-    The table is an argument because nodes still die when Python has cleared this module's names at exit.
-    """
-    with lock:
-        if table.get(entry.key) is entry:
-            del table[entry.key]
+def _sweep() -> None:
+    """Drop the entries of nodes that died: the last ones first, because the key of a node holds its operands."""
+    global _most_entries
+    keys = list(_TABLE)
+    while keys:
+        key = keys.pop()
+        if _TABLE[key]() is None:
+            del _TABLE[key]
+    _most_entries = max(_SMALL_TABLE, 2 * len(_TABLE))
 
 
 def _publish(node: Any, key: tuple[object, ...]) -> Any:
     """Enter a new node; the node of another thread that entered an equal one first wins."""
-    entry = _Entry(node, _forget)
-    entry.key = key
     with _LOCK:
         earlier = _TABLE.get(key)
         winner = None if earlier is None else earlier()
         if winner is not None:
             return winner
-        _TABLE[key] = entry
+        _TABLE[key] = ref(node)
+        if len(_TABLE) > _most_entries:
+            _sweep()
     return node
 
 
