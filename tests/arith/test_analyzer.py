@@ -10,7 +10,7 @@ from tilewright.arith.interval import Interval
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import BOOL, INT32
-from tilewright.ir.expr import TRUE, IntImm, Range, Var
+from tilewright.ir.expr import TRUE, ZERO, IntImm, Range, Var
 from tilewright.support.errors import CompilerBug
 
 X, J, N = Var("i"), Var("j"), Var("n")
@@ -116,3 +116,58 @@ def test_conjuncts():
     a, b, c = X < 1, X < 2, J < 3
     assert conjuncts(build.all_of([a, b, c])) == [a, b, c]
     assert conjuncts(TRUE) == [TRUE]
+
+
+def test_a_scope_that_comes_again_finds_what_was_found_out(monkeypatch):
+    """Passes enter the same loops and conditions for every buffer: the answers of the first time are kept."""
+    analyzer, i, n = Analyzer(), Var("i"), Var("n")
+    asked = []
+    proof = Analyzer._prove
+    monkeypatch.setattr(Analyzer, "_prove", lambda self, condition: asked.append(condition) or proof(self, condition))
+    for _ in range(3):
+        with analyzer.scope():
+            analyzer.bind(i, Range(ZERO, n))
+            with analyzer.assume(n <= 8):
+                assert analyzer.prove(i < 8)
+    assert asked == [i < 8]
+
+
+def test_other_facts_are_another_state():
+    """What was found out under some facts is no answer under others, in whichever order they come."""
+    analyzer, i, n = Analyzer(), Var("i"), Var("n")
+    for extent, quotient in ((8, ZERO), (16, i // 8), (8, ZERO), (4, ZERO)):
+        with analyzer.scope():
+            analyzer.bind(i, Range(ZERO, IntImm(extent)))
+            assert analyzer.simplify(i // 8) is quotient
+            assert analyzer.prove(i < 4) == (extent == 4)
+        assert analyzer.simplify(i // 8) is i // 8
+        assert analyzer.bounds(i) == Interval(None, None)
+    with analyzer.assume(i < n):
+        assert analyzer.prove(i <= n)
+        analyzer.forget(i)
+        assert not analyzer.prove(i <= n)
+    with analyzer.assume(i < n):
+        assert analyzer.prove(i <= n)
+
+
+def test_a_new_variable_keeps_what_is_known_of_others():
+    analyzer, i, j, n = Analyzer(), Var("i"), Var("j"), Var("n")
+    analyzer.assume_always(n >= 5)
+    assert analyzer.prove(n > 4)
+    with analyzer.scope():
+        analyzer.bind(i, Range(ZERO, IntImm(4)))
+        assert analyzer.prove(i < n)
+        # One that something is known of is not new: what followed from that goes.
+        with analyzer.assume(j > n):
+            assert analyzer.prove(j > i)
+            analyzer.bind(j, Range(ZERO, IntImm(4)))
+            assert not analyzer.prove(j > i) and analyzer.prove(j < n)
+    assert not analyzer.prove(i < n)
+
+
+def test_learning_that_fails_leaves_nothing_behind():
+    analyzer, i = Analyzer(), Var("i")
+    analyzer.bind(i, Range(ZERO, IntImm(4)))
+    with pytest.raises(CompilerBug, match="an expression of itself"):
+        analyzer.bind(i, i + 1)
+    assert analyzer.prove(i < 4)

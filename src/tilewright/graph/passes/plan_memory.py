@@ -19,7 +19,6 @@ Where shapes are symbolic, or kernels take whole pieces of memory, the workspace
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -483,19 +482,46 @@ def place_values(values: Sequence[_Value]) -> int:
 
 def _place_in_order(values: Sequence[_Value]) -> int:
     """Best fit: each value in the smallest gap between those alive at the same time, or after them."""
-    placed: list[tuple[int, int, _Value]] = []
+    placed = _Placed()
     total = 0
     for number, value in enumerate(values):
         size = aligned(value.size)
         best, best_gap, end = -1, 0, 0
-        for offset, _, other in placed:
-            if other.first > value.last or other.last < value.first:
-                continue
+        for offset, _, other in placed.alive(value.first, value.last):
             gap = offset - end
             if gap >= size and (best < 0 or gap < best_gap):
                 best, best_gap = end, gap
             end = max(end, offset + aligned(other.size))
         value.offset = end if best < 0 else best
-        insort(placed, (value.offset, number, value), key=lambda entry: entry[:2])
+        placed.add(value, number)
         total = max(total, value.offset + size)
     return total
+
+
+class _Placed:
+    """Values that have a place, by when they are alive: in a model of many steps most are not at the same time.
+
+    Time is cut in pieces of 1, 2, 4, ... steps. A value is in the one or two pieces that it touches of those that are
+    about as long as it lives.
+    """
+
+    def __init__(self) -> None:
+        self._levels: dict[int, dict[int, list[tuple[int, int, _Value]]]] = {}
+
+    def add(self, value: _Value, number: int) -> None:
+        """A value has a place."""
+        level = (value.last - value.first).bit_length()
+        pieces = self._levels.setdefault(level, {})
+        for piece in {value.first >> level, value.last >> level}:
+            pieces.setdefault(piece, []).append((value.offset, number, value))
+
+    def alive(self, first: int, last: int) -> list[tuple[int, int, _Value]]:
+        """Offset, number and value of those alive at any of some steps, by their offsets."""
+        found: dict[int, tuple[int, int, _Value]] = {}
+        for level, pieces in self._levels.items():
+            touched = range(first >> level, (last >> level) + 1)
+            for piece in touched if len(touched) < len(pieces) else [item for item in pieces if item in touched]:
+                for entry in pieces.get(piece, ()):
+                    if entry[2].first <= last and entry[2].last >= first:
+                        found[entry[1]] = entry
+        return sorted(found.values(), key=lambda entry: entry[:2])
