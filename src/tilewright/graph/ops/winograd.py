@@ -51,6 +51,8 @@ _SQUARED_POINTS = {2: (1.0,), 3: (0.5625,), 4: (0.5, 2.0), 6: (1.0, 0.25, 4.0)}
 _SINGLE_POINTS = {3: 1.5}
 """The last point of a tile size whose number of points leaves one without an opposite."""
 
+_COMBINED_AT_ONCE = 1 << 14
+"""Pairs of channels whose weights are transformed at a time."""
 Matrix = npt.NDArray[np.float64]
 
 
@@ -130,7 +132,7 @@ def _plain_transform(tile: int) -> Matrix:
 
 def transformed_weight(weight: Array, tile: int) -> Array:
     """G g G', computed in float64 and rounded once."""
-    return np.ascontiguousarray(_combined(weight, winograd_matrices(tile).weight), weight.dtype)
+    return _combined(weight, winograd_matrices(tile).weight)
 
 
 def plain_weight(weight: Array, tile: int) -> Array:
@@ -138,12 +140,19 @@ def plain_weight(weight: Array, tile: int) -> Array:
 
     Rows and columns are combined as `_plain_basis` says, in float64, and rounded once.
     """
-    return np.ascontiguousarray(_combined(weight, _plain_basis(tile)), weight.dtype)
+    return _combined(weight, _plain_basis(tile))
 
 
-def _combined(weight: Array, matrix: Matrix) -> Matrix:
-    """Rows and columns of weights multiplied by a matrix, in float64."""
-    result: Matrix = np.einsum("ia,jb,abco->ijco", matrix, matrix, weight.astype(np.float64), optimize=True)
+def _combined(weight: Array, matrix: Matrix) -> Array:
+    """Rows and columns of weights multiplied by a matrix, in float64: some channels at a time, or it is all twice."""
+    size, taps = matrix.shape
+    inputs, outputs = weight.shape[2:]
+    result = np.empty((size, size, inputs, outputs), weight.dtype)
+    channels = max(1, _COMBINED_AT_ONCE // outputs)
+    for start in range(0, inputs, channels):
+        part = weight[:, :, start : start + channels].astype(np.float64)
+        rows = (matrix @ part.reshape(taps, -1)).reshape(size, taps, -1)
+        result[:, :, start : start + channels] = (matrix @ rows).reshape(size, size, -1, outputs)
     return result
 
 
