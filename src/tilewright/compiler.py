@@ -102,9 +102,12 @@ def compile_model(request: CompileRequest) -> Iterator[Imported | Optimized | Lo
     yield imported
     # Optimise: the passes of `graph/pipeline.py`, the last of which groups operators; each group becomes a kernel.
     optimized = optimize_model(imported, request)
+    # Here and below: what a stage has used is let go, because weights are in it that the next one has arranged anew.
+    del imported
     yield optimized
     # Plan: a loop program for each group (`topi`, `te`), equal ones shared; where values live, and which kernel when.
     planned = plan_model(optimized, request)
+    del optimized
     yield planned
     # Schedule, lower, emit: `lower/kernel.py` does all three for a kernel, in several processes and through the cache.
     compiled = compile_kernels(planned)
@@ -211,7 +214,15 @@ class Compilation(Exportable):
         made._start(wanted)
         return made
 
+    @classmethod
+    def compiled(cls, wanted: CompileRequest) -> Executable:
+        """What a request asks for, ready to run here. Nobody looks at the stages: each is let go after the next."""
+        made = cls.of(wanted)
+        made._keeps_stages = False
+        return made.executable()
+
     def _start(self, wanted: CompileRequest) -> None:
+        self._keeps_stages = True
         self.request = wanted
         self.target = wanted.target
         self.host = wanted.host
@@ -231,7 +242,7 @@ class Compilation(Exportable):
         try:
             while kind not in self._done:
                 stage = next(self._stages)
-                self._done[type(stage)] = stage
+                self._done = {**(self._done if self._keeps_stages else {}), type(stage): stage}
         except BaseException:
             # Whoever asks again gets the same error, or a result where it was interrupted.
             self._stages, self._done = compile_model(self.request), {}

@@ -50,7 +50,7 @@ def compile(
     from tilewright.compiler import Compilation
 
     start = time.perf_counter()
-    result = Compilation.of(wanted).executable()
+    result = Compilation.compiled(wanted)
     trace.LOGGER.info("compiled %r for %s in %.2f s", result.model.name, wanted.target, time.perf_counter() - start)
     return result
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -45,6 +48,40 @@ def test_a_compilation_goes_as_far_as_somebody_asks(monkeypatch: pytest.MonkeyPa
     assert compilation.failed_templates == {} and len(done) == 4
     compilation.artifact()
     assert done == ["import_model", "optimize_model", "plan_model", "compile_kernels"]
+
+
+def test_graphs_are_let_go_unless_somebody_may_look_at_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has weights of its own: with all of them kept, a model would be in memory several times."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    graphs: list[weakref.ref[object]] = []
+    living: list[int] = []
+
+    def watched(stage: str) -> None:
+        real = getattr(compiler, stage)
+
+        def run(*args: object) -> Imported | Optimized:
+            made: Imported | Optimized = real(*args)
+            graphs.append(weakref.ref(made.module["main"]))
+            return made
+
+        monkeypatch.setattr(compiler, stage, run)
+
+    watched("import_model")
+    watched("optimize_model")
+    compile_kernels = compiler.compile_kernels
+
+    def count(planned: LoweredModel) -> Compiled:
+        gc.collect()
+        living.append(sum(graph() is not None for graph in graphs))
+        graphs.clear()
+        return compile_kernels(planned)
+
+    monkeypatch.setattr(compiler, "compile_kernels", count)
+    tw.compile(MODEL, threads=1)
+    compilation = tw.Compilation(MODEL, threads=1)
+    compilation.artifact()
+    # The plan is a plan of the optimised graph.
+    assert living == [1, 2] and compilation.imported["main"] is not compilation.optimized["main"]
 
 
 def test_what_failed_or_was_interrupted_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

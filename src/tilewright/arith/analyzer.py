@@ -33,7 +33,8 @@ class Analyzer(Prover):
     >>> analyzer.simplify((i * 8 + j) // 8) is i
     True
 
-    Answers are cached per expression; learning something (`bind`, `assume`) starts new caches.
+    Answers are cached per expression and per set of facts; learning something (`bind`, `assume`) leads to another set,
+    and the same from the same set to the same.
     """
 
     def bind(self, var: Var, value: Range | Interval | ExprLike) -> None:

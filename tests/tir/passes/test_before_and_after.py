@@ -643,6 +643,45 @@ def test_limit_steps() -> None:
                     B[i, j] = 2.0
         """
     assert_becomes(partial(limit_steps, options=LimitStepsOptions(100)), bound, bound)
+def test_nest_guards_of_the_edges_of_an_image() -> None:
+    """Taps of one row of a window are asked once whether the row is inside; other branches stay as they are."""
+    assert_becomes(
+        nest_guards,
+        """
+        def f(X: Buffer[(8,), "float32"], A: Buffer[(4,), "float32"]):
+            for y in range(8):
+                if 2 <= y:
+                    A[0] = A[0] + X[y - 2]
+                if 2 <= y:
+                    A[1] = A[1] + X[y - 2]
+                if 1 <= y:
+                    A[0] = A[0] + X[y - 1]
+                if 0 < y:
+                    A[1] = A[1] + X[y - 1]
+                if 2 <= y:
+                    A[2] = 1.0
+                else:
+                    A[2] = 2.0
+                if 2 <= y:
+                    A[3] = 1.0
+        """,
+        """
+        def f(X: Buffer[(8,), "float32"], A: Buffer[(4,), "float32"]):
+            for y in range(8):
+                if 2 <= y:
+                    A[0] = A[0] + X[y - 2]
+                    A[1] = A[1] + X[y - 2]
+                if 1 <= y:
+                    A[0] = A[0] + X[y - 1]
+                    A[1] = A[1] + X[y - 1]
+                if 2 <= y:
+                    A[2] = 1.0
+                else:
+                    A[2] = 2.0
+                if 2 <= y:
+                    A[3] = 1.0
+        """,
+    )
 
 
 def test_lower_words() -> None:

@@ -8,7 +8,8 @@
         c
 
 The rows of a tile at the end of an open size are such statements, in the loop of their sums: for one row that is left
-one condition is asked, and not one for each row of the tile.
+one condition is asked, and not one for each row of the tile. So are the taps of a window at the edge of an image, where
+all those of a row are asked the same (`1 <= y`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import groupby
 
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import LT, PrimExpr
+from tilewright.ir.expr import LE, LT, PrimExpr
 from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
@@ -61,11 +62,12 @@ def _below_zero(stmt: Stmt) -> Linear | None:
     if not isinstance(stmt, IfThenElse) or stmt.else_body is not None:
         return None
     condition: PrimExpr = stmt.condition
-    if not isinstance(condition, LT) or not condition.dtype.is_scalar or condition.a.dtype is not INDEX:
+    if not isinstance(condition, (LT, LE)) or not condition.dtype.is_scalar or condition.a.dtype is not INDEX:
         return None
     if any(isinstance(item, BufferLoad) for item in pre_order(condition)):
         return None
-    return linear(condition.a).minus(linear(condition.b))
+    difference = linear(condition.a).minus(linear(condition.b))
+    return difference if isinstance(condition, LT) else difference.shifted(-1)
 
 
 def _implies(form: Linear, other: Linear) -> bool:
