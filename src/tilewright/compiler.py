@@ -113,7 +113,9 @@ def compile_model(request: CompileRequest) -> Iterator[Imported | Optimized | Lo
     compiled = compile_kernels(planned)
     yield compiled
     # Assemble: memory planned around what kernels need, constants arranged for them, the entry that calls them.
-    yield planned.assemble(compiled.kernels, request.options.threads)
+    artifact = planned.assemble(compiled.kernels, request.options.threads)
+    del planned
+    yield artifact
 
 
 def import_model(request: CompileRequest) -> Imported:

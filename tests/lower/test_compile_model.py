@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tilewright.lower.model import LoweredModel
 from tilewright.options import CompileOptions
 from tilewright.request import make_request
 from tilewright.runtime.core.artifact import Artifact
+from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import UserError
 
 MODEL = bytes(classifier().SerializeToString())
@@ -50,6 +52,10 @@ def test_a_compilation_goes_as_far_as_somebody_asks(monkeypatch: pytest.MonkeyPa
     assert done == ["import_model", "optimize_model", "plan_model", "compile_kernels"]
 
 
+def _plans() -> int:
+    return sum(isinstance(item, LoweredModel) for item in gc.get_objects())
+
+
 def test_graphs_are_let_go_unless_somebody_may_look_at_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has weights of its own: with all of them kept, a model would be in memory several times."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
@@ -77,11 +83,39 @@ def test_graphs_are_let_go_unless_somebody_may_look_at_them(monkeypatch: pytest.
         return compile_kernels(planned)
 
     monkeypatch.setattr(compiler, "compile_kernels", count)
-    tw.compile(MODEL, threads=1)
+    executable = deploy.executable
+
+    def load(*args: Any, **options: Any) -> Executable:
+        gc.collect()
+        living.append(_plans() - before)
+        return executable(*args, **options)
+
+    before = _plans()
+    with monkeypatch.context() as patched:
+        patched.setattr(compiler.deploy, "executable", load)
+        tw.compile(MODEL, threads=1)
     compilation = tw.Compilation(MODEL, threads=1)
     compilation.artifact()
-    # The plan is a plan of the optimised graph.
-    assert living == [1, 2] and compilation.imported["main"] is not compilation.optimized["main"]
+    # The plan is a plan of the optimised graph; when the model is loaded, it is gone too.
+    assert living == [1, 0, 2] and compilation.imported["main"] is not compilation.optimized["main"]
+
+
+def test_constants_lie_where_kernels_read_them() -> None:
+    """A block that is not aligned would be copied once more when the model is loaded."""
+    artifact = next(
+        stage
+        for stage in compile_model(make_request(MODEL, "native", CompileOptions(threads=1)))
+        if isinstance(stage, Artifact)
+    )
+    block = artifact.constants
+    assert artifact.model is not None and block.nbytes and block.ctypes.data % 64 == 0
+    deploy.executable(artifact)
+    assert artifact.constants is block
+    gaps = np.ones(block.nbytes, bool)
+    for item in artifact.model.constants:
+        size = int(np.prod(item.shape)) * np.dtype(item.dtype).itemsize
+        gaps[item.offset : item.offset + size] = False
+    assert not block[gaps].any()
 
 
 def test_what_failed_or_was_interrupted_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tilewright.graph.ir.expr import Constant
 from tilewright.ir.structural import structural_key
 from tilewright.runtime.core.artifact import ConstantInfo
+from tilewright.runtime.core.convert import lasting_empty
 from tilewright.runtime.core.packing import pack
 from tilewright.tir.index_map import IndexMap
 
@@ -65,15 +66,19 @@ class ConstantStore:
         return tuple(self._infos)
 
     def blob(self) -> npt.NDArray[np.uint8]:
-        """All constants in one block of bytes; the store is empty afterwards.
+        """All constants in one block of bytes, aligned as kernels read them; the store is empty afterwards.
 
         Each is let go once it is in the block: of what was arranged there are never two copies in all.
         """
-        block = np.zeros(self._size, np.uint8)
+        block = lasting_empty(self._size)
         self._arrays.reverse()
+        end = 0
         for info in self._infos:
             array = self._arrays.pop()
-            block[info.offset : info.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            block[end : info.offset] = 0
+            end = info.offset + array.nbytes
+            block[info.offset : end] = array.reshape(-1).view(np.uint8)
+        block[end:] = 0
         self._kept.clear()
         self._offsets.clear()
         return block
