@@ -159,6 +159,20 @@ def test_data_beside_the_model_is_not_part_of_the_key(tmp_path: Path, lowered: l
     assert len(lowered) == 2
 
 
+@pytest.mark.parametrize("piece", [1, 3, 7, 1 << 20])
+def test_models_are_read_in_pieces(tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file has the key of its bytes, and what lies across two pieces is seen."""
+    path, content = tmp_path / "model.onnx", b"0123456789" * 5
+    whole = model_cache.model_key(content, [], {})
+    monkeypatch.setattr(model_cache, "_PIECE", piece)
+    path.write_bytes(content)
+    assert whole is not None and model_cache.model_key(path, [], {}) == whole
+    assert model_cache.model_key(content[:-1], [], {}) != whole
+    for start in range(20):
+        path.write_bytes(content[:start] + model_cache._EXTERNAL_DATA + content[start:])
+        assert model_cache.model_key(path, [], {}) is None
+
+
 def test_models_that_would_fill_the_cache_are_not_kept(lowered: list[object]) -> None:
     with settings.CACHE_LIMIT.override(4096):
         for _ in range(2):

@@ -9,10 +9,12 @@ of their own: their sources are not part of the key.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -28,6 +30,8 @@ from tilewright.target import Target
 
 _EXTERNAL_DATA = b"\x0a\x08location"
 """How a reference to a file beside the model starts in a protobuf: that file is not part of the key."""
+_PIECE = 1 << 20
+"""Bytes of a model that are read at a time."""
 _LARGEST_SHARE = 4
 """A model that takes more than one part in so many of the cache is not kept."""
 
@@ -43,14 +47,12 @@ def model_key(
     """
     if shared_cache() is None or settings.VERIFY.get() or settings.stages_are_files() or is_extended():
         return None
-    content = model
-    if not isinstance(content, bytes):
-        try:
-            content = Path(os.fspath(content)).read_bytes()
-        except OSError:
-            # The importer says what is wrong with the file.
-            return None
-    if _EXTERNAL_DATA in content:
+    try:
+        content = _digest(io.BytesIO(model) if isinstance(model, bytes) else Path(os.fspath(model)).open("rb"))
+    except OSError:
+        # The importer says what is wrong with the file.
+        return None
+    if content is None:
         return None
     digest = hashlib.sha256(content)
     plain = sorted((key, repr(value)) for key, value in parts.items())
@@ -62,6 +64,19 @@ def model_key(
     for part in (repr(plain), *compilers, packages_fingerprint("onnx"), source_fingerprint()):
         digest.update(b"\0" + part.encode())
     return digest.hexdigest()
+
+
+def _digest(stream: IO[bytes]) -> bytes | None:
+    """The digest of a model, read piece by piece: whole models in memory add up. None where other files belong to it."""
+    digest, before = hashlib.sha256(), b""
+    with stream:
+        while piece := stream.read(_PIECE):
+            seen = before + piece
+            if _EXTERNAL_DATA in seen:
+                return None
+            before = seen[1 - len(_EXTERNAL_DATA) :]
+            digest.update(piece)
+    return digest.digest()
 
 
 def load_model(key: str) -> Artifact | None:
