@@ -6,6 +6,7 @@ Elements of fewer than 8 bits are packed, as kernels read them (`legalize_small_
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from tilewright.graph.ir.expr import Constant
 from tilewright.ir.structural import structural_key
 from tilewright.runtime.core.artifact import ConstantInfo
 from tilewright.runtime.core.convert import lasting_empty
-from tilewright.runtime.core.packing import pack
+from tilewright.runtime.core.packing import pack, packed_size
 from tilewright.tir.index_map import IndexMap
 
 _ALIGNMENT = 64
@@ -29,11 +30,9 @@ class ConstantStore:
 
     def __init__(self, by_content: bool = False) -> None:
         self.by_content = by_content
-        self._arrays: list[npt.NDArray[np.generic]] = []
+        self._arranged: list[tuple[Constant, IndexMap | None]] = []
         self._infos: list[ConstantInfo] = []
         self._offsets: dict[tuple[object, object], int] = {}
-        # Constants are told apart by identity, so they must live as long as the store.
-        self._kept: list[Constant] = []
         self._size = 0
 
     def add(self, constant: Constant, arrangement: IndexMap | None) -> int:
@@ -42,17 +41,16 @@ class ConstantStore:
         known = self._offsets.get(key)
         if known is not None:
             return known
-        array = constant.data if arrangement is None else arrangement.rearrange(constant.data)
-        array = np.ascontiguousarray(array)
-        shape = tuple(int(dim) for dim in array.shape)
-        if constant.dtype.is_sub_byte:
-            array = pack(array, constant.dtype.name)
+        shape = constant.data.shape if arrangement is None else arrangement.new_shape(constant.data.shape)
         offset = self._size
-        self._kept.append(constant)
-        self._arrays.append(array)
+        # Constants are told apart by identity, so they must live as long as the store.
+        self._arranged.append((constant, arrangement))
+        shape = tuple(int(dim) for dim in shape)
         self._infos.append(ConstantInfo(f"constant_{len(self._infos)}", shape, str(constant.dtype), offset))
         self._offsets[key] = offset
-        self._size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        kind = constant.dtype
+        size = packed_size(shape, kind.name) if kind.is_sub_byte else math.prod(shape) * constant.data.itemsize
+        self._size += -(-size // _ALIGNMENT) * _ALIGNMENT
         return offset
 
     def _identity(self, constant: Constant) -> object:
@@ -68,17 +66,19 @@ class ConstantStore:
     def blob(self) -> npt.NDArray[np.uint8]:
         """All constants in one block of bytes, aligned as kernels read them; the store is empty afterwards.
 
-        Each is let go once it is in the block: of what was arranged there are never two copies in all.
+        Each is arranged when its turn comes: of what is arranged there are never two copies in all.
         """
         block = lasting_empty(self._size)
-        self._arrays.reverse()
         end = 0
-        for info in self._infos:
-            array = self._arrays.pop()
+        for info, (constant, arrangement) in zip(self._infos, self._arranged, strict=True):
+            array = constant.data if arrangement is None else arrangement.rearrange(constant.data)
+            array = np.ascontiguousarray(array)
+            if constant.dtype.is_sub_byte:
+                array = pack(array, constant.dtype.name)
             block[end : info.offset] = 0
             end = info.offset + array.nbytes
             block[info.offset : end] = array.reshape(-1).view(np.uint8)
         block[end:] = 0
-        self._kept.clear()
+        self._arranged.clear()
         self._offsets.clear()
         return block

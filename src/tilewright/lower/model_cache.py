@@ -48,7 +48,8 @@ def model_key(
     if shared_cache() is None or settings.VERIFY.get() or settings.stages_are_files() or is_extended():
         return None
     try:
-        content = _digest(io.BytesIO(model) if isinstance(model, bytes) else Path(os.fspath(model)).open("rb"))
+        with io.BytesIO(model) if isinstance(model, bytes) else Path(os.fspath(model)).open("rb") as stream:
+            content = _digest(stream)
     except OSError:
         # The importer says what is wrong with the file.
         return None
@@ -67,15 +68,14 @@ def model_key(
 
 
 def _digest(stream: IO[bytes]) -> bytes | None:
-    """The digest of a model, read piece by piece: whole models in memory add up. None where other files belong to it."""
+    """The digest of a model, read piece by piece: copies of models add up. None where other files belong to it."""
     digest, before = hashlib.sha256(), b""
-    with stream:
-        while piece := stream.read(_PIECE):
-            seen = before + piece
-            if _EXTERNAL_DATA in seen:
-                return None
-            before = seen[1 - len(_EXTERNAL_DATA) :]
-            digest.update(piece)
+    while piece := stream.read(_PIECE):
+        seen = before + piece
+        if _EXTERNAL_DATA in seen:
+            return None
+        before = seen[1 - len(_EXTERNAL_DATA) :]
+        digest.update(piece)
     return digest.digest()
 
 
