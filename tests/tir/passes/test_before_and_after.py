@@ -643,6 +643,8 @@ def test_limit_steps() -> None:
                     B[i, j] = 2.0
         """
     assert_becomes(partial(limit_steps, options=LimitStepsOptions(100)), bound, bound)
+
+
 def test_nest_guards_of_the_edges_of_an_image() -> None:
     """Taps of one row of a window are asked once whether the row is inside; other branches stay as they are."""
     assert_becomes(
