@@ -129,11 +129,14 @@ def recurrent_inputs(order: list[GraphExpr]) -> set[int]:
 class Sources:
     """Activations to quantise, in groups that share parameters."""
 
-    def __init__(self, order: list[GraphExpr], layers: list[Layer]) -> None:
+    def __init__(self, order: list[GraphExpr], layers: list[Layer], *, integers: bool = False) -> None:
+        """`integers`: whether what is averaged is a source even where it is a sum with a residual, so that processors
+        without floats compute it."""
         self.values: dict[int, GraphExpr] = {}
         """Sources by identity."""
         self._parents: dict[int, int] = {}
         self._readers = users(order)
+        self._integers = integers
         self._layers = {id(layer.call) for layer in layers}
         for layer in layers:
             for value in layer.activations:
@@ -187,8 +190,14 @@ class Sources:
 
     def _add_pooled(self, item: GraphExpr) -> None:
         """A layer's result that is averaged passes through memory: the average, which a layer reads, is of integers."""
-        if _is_float_tensor(item) and self._ends_layer(item):
+        if _is_float_tensor(item) and (self._ends_layer(item) or (self._integers and self._ends_sum(item))):
             self._add(item)
+
+    def _ends_sum(self, item: GraphExpr) -> bool:
+        """Whether a value is a layer's result with a residual, through activations that nothing else reads."""
+        while isinstance(item, Call) and is_operator(item, "nn.relu", "clip"):
+            item = item.args[0]
+        return isinstance(item, Call) and is_operator(item, "add") and any(map(self._ends_layer, item.args))
 
     def _ends_layer(self, item: GraphExpr) -> bool:
         """Whether a value is a layer's result, through elementwise operators that nothing else reads."""

@@ -167,7 +167,7 @@ class _Quantization:
         self.compile_module = compile_module
         order = visible(function)
         self.layers = chosen_layers(order, options)
-        self.sources = Sources(order, self.layers)
+        self.sources = Sources(order, self.layers, integers=options.arithmetic == "fixed_point")
         self.exact = results_of(self._compiled(function), data)
         self.metric = metric
 

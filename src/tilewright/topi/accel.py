@@ -4,6 +4,8 @@ data        [n, ci, h, w, r, k]            r rows of a tensor (batch), k channel
 weight      [co, ci, kh, kw, c, k]         c output channels of a block
 parameters  [co, 4, c]                     words of `fixed_point.py`
 results     [n, co, y, x, r, c]
+
+Accumulators are made of bytes by products alone: weights with ones on the diagonal do no more than that.
 """
 
 from __future__ import annotations
@@ -33,27 +35,122 @@ class Windows:
     pad: int = 0
     groups: int = 1
     """Groups of blocks of channels that have nothing to do with each other."""
+    kernel: tuple[int, int] = (0, 0)
+    """The size of windows whose weights are the same at every tap; (0, 0): the weights say it."""
+    shared: bool = False
+    """Whether all groups have the same weights."""
 
 
 def conv2d(
-    data: Tensor, weight: Tensor, parameters: Tensor, residual: Tensor | None, windows: Windows, form: Requantization
+    data: Tensor,
+    weight: Tensor,
+    parameters: Tensor | None,
+    residual: Tensor | None,
+    windows: Windows,
+    form: Requantization,
 ) -> Tensor:
-    """A convolution in blocks of channels, requantised in fixed point."""
-    return _requantize(_sums(data, weight, windows), parameters, residual, form)
+    """A convolution in blocks of channels, requantised in fixed point; without parameters its sums."""
+    sums = _sums(data, weight, windows)
+    return sums if parameters is None else _requantize(sums, parameters, residual, form)
 
 
 @compute_of("accel.conv2d")
 def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    data, weight, parameters, *residual = inputs
-    windows = Windows(attributes.strides, attributes.padding, attributes.pad, attributes.groups)
-    form = Requantization(bool(residual), attributes.offset, attributes.low, attributes.high)
-    return conv2d(data, weight, parameters, residual[0] if residual else None, windows, form)
+    data, weight, parameters, residual = [*inputs, None, None][:4]
+    assert data is not None and weight is not None
+    windows = Windows(
+        attributes.strides,
+        attributes.padding,
+        attributes.pad,
+        attributes.groups,
+        attributes.kernel,
+        attributes.shared,
+    )
+    form = Requantization(residual is not None, attributes.offset, attributes.low, attributes.high)
+    return conv2d(data, weight, parameters, residual, windows, form)
 
 
-def _sums(data: Tensor, weight: Tensor, windows: Windows) -> Tensor:
+def max_pool2d(data: Tensor, weight: Tensor, parameters: Tensor, windows: Windows, form: Requantization) -> Tensor:
+    """The greatest of each window: bytes become accumulators, rows of them and then columns are compared."""
+    plain = Windows((1, 1), windows.padding, windows.pad, windows.groups, shared=True)
+    best = _sums(data, weight, plain, "accel_wide", Anchor.BLOCKED_POOL)
+    for axis, (size, step) in (
+        (3, (windows.kernel[1], windows.strides[1])),
+        (2, (windows.kernel[0], windows.strides[0])),
+    ):
+        best = _greatest(best, axis, size, step)
+    return _requantize(best, parameters, None, form)
+
+
+@compute_of("accel.max_pool2d")
+def _max_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    data, weight, parameters = inputs
+    windows = Windows(
+        attributes.strides, attributes.padding, attributes.pad, attributes.groups, attributes.kernel, True
+    )
+    form = Requantization(False, attributes.offset, attributes.low, attributes.high)
+    return max_pool2d(data, weight, parameters, windows, form)
+
+
+def _greatest(values: Tensor, axis: int, size: int, step: int) -> Tensor:
+    """The greatest of neighbours along an axis."""
+    if size == step == 1:
+        return values
+
+    def element(*place: ExprLike) -> PrimExpr:
+        taps = []
+        for tap in range(size):
+            index = [build.as_expr(item) for item in place]
+            index[axis] = index[axis] * step + tap
+            taps.append(values[tuple(index)])
+        best = taps[0]
+        for other in taps[1:]:
+            best = build.maximum(best, other)
+        return best
+
+    shape = list(values.shape)
+    shape[axis] = (shape[axis] - size) // step + 1
+    return compute(tuple(shape), element, "accel_greatest")
+
+
+@compute_of("accel.spread")
+def _spread(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    (data,) = inputs
+    return spread(data, attributes.strides, attributes.size, attributes.before, attributes.phases)
+
+
+def spread(
+    data: Tensor, strides: tuple[int, int], size: tuple[int, int], before: tuple[int, int], phases: bool
+) -> Tensor:
+    """Each element of an image as several: the same ones, or those of as many channels."""
+    (down, across), (top, left) = strides, before
+    blocks = data.shape[1] // (down * across) if phases else data.shape[1]
+
+    def element(b: ExprLike, c: ExprLike, y: ExprLike, x: ExprLike, r: ExprLike, k: ExprLike) -> PrimExpr:
+        row, column = build.as_expr(y) + top, build.as_expr(x) + left
+        block = build.as_expr(c)
+        if phases:
+            block = (row % down * across + column % across) * blocks + block
+        return data[b, block, row // down, column // across, r, k]
+
+    shape = (data.shape[0], blocks, *size, *data.shape[4:])
+    return compute(shape, element, "accel_spread", ANCHOR.entry(Anchor.BLOCKED_COPY))
+
+
+def _sums(
+    data: Tensor,
+    weight: Tensor,
+    windows: Windows,
+    name: str = "accel_sums",
+    anchor: Anchor = Anchor.BLOCKED_PRODUCT,
+) -> Tensor:
     """Sums of products over windows, in 32 bits."""
     n, _, _, _, rows, depth = data.shape
-    co, ci, kh, kw, columns, _ = weight.shape
+    own, ci, kh, kw, columns, _ = weight.shape
+    co = own * windows.groups if windows.shared else own
+    same_taps = any(windows.kernel)
+    if same_taps:
+        kh, kw = (build.as_expr(size) for size in windows.kernel)
     (down, across), (top, left, bottom, right) = windows.strides, windows.padding
     height, width = data.shape[2] + top + bottom, data.shape[3] + left + right
     out_height, out_width = (height - kh) // down + 1, (width - kw) // across + 1
@@ -70,10 +167,12 @@ def _sums(data: Tensor, weight: Tensor, windows: Windows) -> Tensor:
         if windows.groups > 1:
             block = build.as_expr(o) // (co // windows.groups) * ci + i
         value = image[b, block, row, build.as_expr(x) * across + v, r, k]
-        return reduction.sum(cast(value, INT32) * cast(weight[o, i, u, v, c, k], INT32), [i, u, v, k])
+        output = build.as_expr(o) % own if windows.shared else o
+        factor = weight[output, i, 0, 0, c, k] if same_taps else weight[output, i, u, v, c, k]
+        return reduction.sum(cast(value, INT32) * cast(factor, INT32), [i, u, v, k])
 
     shape = (n, co, out_height, out_width, rows, columns)
-    return compute(shape, element, "accel_sums", ANCHOR.entry(Anchor.BLOCKED_PRODUCT))
+    return compute(shape, element, name, ANCHOR.entry(anchor))
 
 
 def _staged(data: Tensor, windows: Windows, skip: int, height: PrimExpr, width: PrimExpr) -> Tensor:

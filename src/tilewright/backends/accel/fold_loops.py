@@ -45,17 +45,28 @@ class _FoldLoops(StmtRewriter):
         if len(calls) != len(leaves) or any(call.name not in FIXED for call in calls):
             return super().visit_for(loop)
         folded = [_folded(nest, call) for call in calls]
-        if len(calls) > 1 and not all(_is_apart(call, nest) for call in calls):
+        if len(calls) > 1 and not _are_apart(calls, nest):
             raise UnsupportedError("instructions in one loop touch the same accumulators in several of its iterations")
         return seq(*[Evaluate(call) for call in folded])
 
 
-def _is_apart(call: Call, nest: Nest) -> bool:
-    """Whether each iteration of a nest has accumulators of its own: calls may then run for all of them in turn."""
-    pointer = call.args[0]
-    assert isinstance(pointer, Call) and isinstance(pointer.args[1], BufferLoad)
-    steps = steps_of(pointer.args[1].indices[0], nest.loops)
-    return steps is not None and all(steps.by_loop)
+def _are_apart(calls: Sequence[Call], nest: Nest) -> bool:
+    """Whether each iteration of a nest keeps to accumulators of its own: calls may then run for all of them in turn."""
+    written = [pointers[0] for pointers in map(_first_elements, calls)]
+    for call in calls:
+        for number, first in enumerate(_first_elements(call)):
+            if number and all(first.buffer is not item.buffer for item in written):
+                continue
+            steps = steps_of(first.indices[0], nest.loops)
+            if steps is None or not all(steps.by_loop) or first.indices[0] is not written[0].indices[0]:
+                return False
+    return True
+
+
+def _first_elements(call: Call) -> list[BufferLoad]:
+    """The first elements of what a call addresses: what it writes, then what it reads."""
+    pointers = [arg for arg in call.args if isinstance(arg, Call) and arg.name == "access_ptr"]
+    return [item for pointer in pointers for item in pointer.args[1:2] if isinstance(item, BufferLoad)]
 
 
 def _folded(nest: Nest, call: Call) -> Call:

@@ -3,6 +3,9 @@
 Before:  quantize(relu(conv2d(dequantize(x), dequantize(w)) + bias + dequantize(r)))          uint8 or int8
 After:   qnn.fixed_point(conv2d(int32(x) - zero, int32(w)), bias, multiplier, shift, r, ...)  int8
 
+What is no product is the same without one: sums of two activations, averages, other scales. Products that floats read
+are of integers too, and their scale is put on the sums.
+
 The results may differ by a step from those of float32 (`docs/quantization.md`); after this pass every target gives the
 same integers. Unsigned activations become signed: all of them move by 128, and so do their zero points.
 """
@@ -21,28 +24,36 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator, is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
 from tilewright.graph.ir.traverse import map_functions
+from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
 from tilewright.graph.ops.fixed_point import MOST_MULTIPLIER, MOST_RESIDUAL_SHIFT
+from tilewright.graph.ops.pooling import Pool2dAttributes
 from tilewright.graph.ops.quantization import QuantizeAttributes, integer_range
-from tilewright.ir.dtype import INT8, INT32, UINT8
+from tilewright.graph.ops.reduce import ReduceAttributes
+from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
 
 Array = npt.NDArray[Any]
 _FLIP = 128
 _MOST_BIAS = (1 << 31) - 1
-_MOVES = frozenset(["transpose", "reshape", "slice", "concatenate", "nn.max_pool2d"])
-"""Operators whose results are elements of their inputs, in whatever type."""
+_MOST_AVERAGED = 1 << 22
+"""Bytes whose sum has 32 bits, whatever they are."""
+_MOVES = frozenset(["transpose", "reshape", "slice", "concatenate", "nn.max_pool2d", "take", "tile", "broadcast_to"])
+"""Operators whose results are elements of their first input (of `concatenate` all of them), in whatever type."""
+_PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
 
 
 def fixed_point(module: IRModule) -> IRModule:
     """Turn quantised layers to integer arithmetic, where multiplier and shift can say what their scales do."""
-    result = map_functions(module, lambda function: _rewritten(function, RULES))
+    result = map_functions(module, _rewritten)
     assert isinstance(result, IRModule)
     return result
 
 
-def _rewritten(function: Function, rules: tuple[Rule, ...]) -> Function:
-    return apply_rules(function, rules)
+def _rewritten(function: Function) -> Function:
+    # What floats read is what is left when all layers were looked at.
+    return apply_rules(apply_rules(function, RULES), (_READ_BY_FLOATS,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,10 @@ class _Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer on its way to a quantised result: numbers from `low` to `high` of product + bias + residual."""
+    """A layer on its way to a quantised result: numbers from `low` to `high` of product + bias + residual.
+
+    The product is one of activations and weights, an average, or activations as they are.
+    """
 
     product: Call
     bias: Array | None = None
@@ -94,9 +108,15 @@ def _signed(item: GraphExpr) -> GraphExpr | None:
         moved = constant(np.array(zero - _FLIP, np.int8), "int8")
         return make("qnn.quantize", item.args[0], item.args[1], moved, dtype=INT8, span=item.span)
     if item.callee.name in _MOVES:
-        parts = [part for part in map(_signed, item.args) if part is not None]
-        return _as_before(item, parts) if len(parts) == len(item.args) else None
+        moved = _moved_inputs(item)
+        parts = [part for part in map(_signed, moved) if part is not None]
+        return _as_before(item, [*parts, *item.args[len(parts) :]]) if len(parts) == len(moved) else None
     return None
+
+
+def _moved_inputs(item: Call) -> tuple[GraphExpr, ...]:
+    """The inputs of which an operator that moves elements takes its results."""
+    return item.args if is_call_to(item, "concatenate") else item.args[:1]
 
 
 def _as_before(item: Call, args: list[GraphExpr]) -> Call:
@@ -124,9 +144,11 @@ def _signed_numbers(b: Bindings) -> GraphExpr | None:
 
 def _layer(item: GraphExpr, b: Bindings) -> _Layer | None:
     """Numbers that nothing else reads as a layer's result; looked through from the result to the product."""
+    if isinstance(item, Call) and is_call_to(item, "qnn.dequantize"):
+        return _Layer(item)
     if not isinstance(item, Call) or b.uses(item) > 1:
         return None
-    if is_call_to(item, "nn.conv2d") or is_call_to(item, "matmul"):
+    if any(is_call_to(item, name) for name in (*_PRODUCTS, "mean", "nn.avg_pool2d")):
         return _Layer(item)
     if is_call_to(item, "nn.relu"):
         return _clipped(_layer(item.args[0], b), 0.0, np.inf)
@@ -170,7 +192,7 @@ def _added(layer: _Layer, other: GraphExpr) -> _Layer | None:
 def _channel_axis(product: Call) -> int:
     rank = product.tensor_type.rank
     assert rank is not None
-    return 1 if is_call_to(product, "nn.conv2d") else rank - 1
+    return 1 if rank == 4 and not is_call_to(product, "matmul") else max(rank - 1, 0)
 
 
 def _per_channel(data: Array, product: Call) -> Array | None:
@@ -195,13 +217,81 @@ def _weights(product: Call) -> tuple[Array, Array] | None:
     assert isinstance(data, Constant) and isinstance(scale, Constant) and isinstance(zero, Constant)
     if data.dtype is not INT8 or zero.data.any():
         return None
-    is_conv = is_call_to(product, "nn.conv2d")
-    transposed = not is_conv and bool(getattr(product.attributes, "transpose_b", False))
-    channel = 0 if is_conv or transposed else data.data.ndim - 1
     shape = (1,) * (data.data.ndim - scale.data.ndim) + scale.data.shape
+    channel = _output_axis(product, data.data.ndim)
     if any(size != 1 for at, size in enumerate(shape) if at != channel):
         return None
     return data.data, np.asarray(scale.data.reshape(-1), np.float64)
+
+
+def _output_axis(product: Call, rank: int) -> int:
+    """The axis of a product's weights along which its outputs lie."""
+    attributes = product.attributes
+    if isinstance(attributes, (Conv2dAttributes, Conv2dTransposeAttributes)):
+        return attributes.kernel_layout.index("O")
+    assert isinstance(attributes, MatmulAttributes)
+    return rank - 2 if attributes.transpose_b else rank - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """A layer's product in 32 bits, and the number that a step of it stands for, for each channel (or one for all)."""
+
+    value: GraphExpr
+    steps: Array
+
+
+def _product_sums(product: Call) -> _Sums | None:
+    """The integers of a product of activations with weights, or with other activations that have no zero point."""
+    data, attributes = _dequantized(product.args[0]), product.attributes
+    if data is None or len(product.args) != 2:
+        return None
+    if isinstance(attributes, (Conv2dAttributes, Conv2dTransposeAttributes)):
+        # The outputs of groups are not one axis of a transposed convolution's weights.
+        is_grouped = attributes.groups > 1 and isinstance(attributes, Conv2dTransposeAttributes)
+        if attributes.data_layout != "NCHW" or is_grouped:
+            return None
+    weights = _weights(product)
+    if weights is not None:
+        factor = constant(weights[0].astype(np.int32), "int32")
+        return _Sums(_as_before(product, [_wide(data, product), factor]), data.scale * weights[1])
+    other = _dequantized(product.args[1])
+    if other is None or data.zero or other.zero or not is_call_to(product, "matmul"):
+        return None
+    value = _as_before(product, [_wide(data, product), _wide(other, product)])
+    return _Sums(value, np.array([data.scale * other.scale]))
+
+
+def _layer_sums(product: Call) -> _Sums | None:
+    """What a layer adds up, in 32 bits."""
+    if is_call_to(product, "qnn.dequantize"):
+        data = _dequantized(product)
+        return None if data is None else _Sums(_wide(data, product), np.array([data.scale]))
+    if any(is_call_to(product, name) for name in _PRODUCTS):
+        return _product_sums(product)
+    data = _dequantized(product.args[0])
+    return None if data is None else _averaged(product, data)
+
+
+def _averaged(product: Call, data: _Bytes) -> _Sums | None:
+    """The sums that an average divides, where it always divides them by the same number."""
+    attributes, shape = product.attributes, data.data.tensor_type.static_shape
+    if shape is None or len(shape) != 4:
+        return None
+    if isinstance(attributes, Pool2dAttributes):
+        has_edges = any(attributes.padding) and not attributes.count_include_pad
+        if attributes.layout != "NCHW" or attributes.dilation != (1, 1) or has_edges:
+            return None
+        ones = constant(np.ones((shape[1], 1, *attributes.kernel), np.int32), "int32")
+        value = make(
+            "nn.conv2d", _wide(data, product), ones, strides=attributes.strides, padding=attributes.padding,
+            groups=shape[1], span=product.span,
+        )  # fmt: skip
+        return _Sums(value, np.array([data.scale / np.prod(attributes.kernel)]))
+    assert isinstance(attributes, ReduceAttributes)
+    value = make("sum", _wide(data, product), axes=attributes.axes, keepdims=attributes.keepdims, span=product.span)
+    size = np.prod([shape[axis] for axis in attributes.axes])
+    return _Sums(value, np.array([data.scale / size])) if 0 < size <= _MOST_AVERAGED else None
 
 
 def _multiplier(factor: Array, most_shift: Array | int) -> tuple[Array, Array]:
@@ -218,19 +308,15 @@ def _quantized_layer(b: Bindings) -> GraphExpr | None:
     layer = _layer(root.args[0], b)
     if layer is None or scale is None or zero is None or attributes.dtype is not INT8 or attributes.bits != 8:
         return None
-    data, weights = _dequantized(layer.product.args[0]), _weights(layer.product)
-    if data is None or weights is None or (layer.product.args[2:] and not is_call_to(layer.product, "matmul")):
+    sums = _layer_sums(layer.product)
+    numbers = None if sums is None else _numbers(layer, sums.steps, scale, layer.product)
+    if sums is None or numbers is None:
         return None
-    integers, weight_scale = weights
-    numbers = _numbers(layer, data.scale * weight_scale, scale, layer.product)
-    if numbers is None:
-        return None
-    sums = _sums(layer.product, data, integers)
     low, high = integer_range(INT8, 8)
     ends = [zero + np.rint(end / scale) if np.isfinite(end) else end for end in (layer.low, layer.high)]
     residual = () if layer.residual is None else (layer.residual.data, *numbers[3:])
     return make(
-        "qnn.fixed_point", sums, *numbers[:3], *residual, span=root.span,
+        "qnn.fixed_point", sums.value, *numbers[:3], *residual, span=root.span,
         offset=int(zero), low=int(np.clip(ends[0], low, high)), high=int(np.clip(ends[1], low, high)),
     )  # fmt: skip
 
@@ -262,12 +348,28 @@ def _along_channels(values: Array, product: Call) -> Constant:
     return constant(values.astype(np.int32).reshape([-1 if at == axis else 1 for at in range(rank)]), "int32")
 
 
-def _sums(product: Call, data: _Bytes, weights: Array) -> GraphExpr:
-    """The product in 32 bits."""
+def _wide(data: _Bytes, product: Call) -> GraphExpr:
+    """Activations less their zero point, in 32 bits."""
     value: GraphExpr = make("cast", data.data, dtype=INT32, span=product.span)
     if data.zero:
         value = make("subtract", value, constant(np.array(data.zero, np.int32), "int32"), span=product.span)
-    return _as_before(product, [value, constant(weights.astype(np.int32), "int32")])
+    return value
+
+
+# ------------------------------------------------------- products for floats
+
+
+def _scaled_sums(b: Bindings) -> GraphExpr | None:
+    """A product that floats read: integers are summed, and what a step of the sums is worth is put on them."""
+    root = b.call("root")
+    sums = _product_sums(root)
+    if sums is None or root.tensor_type.dtype is not FLOAT32:
+        return None
+    numbers = make("cast", sums.value, dtype=FLOAT32, span=root.span)
+    rank, axis = root.tensor_type.rank, _channel_axis(root)
+    assert rank is not None
+    steps = sums.steps.astype(np.float32).reshape([-1 if at == axis else 1 for at in range(rank)])
+    return make("multiply", numbers, constant(steps, "float32"), span=root.span)
 
 
 # ------------------------------------------------------------- moved integers
@@ -280,19 +382,30 @@ def _moved(b: Bindings) -> GraphExpr | None:
     if not isinstance(item, Call) or not isinstance(item.callee, Operator) or item.callee.name not in _MOVES:
         return None
     parts: list[GraphExpr] = []
-    for arg in item.args:
+    for arg in _moved_inputs(item):
         found = _dequantized(arg)
         if found is None or found.scale != scale or found.zero != zero:
             return None
         parts.append(found.data)
     if root.tensor_type.dtype is not INT8:
         return None
-    return _as_before(item, parts)
+    return _as_before(item, [*parts, *item.args[len(parts) :]])
+
+
+def _unchanged(b: Bindings) -> GraphExpr | None:
+    """quantize(dequantize(q)) by the same numbers is q."""
+    root = b.call("root")
+    data, scale, zero = _dequantized(root.args[0]), _single(root.args[1]), _single(root.args[2])
+    if data is None or root.tensor_type.dtype is not INT8 or (data.scale, data.zero) != (scale, zero):
+        return None
+    return data.data
 
 
 RULES = (
     Rule("signed bytes", P.op("qnn.dequantize", name="root"), _signed_numbers),
     Rule("integers that are moved", P.op("qnn.quantize", name="root"), _moved),
+    Rule("integers that stay", P.op("qnn.quantize", name="root"), _unchanged),
     Rule("a layer in fixed point", P.op("qnn.quantize", name="root"), _quantized_layer),
 )
-"""All rules, tried in order at each node."""
+"""All rules of layers, tried in order at each node."""
+_READ_BY_FLOATS = Rule("a product that floats read", P.op(_PRODUCTS, name="root"), _scaled_sums)

@@ -42,7 +42,8 @@ class VirtualThreadsOptions:
     """Whether a nest of loops around single statements stays whole, since it will be one instruction. Such nests that
     follow each other are one step: a thread loads and uses before the next thread loads."""
     distances: tuple[tuple[str, int], ...] = ()
-    """How many elements apart the buffers of two threads begin, by scope; side by side where it is not said."""
+    """How many elements apart the buffers of two threads begin, by scope; side by side where it is not said, and where
+    a thread has several buffers of that scope."""
 
 
 _USUAL: Final = VirtualThreadsOptions()
@@ -122,6 +123,8 @@ class _Interleave:
         self._loop = loop.replace(kind=LoopKind.UNROLLED) if options.whole_nests else loop
         self._options = options
         self._copies: dict[Buffer, Buffer] = {}
+        scopes = [item.buffer.scope for item in all_statements(loop.body) if isinstance(item, Allocate)]
+        self._distances = {scope: apart for scope, apart in options.distances if scopes.count(scope) == 1}
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """A statement for all threads."""
@@ -164,7 +167,7 @@ class _Interleave:
 
     def _copied(self, old: Buffer) -> Buffer:
         shape: tuple[PrimExpr, ...] = (self._loop.extent, *old.shape)
-        distance, size = dict(self._options.distances).get(old.scope, 0), row_major_strides((const(1), *old.shape))[0]
+        distance, size = self._distances.get(old.scope, 0), row_major_strides((const(1), *old.shape))[0]
         if (const_value(size) or distance) < distance:
             strides: tuple[PrimExpr, ...] = (const(distance), *row_major_strides(old.shape))
         else:

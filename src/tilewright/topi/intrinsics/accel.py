@@ -6,7 +6,7 @@ from functools import cache
 
 from tilewright import te
 from tilewright.accel.config import AccelConfig
-from tilewright.ir.build import cast, const
+from tilewright.ir.build import cast, const, maximum
 from tilewright.ir.dtype import HANDLE, INT32
 from tilewright.ir.expr import Call, PrimExpr, StringImm
 from tilewright.support.errors import UserError
@@ -39,6 +39,33 @@ def product(config: AccelConfig) -> TensorIntrin:
         return seq(reset, update), reset, update
 
     return te.decl_tensor_intrin(acc.op, rule, name=f"accel.gemm.{rows}x{columns}x{depth}")
+
+
+@cache
+def greatest(config: AccelConfig, count: int) -> TensorIntrin:
+    """The greatest of some tensors of accumulators, lane by lane."""
+    rows, columns = config.batch, config.block_out
+    taps = [te.placeholder((rows, columns), "int32", name=f"tap{number}") for number in range(count)]
+
+    def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        best = taps[0][i, j]
+        for tap in taps[1:]:
+            best = maximum(best, tap[i, j])
+        return best
+
+    out = te.compute((rows, columns), element, name="best")
+
+    def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
+        lanes, given = const(rows * columns), {item.name: item for item in inputs}
+        target = outputs[0].access_ptr("rw").expression()
+        # A copy is a sum with nothing; the others are compared with it.
+        calls = [accel.accel_call(accel.RESET, outputs[0].access_ptr("w").expression(), lanes)]
+        for number in range(count):
+            source = given[f"tap{number}"].access_ptr("r").expression()
+            calls.append(accel.accel_call(accel.ALU, StringImm("max" if number else "add"), target, source, lanes))
+        return seq(*[Evaluate(call) for call in calls])
+
+    return te.decl_tensor_intrin(out.op, rule, name=f"accel.greatest.{rows}x{columns}.{count}")
 
 
 @cache

@@ -25,17 +25,25 @@ SUMS = ("ci", "kh", "kw", "k")
 
 @dataclass(frozen=True, slots=True)
 class BlockedProduct:
-    """The stages of a product: the staged image (if it is not the parameter itself), sums, requantisation."""
+    """The stages of a product: the staged image (if it is not the parameter itself), sums, requantisation (if any)."""
 
     sums: BlockHandle
-    results: BlockHandle
     image: BlockHandle | None
     data: Buffer
     weight: Buffer
-    parameters: Buffer
-    residual: Buffer | None
-    form: Requantization
     problem: Problem
+    requantized: Requantized | None = None
+    """None where the sums themselves are the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requantized:
+    """The stage that makes bytes of sums, and what it reads."""
+
+    block: BlockHandle
+    form: Requantization
+    parameters: Buffer
+    residual: Buffer | None = None
 
 
 def find_product(context: ScheduleContext, config: AccelConfig) -> BlockedProduct | str:
@@ -46,34 +54,41 @@ def find_product(context: ScheduleContext, config: AccelConfig) -> BlockedProduc
         return "no product in blocks of channels"
     (sums,) = anchors
     consumers, producers = sch.get_consumers(sums), sch.get_producers(sums)
-    if len(consumers) != 1 or consumers != sch.get_output_blocks() or len(producers) > 1:
+    if len(consumers) > 1 or (consumers or [sums]) != sch.get_output_blocks() or len(producers) > 1:
         return "the sums are not requantised, or more is computed than that"
-    if len(sch.blocks()) != 2 + len(producers):
+    if len(sch.blocks()) != 1 + len(consumers) + len(producers):
         return "more is computed than the product"
-    form = requantization_of(context.block(consumers[0]))
-    if form is None:
+    requantized = find_requantized(context, consumers[0]) if consumers else None
+    if consumers and requantized is None:
         return "the sums are not requantised in fixed point"
-    image = producers[0] if producers else None
-    return _described(context, sums, consumers[0], image, form, config)
+    return _described(context, sums, producers[0] if producers else None, requantized, config)
+
+
+def find_requantized(context: ScheduleContext, handle: BlockHandle) -> Requantized | None:
+    """A stage that requantises in fixed point; None for another stage."""
+    block, (sums,) = context.block(handle), context.sch.get_producers(handle)
+    form = requantization_of(block)
+    if form is None:
+        return None
+    written = context.block(sums).writes[0].buffer
+    others = list(dict.fromkeys(item.buffer for item in block.reads if item.buffer is not written))
+    parameters = next(item for item in others if item.ndim == 3)
+    return Requantized(handle, form, parameters, next((item for item in others if item is not parameters), None))
 
 
 def _described(
     context: ScheduleContext,
     sums: BlockHandle,
-    results: BlockHandle,
     image: BlockHandle | None,
-    form: Requantization,
+    requantized: Requantized | None,
     config: AccelConfig,
 ) -> BlockedProduct | str:
-    block, last = context.block(sums), context.block(results)
+    block = context.block(sums)
     own = block.writes[0].buffer
     data, weight = list(dict.fromkeys(item.buffer for item in block.reads if item.buffer is not own))
-    others = list(dict.fromkeys(item.buffer for item in last.reads if item.buffer is not own))
-    parameters = next(item for item in others if item.ndim == 3)
-    residual = next((item for item in others if item is not parameters), None)
     extents = [const_value(item.domain.extent) for item in block.iters]
-    shape = data.static_shape
-    if shape is None or any(extent is None for extent in extents):
+    shape, weights = data.static_shape, weight.static_shape
+    if shape is None or weights is None or any(extent is None for extent in extents):
         return "sizes are open"
     n, co, y, x, rows, columns, *reduced = (int(extent or 0) for extent in extents)
     if (rows, columns, reduced[-1]) != (config.batch, config.block_out, config.block_in):
@@ -83,9 +98,24 @@ def _described(
     down = 1 if y == 1 else (height - kh) // (y - 1)
     across = 1 if x == 1 else (width - kw) // (x - 1)
     problem = Problem(
-        n, co, y, x, ci, kh, kw, max(1, down), max(1, across), height, width, shape[1] // ci, residual is not None
+        n,
+        co,
+        y,
+        x,
+        ci,
+        kh,
+        kw,
+        max(1, down),
+        max(1, across),
+        height,
+        width,
+        shape[1] // ci,
+        has_residual=requantized is not None and requantized.residual is not None,
+        weight_blocks=weights[0],
+        weight_taps=weights[2] * weights[3],
+        gives_sums=requantized is None,
     )
-    return BlockedProduct(sums, results, image, data, weight, parameters, residual, form, problem)
+    return BlockedProduct(sums, image, data, weight, problem, requantized)
 
 
 def requantization_of(block: Block) -> Requantization | None:
@@ -124,31 +154,35 @@ def schedule_product(context: ScheduleContext, config: AccelConfig) -> None:
     if tiling is None:
         raise ScheduleError("no tile of the product fits in the on-chip memories", func=context.sch.func)
     sch = context.sch
-    store = sch.cache_write(found.results, 0, OUT)
-    sch.set_scope(found.sums, 0, ACC)
+    last = found.requantized
+    store = sch.cache_write(found.sums, 0, ACC) if last is None else sch.cache_write(last.block, 0, OUT)
+    if last is not None:
+        sch.set_scope(found.sums, 0, ACC)
     if found.image is None:
         image = sch.cache_read(found.sums, found.data.name, INP)
     else:
         image = found.image
         sch.set_scope(image, 0, INP)
     weights = sch.cache_read(found.sums, found.weight.name, WGT)
-    parameters = sch.cache_read(found.results, found.parameters.name, PAR)
-    tile = _tile_loops(context, store, tiling)
-    sch.compute_at(found.results, tile)
-    if found.problem.co > config.depth[Memory.PAR]:
-        sch.compute_at(parameters, tile)
-    if found.residual is not None:
-        sch.compute_at(sch.cache_read(found.results, found.residual.name, OUT), tile)
+    parameters = None if last is None else sch.cache_read(last.block, last.parameters.name, PAR)
+    tile = tile_loops(context, store, tiling)
+    if last is not None:
+        sch.compute_at(last.block, tile)
+        if parameters is not None and found.problem.co > config.depth[Memory.PAR]:
+            sch.compute_at(parameters, tile)
+        if last.residual is not None:
+            sch.compute_at(sch.cache_read(last.block, last.residual.name, OUT), tile)
     sch.compute_at(found.sums, tile)
-    step, inside = _sum_loops(context, found.sums, tile, tiling)
+    step, inside = sum_loops(context, found.sums, tile, tiling)
     for handle, stays in ((image, tiling.inputs_stay), (weights, tiling.weights_stay)):
         if not stays:
             sch.compute_at(handle, step)
         else:
             _in_pieces(context, handle)
     sch.tensorize(inside, product(config))
-    last = loops_below(context, found.results, tile)
-    sch.tensorize(_first_lane(context, found.results, last), epilogue(config, found.form))
+    if last is not None:
+        below = loops_below(context, last.block, tile)
+        sch.tensorize(first_lane(context, last.block, below), epilogue(config, last.form))
 
 
 def _tiling(context: ScheduleContext, problem: Problem, config: AccelConfig) -> Tiling | None:
@@ -159,7 +193,7 @@ def _tiling(context: ScheduleContext, problem: Problem, config: AccelConfig) -> 
     return found[context.choose("tiling", range(len(found)), 0)] if found else None
 
 
-def _tile_loops(context: ScheduleContext, store: BlockHandle, tiling: Tiling) -> LoopHandle:
+def tile_loops(context: ScheduleContext, store: BlockHandle, tiling: Tiling) -> LoopHandle:
     """Loops over tiles of results; gives the innermost."""
     sch = context.sch
     n, co, y, x, *lanes = sch.get_loops(store)
@@ -182,13 +216,13 @@ def _tile_loops(context: ScheduleContext, store: BlockHandle, tiling: Tiling) ->
     return tiles_in_order[-1]
 
 
-def _sum_loops(
+def sum_loops(
     context: ScheduleContext, sums: BlockHandle, tile: LoopHandle, tiling: Tiling
 ) -> tuple[LoopHandle, LoopHandle]:
     """The steps of the sum around the loops of a tile; gives the loop of the steps, and that of a tensor's elements."""
     sch = context.sch
     below = loops_below(context, sums, tile)
-    loops = _by_iterator(context, sums, below)
+    loops = by_iterator(context, sums, below)
     n, co, y, x, rows, columns, *reduced = loops
     *taps, depth = reduced[1:]
     spatial = [loop for loop in (n, co, y, x) if loop is not None]
@@ -201,7 +235,7 @@ def _sum_loops(
     return step, lanes[0]
 
 
-def _by_iterator(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle | None]:
+def by_iterator(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle | None]:
     """The loop of each iterator of a block, or None where it has a single value there."""
     by_var: dict[Var, LoopHandle] = {loop.var: loop for loop in loops}
     result: list[LoopHandle | None] = []
@@ -211,9 +245,9 @@ def _by_iterator(context: ScheduleContext, handle: BlockHandle, loops: list[Loop
     return result
 
 
-def _first_lane(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> LoopHandle:
+def first_lane(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> LoopHandle:
     """The outermost of the loops over the elements of a tensor."""
-    rows, columns = _by_iterator(context, handle, loops)[-2:]
+    rows, columns = by_iterator(context, handle, loops)[-2:]
     first = columns if rows is None else rows
     assert first is not None
     return first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from tilewright.accel.config import AccelConfig
@@ -9,6 +10,8 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.schedule import Schedule
+from tilewright.topi.schedule.accel.copy import find_copy, schedule_copy
+from tilewright.topi.schedule.accel.pool import find_pool, schedule_pool
 from tilewright.topi.schedule.accel.product import find_product, schedule_product
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
@@ -19,17 +22,34 @@ def _config(context: ScheduleContext) -> AccelConfig:
     return AccelConfig.from_text(context.target.arch)
 
 
-def _why_not_product(context: ScheduleContext) -> str | None:
-    found = find_product(context, _config(context))
-    return found if isinstance(found, str) else None
+def _why_not(find: Callable[[ScheduleContext, AccelConfig], object]) -> Callable[[ScheduleContext], str | None]:
+    """Why a template's kernel is not there, in the words of what looks for it."""
+
+    def matches(context: ScheduleContext) -> str | None:
+        found = find(context, _config(context))
+        return found if isinstance(found, str) else None
+
+    return matches
 
 
 TEMPLATES: Final = (
     Template(
         "product",
         "tiles of results in accumulators, for two virtual threads",
-        _why_not_product,
+        _why_not(find_product),
         lambda context: schedule_product(context, _config(context)),
+    ),
+    Template(
+        "pool",
+        "windows of a tile as accumulators, of which ALU takes the greatest",
+        _why_not(find_pool),
+        lambda context: schedule_pool(context, _config(context)),
+    ),
+    Template(
+        "copy",
+        "tiles of rows through the memory of results, stored with strides",
+        _why_not(find_copy),
+        lambda context: schedule_copy(context, _config(context)),
     ),
 )
 

@@ -39,6 +39,22 @@ class Problem:
     width: int
     groups: int = 1
     has_residual: bool = False
+    weight_blocks: int = 0
+    """Blocks of output channels that weights have: fewer than `co` where groups share them."""
+    weight_taps: int = 1
+    """Taps that weights have: 1 where all are the same."""
+    gives_sums: bool = False
+    """Whether accumulators are the results, as they are."""
+
+    @property
+    def weight_tensors(self) -> int:
+        """Tensors of weights."""
+        return self.weight_blocks * self.ci * self.weight_taps
+
+    @property
+    def result_memory(self) -> Memory:
+        """The memory that results are stored from."""
+        return Memory.ACC if self.gives_sums else Memory.OUT
 
     @property
     def products(self) -> int:
@@ -111,16 +127,16 @@ def fits(problem: Problem, tiling: Tiling, config: AccelConfig) -> bool:
     taps = problem.kh * problem.kw
     tile = tiling.co * tiling.y * tiling.x
     inputs = tiling.ci * rows * columns * threads
-    weights = tiling.co * tiling.ci * taps * threads
+    weights = tiling.co * tiling.ci * problem.weight_taps * threads
     if tiling.inputs_stay:
         inputs = problem.n * problem.ci * problem.groups * problem.height * problem.width
     if tiling.weights_stay:
-        weights = problem.co * problem.ci * taps
+        weights = problem.weight_tensors
     return (
-        tile * threads <= min(depth[Memory.ACC], depth[Memory.OUT])
+        tile * threads <= min(depth[Memory.ACC], depth[problem.result_memory])
         and inputs <= depth[Memory.INP]
         and weights <= depth[Memory.WGT]
-        and (problem.co <= depth[Memory.PAR] or tiling.co * threads <= depth[Memory.PAR])
+        and (problem.gives_sums or min(problem.co, tiling.co * threads) <= depth[Memory.PAR])
         and tiling.co < 256
         and tiling.ci * taps * min(tiling.co, tiling.y, tiling.x) <= _MOST_MICRO_OPS
     )
@@ -136,28 +152,29 @@ def estimate(problem: Problem, tiling: Tiling, config: AccelConfig) -> float:
     steps = problem.ci // tiling.ci
     tile = tiling.co * tiling.y * tiling.x
     chunk_inputs = tiling.ci * rows * columns * words[Memory.INP]
-    chunk_weights = tiling.co * tiling.ci * taps * words[Memory.WGT]
+    chunk_weights = tiling.co * tiling.ci * problem.weight_taps * words[Memory.WGT]
     all_inputs = problem.n * problem.ci * problem.groups * problem.height * problem.width * words[Memory.INP]
-    all_weights = problem.co * problem.ci * taps * words[Memory.WGT]
+    all_weights = problem.weight_tensors * words[Memory.WGT]
     inputs = all_inputs if tiling.inputs_stay else tiles * steps * chunk_inputs
     weights = all_weights if tiling.weights_stay else tiles * steps * chunk_weights
-    results = tiles * tile * words[Memory.OUT]
-    parameters = problem.co * PARAMETER_WORDS * config.block_out * 4 // config.bus_bytes
+    out = words[problem.result_memory]
+    results = tiles * tile * out
+    parameters = 0 if problem.gives_sums else problem.co * PARAMETER_WORDS * config.block_out * 4 // config.bus_bytes
     bus = inputs + weights + results * (2 if problem.has_residual else 1) + parameters
     instructions = tiles * steps * (2 if taps * tiling.ci > 1 else 1)
     array = problem.products + instructions * _INSTRUCTION_CYCLES
-    store = tiles * tile * (1 + words[Memory.OUT])
+    store = tiles * tile * (1 + out)
     # What stays is loaded piece by piece, when it is used first: the first tiles hide some of it.
     before = _NOT_HIDDEN * all_inputs if tiling.inputs_stay else chunk_inputs
     before += _NOT_HIDDEN * all_weights if tiling.weights_stay else chunk_weights
     # Both threads' results come at the end, less what the last products hide.
-    finish = tile * (1 + words[Memory.OUT])
+    finish = tile * (1 + out)
     after = threads * finish - min(finish, tile * tiling.ci * taps) * (threads - 1)
     # One thread alone loads, multiplies and stores in turn.
     busy: float = max(array, bus, store) if threads == 2 else array + bus
     # A thread loads its next step while the other multiplies: where that takes longer, products wait.
     streamed = (0 if tiling.inputs_stay else chunk_inputs) + (0 if tiling.weights_stay else chunk_weights)
-    step = streamed + tile * words[Memory.OUT] / steps + config.memory_latency + 2 * _INSTRUCTION_CYCLES
+    step = streamed + tile * out / steps + config.memory_latency + 2 * _INSTRUCTION_CYCLES
     busy = max(busy, tiles * steps * step) if streamed else busy
     # Products of a tile wait until the other thread's products have hidden the results of the tile before.
     hidden = problem.products / tiles if threads == 2 else 0
