@@ -7,11 +7,12 @@ from functools import partial
 
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.accelerator_layers import Blocks, accelerator_layers
+from tilewright.graph.passes.accelerator_layers import accelerator_layers
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.byte_tables import byte_tables
 from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.graph.passes.channel_blocks import Blocks
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
 from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout

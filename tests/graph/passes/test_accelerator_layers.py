@@ -14,8 +14,9 @@ from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
-from tilewright.graph.passes.accelerator_layers import Blocks, accelerator_layers
+from tilewright.graph.passes.accelerator_layers import accelerator_layers
 from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.graph.passes.channel_blocks import Blocks
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type

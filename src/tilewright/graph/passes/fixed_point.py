@@ -41,6 +41,8 @@ _MOST_AVERAGED = 1 << 22
 """Bytes whose sum has 32 bits, whatever they are."""
 _MOVES = frozenset(["transpose", "reshape", "slice", "concatenate", "nn.max_pool2d", "take", "tile", "broadcast_to"])
 """Operators whose results are elements of their first input (of `concatenate` all of them), in whatever type."""
+_MOST_MOVES = 8
+"""Operators in between that are looked through, one behind the other."""
 _PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
 
 
@@ -376,35 +378,31 @@ def _scaled_sums(b: Bindings) -> GraphExpr | None:
 
 
 def _moved(b: Bindings) -> GraphExpr | None:
-    """quantize(move(dequantize(q))) by the same numbers: the integers are moved."""
+    """quantize(move(dequantize(q))) by the same numbers: the integers are moved, if there is anything to move."""
     root = b.call("root")
-    item, scale, zero = root.args[0], _single(root.args[1]), _single(root.args[2])
+    scale, zero = _single(root.args[1]), _single(root.args[2])
+    return None if root.tensor_type.dtype is not INT8 else _moved_bytes(root.args[0], scale, zero, _MOST_MOVES)
+
+
+def _moved_bytes(item: GraphExpr, scale: float | None, zero: float | None, most: int) -> GraphExpr | None:
+    """The bytes of numbers that were dequantised in a way and moved since; at most so many operators deep."""
+    found = _dequantized(item)
+    if found is not None:
+        return found.data if (found.scale, found.zero) == (scale, zero) else None
     if not isinstance(item, Call) or not isinstance(item.callee, Operator) or item.callee.name not in _MOVES:
         return None
     parts: list[GraphExpr] = []
-    for arg in _moved_inputs(item):
-        found = _dequantized(arg)
-        if found is None or found.scale != scale or found.zero != zero:
+    for arg in _moved_inputs(item) if most else ():
+        part = _moved_bytes(arg, scale, zero, most - 1)
+        if part is None:
             return None
-        parts.append(found.data)
-    if root.tensor_type.dtype is not INT8:
-        return None
-    return _as_before(item, [*parts, *item.args[len(parts) :]])
-
-
-def _unchanged(b: Bindings) -> GraphExpr | None:
-    """quantize(dequantize(q)) by the same numbers is q."""
-    root = b.call("root")
-    data, scale, zero = _dequantized(root.args[0]), _single(root.args[1]), _single(root.args[2])
-    if data is None or root.tensor_type.dtype is not INT8 or (data.scale, data.zero) != (scale, zero):
-        return None
-    return data.data
+        parts.append(part)
+    return _as_before(item, [*parts, *item.args[len(parts) :]]) if parts else None
 
 
 RULES = (
     Rule("signed bytes", P.op("qnn.dequantize", name="root"), _signed_numbers),
     Rule("integers that are moved", P.op("qnn.quantize", name="root"), _moved),
-    Rule("integers that stay", P.op("qnn.quantize", name="root"), _unchanged),
     Rule("a layer in fixed point", P.op("qnn.quantize", name="root"), _quantized_layer),
 )
 """All rules of layers, tried in order at each node."""
