@@ -78,12 +78,14 @@ def _active_groups(plan: Plan, layers: Mapping[int, Layer]) -> set[int]:
 
 
 def _computed_by(source: GraphExpr, layers: Mapping[int, Layer]) -> bool:
-    """Whether the elementwise operators behind a source lead to a quantised layer."""
+    """Whether the elementwise operators behind a source, or one side of a sum there, lead to a quantised layer."""
     item = source
     while isinstance(item, Call):
         if id(item) in layers:
             return True
         parts = [part for part in item.args if isinstance(part, Call)]
+        if len(parts) == 2 and is_operator(item, "add"):
+            return any(_computed_by(part, layers) for part in parts)
         if len(parts) != 1:
             return False
         (item,) = parts

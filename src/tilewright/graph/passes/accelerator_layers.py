@@ -178,6 +178,8 @@ class _Layers:
     blocks: Blocks
     copies: dict[GraphExpr, tuple[GraphExpr, tuple[int, int]]] = field(default_factory=dict)
     """Images whose elements are repeated: of which image, and how often down and across."""
+    packed: dict[GraphExpr, GraphExpr] = field(default_factory=dict)
+    """Images that are results of layers, with the blocks that they are made of."""
 
     def layer(self, b: Bindings) -> GraphExpr | None:
         """A layer in blocks, or None for one that the processor does not have."""
@@ -221,7 +223,7 @@ class _Layers:
             return None
         size = (shape[0], channels, *self._size(product, shape))
         taken_off = product.zero * weight.astype(np.int64).reshape(channels, -1).sum(axis=1)
-        args = [self.blocks.pack(product.data, self.blocks.inputs)]
+        args = [self._pack(product.data, self.blocks.inputs)]
         packed, more = _shared(packed, groups)
         args.append(constant(packed.astype(np.int8), "int8"))
         if numbers is not None:
@@ -230,7 +232,7 @@ class _Layers:
             args.append(constant(self.blocks.parameters([bias - taken_off, *rest]), "int32"))
             more |= numbers.form
         if residual is not None:
-            args.append(self.blocks.pack(_as_image(residual, size), self.blocks.outputs))
+            args.append(self._pack(_as_image(residual, size), self.blocks.outputs))
         layer: GraphExpr = make(
             "accel.conv2d", *args, span=root.span, strides=product.strides, padding=product.padding, groups=groups,
             pad=product.zero, **more,
@@ -238,7 +240,7 @@ class _Layers:
         if phases is not None and is_spread:
             layer = phases.spread(layer, root.span)
             size = (shape[0], channels // phases.count, *phases.size)
-        image = self.blocks.unpack(layer, size)
+        image = self._unpack(layer, size)
         if numbers is None and taken_off.any():
             image = _less(image, taken_off, root.span)
         if phases is not None and not is_spread:
@@ -250,6 +252,20 @@ class _Layers:
         """Numbers of channels, for those of all phases of them."""
         own = np.broadcast_to(values, channels // phases).astype(np.int64)
         return np.tile(own, phases)
+
+    def _pack(self, image: GraphExpr, lanes: int, whole: int = 1) -> GraphExpr:
+        """An image in blocks. Channels that fill a block may hold anything: nothing is made of them but such channels."""
+        blocks = self.packed.get(image)
+        shape = None if blocks is None else static_shape(blocks)
+        if blocks is not None and shape is not None and shape[5] == lanes and shape[1] * lanes % whole == 0:
+            return blocks
+        return self.blocks.pack(image, lanes, whole)
+
+    def _unpack(self, layer: GraphExpr, size: tuple[int, ...]) -> GraphExpr:
+        image = self.blocks.unpack(layer, size)
+        if layer.tensor_type.dtype is INT8:
+            self.packed[image] = layer
+        return image
 
     def _size(self, product: _Product, shape: tuple[int, ...]) -> tuple[int, int]:
         top, left, bottom, right = product.padding
@@ -335,13 +351,13 @@ class _Layers:
         nothing, one = np.zeros(channels, np.int64), np.ones(channels, np.int64)
         layer = make(
             "accel.max_pool2d",
-            self.blocks.pack(root.args[0], self.blocks.inputs, self.blocks.whole),
+            self._pack(root.args[0], self.blocks.inputs, self.blocks.whole),
             constant(self.blocks.diagonal(), "int8"),
             constant(self.blocks.parameters([nothing, one, nothing]), "int32"),
             span=root.span, kernel=attributes.kernel, strides=attributes.strides, padding=attributes.padding,
             groups=channels // self.blocks.whole,
         )  # fmt: skip
-        return self.blocks.unpack(layer, result)
+        return self._unpack(layer, result)
 
     def nearest(self, b: Bindings) -> GraphExpr | None:
         """Bytes of an image repeated down and across."""
@@ -356,9 +372,9 @@ class _Layers:
         before = self.copies.get(root.args[0])
         item, factors = (root.args[0], (1, 1)) if before is None else before
         strides = factors[0] * down, factors[1] * across
-        packed = self.blocks.pack(item, self.blocks.outputs)
+        packed = self._pack(item, self.blocks.outputs)
         layer = make("accel.spread", packed, strides=strides, size=result[2:], span=root.span)
-        image = self.blocks.unpack(layer, result)
+        image = self._unpack(layer, result)
         self.copies[image] = item, strides
         return image
 
