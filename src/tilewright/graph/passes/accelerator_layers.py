@@ -254,7 +254,7 @@ class _Layers:
         return np.tile(own, phases)
 
     def _pack(self, image: GraphExpr, lanes: int, whole: int = 1) -> GraphExpr:
-        """An image in blocks. Channels that fill a block may hold anything: nothing is made of them but such channels."""
+        """An image in blocks. Channels that fill a block may hold anything: they make only channels of that kind."""
         blocks = self.packed.get(image)
         shape = None if blocks is None else static_shape(blocks)
         if blocks is not None and shape is not None and shape[5] == lanes and shape[1] * lanes % whole == 0:

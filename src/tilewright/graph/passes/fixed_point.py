@@ -159,13 +159,25 @@ def _layer(item: GraphExpr, b: Bindings) -> _Layer | None:
         assert isinstance(attributes, ClipAttributes)
         return _clipped(_layer(item.args[0], b), attributes.minimum, attributes.maximum)
     if is_call_to(item, "add"):
-        for value, other in (item.args, item.args[::-1]):
+        for value, other in _finer_first(item):
             layer = _layer(value, b)
             if layer is not None and layer.low == -np.inf and layer.high == np.inf:
                 added = _added(layer, other)
                 if added is not None:
                     return added
     return None
+
+
+def _finer_first(item: Call) -> tuple[tuple[GraphExpr, ...], ...]:
+    """The sides of a sum in both orders; of two activations, that of the smaller steps comes first.
+
+    A residual may have more places than the sums, but not fewer.
+    """
+    sides = [_dequantized(part) for part in item.args]
+    left, right = sides
+    swapped = left is not None and right is not None and left.scale > right.scale
+    orders = (item.args, item.args[::-1])
+    return orders[::-1] if swapped else orders
 
 
 def _clipped(layer: _Layer | None, low: float | None, high: float | None) -> _Layer | None:
