@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+
+# The simulator's matrix products are small: threads of numpy's library wait for each other longer than they compute.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
@@ -198,7 +202,7 @@ def measure(name: str, config: AccelConfig) -> Measured:
     module = quantized(name)
     inputs = [np.asarray(item) for item in zoo.inputs(name, seed=7).values()]
     alone = tw.compile(module, threads=1)
-    exe = tw.compile(module, target=f"accel -config={config.to_text()}")
+    exe = tw.compile(module, target=f"accel -config={config.to_text()}", threads=1)
     expected = _arrays(alone(*inputs))
     began = time.process_time()
     answers = _arrays(exe(*inputs))

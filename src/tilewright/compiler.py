@@ -148,6 +148,7 @@ def optimize_model(imported: Imported, request: CompileRequest) -> Optimized:
     options = GraphOptions(
         "NHWC",
         target=request.target,
+        host=request.host,
         half=None if half is None else DataType.of(half),
         float8=request.options.precision == "float8",
         # Winograd's algorithm pays where arithmetic is what takes time, which on a GPU it is not.

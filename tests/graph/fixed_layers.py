@@ -33,6 +33,12 @@ class RandomLayers:
         sums = (
             call("nn.conv2d", shifted, weight, **more) if kernel else call("matmul", shifted, weight, transpose_b=True)
         )
+        return self.in_fixed_point(sums, outputs, kernel, residual)
+
+    def in_fixed_point(
+        self, sums: GraphExpr, outputs: int, kernel: tuple[int, ...], residual: GraphExpr | None = None
+    ) -> GraphExpr:
+        """Sums requantised by random parameters of their channels."""
         along = (outputs, *[1] * len(kernel))
         numbers = [self.integers(-9999, 9999, *along), self.integers(1, 32768, *along), self.integers(20, 30, *along)]
         extra = [] if residual is None else [residual, self.integers(1, 32768, *along), self.integers(0, 14, *along)]

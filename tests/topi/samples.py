@@ -69,6 +69,35 @@ SAMPLES: list[Sample] = [
     (
         "accel.conv2d",
         [
+            _(2, 4, 5, 4, 1, 4, dtype="int8", low=-128, high=127),
+            _(3, 2, 1, 1, 8, 4, dtype="int8", low=-128, high=127),
+        ],
+        {"kernel": (3, 2), "shared": True, "groups": 2, "strides": (2, 1)},
+    ),
+    (
+        "accel.max_pool2d",
+        [
+            _(1, 4, 5, 4, 2, 4, dtype="int8", low=-128, high=127),
+            _(1, 2, 1, 1, 8, 4, dtype="int8", low=-1, high=1),
+            np.stack(
+                [_(2, 8, dtype="int32", low=low, high=high) for low, high in ((-9, 9), (1, 9), (0, 1), (1, 4))], 1
+            ),
+        ],
+        {"kernel": (3, 2), "strides": (2, 1), "padding": (1, 0, 1, 1), "groups": 2, "offset": -5, "low": -100},
+    ),
+    (
+        "accel.spread",
+        [_(2, 3, 2, 5, 2, 4, dtype="int8", low=-128, high=127)],
+        {"strides": (3, 2), "size": (6, 10)},
+    ),
+    (
+        "accel.spread",
+        [_(1, 12, 3, 2, 1, 4, dtype="int8", low=-128, high=127)],
+        {"strides": (3, 2), "size": (7, 3), "before": (2, 1), "phases": True},
+    ),
+    (
+        "accel.conv2d",
+        [
             _(1, 2, 5, 4, 1, 4, dtype="int8", low=-128, high=127),
             _(3, 2, 3, 2, 8, 4, dtype="int8", low=-128, high=127),
             np.stack(

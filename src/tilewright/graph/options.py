@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.graph.choices import GraphChoices
 from tilewright.ir.dtype import DataType
@@ -20,6 +20,8 @@ class GraphOptions:
     """Whether operators are grouped into kernels."""
     target: Target | None = field(default=None, repr=False)
     """The machine that choices between algorithms are made for; None to make none."""
+    host: Target | None = field(default=None, repr=False)
+    """The CPU beside a target that computes layers alone."""
     half: DataType | None = None
     """The type of half precision that float32 models are computed in, if any."""
     float8: bool = False
@@ -39,6 +41,13 @@ class GraphOptions:
         if self.target is None:
             raise CompilerBug("a graph pass for a target runs without one")
         return self.target
+
+    @property
+    def beside_layers(self) -> GraphOptions:
+        """The options for what is no layer of the target: the host computes it, where the target has layers alone."""
+        if self.target is None or self.host is None or not self.target.capabilities.block_layers:
+            return self
+        return replace(self, target=self.host)
 
     @property
     def may_use_winograd(self) -> bool:

@@ -79,6 +79,8 @@ def _block_layers(options: GraphOptions) -> list[Pass[IRModule]]:
 
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
+    layers = _block_layers(options)
+    options = options.beside_layers
 
     def with_options(name: str, function: Callable[[IRModule, GraphOptions], IRModule]) -> Pass[IRModule]:
         return module_pass(name, requires="graph_typed")(function).with_options(options)
@@ -87,7 +89,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         module_pass("infer_types", leaves="graph_typed")(_infer),
         *([module_pass("drop_checks", requires="graph_typed")(drop_checks)] if options.unchecked else []),
         module_pass("eliminate_dead_code", requires="graph_typed")(eliminate_dead_code),
-        *_block_layers(options),
+        *layers,
         module_pass("expand_quantization", requires="graph_typed")(expand_quantization),
         *([with_options("widen_halves", widen_halves)] if options.target is not None and options.half is None else []),
         module_pass("requantize", requires="graph_typed")(requantize),
