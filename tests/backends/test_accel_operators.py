@@ -117,10 +117,12 @@ CASES = {
     "other scale": Case("accel.conv2d", AccelConv2dAttributes(shared=True, offset=-3), (5, 3), 2),
     "sums": Case("accel.conv2d", AccelConv2dAttributes((1, 2), (1, 1, 1, 0)), (4, 5), 2, 1, (3, 2, 3, 3), sums=True),
     "sums of groups": Case("accel.conv2d", AccelConv2dAttributes(groups=2), (4, 1), 2, weight=(4, 1, 1, 1), sums=True),
+    "depthwise": Case("accel.conv2d", AccelConv2dAttributes((1, 1), (1, 1, 1, 1), 2), (4, 4), 2, 1, (2, 1, 3, 3)),
     "spread 2x2": Case("accel.spread", AccelSpreadAttributes((2, 2), (8, 12)), (4, 6), 3),
     "spread 3x1": Case("accel.spread", AccelSpreadAttributes((3, 1), (12, 5)), (4, 5), 2, number=2),
     "spread 1x4": Case("accel.spread", AccelSpreadAttributes((1, 4), (3, 8)), (3, 2), 1),
     "phases 2x2": Case("accel.spread", AccelSpreadAttributes((2, 2), (8, 12), (1, 1), True), (5, 7), 8),
+    "phases of one pixel": Case("accel.spread", AccelSpreadAttributes((2, 3), (2, 3), phases=True), (1, 1), 12),
     "phases 2x3": Case("accel.spread", AccelSpreadAttributes((2, 3), (6, 6), (0, 2), True), (3, 3), 6),
 }  # fmt: skip
 """By what they are; channels are in the fewest that are whole blocks, those of `accel.spread` in blocks."""
@@ -190,6 +192,12 @@ def test_copies_are_dma_alone() -> None:
     assert sum(item.y_size * item.x_size for item in loads) == 3 * 4 * 6
 
 
+def test_phases_of_one_pixel_are_loaded_once() -> None:
+    kernel = _run(CASES["phases of one pixel"], AccelConfig())
+    loads = [item for item in kernel.instructions if isinstance(item, Load) and item.memory is Memory.OUT]
+    assert sum(item.y_size * item.x_size for item in loads) == 12
+
+
 def test_maxima_compare_rows_and_then_columns() -> None:
     kernel = _run(CASES["max 3x3/2"], AccelConfig())
     steps = [
@@ -202,7 +210,10 @@ def test_maxima_compare_rows_and_then_columns() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["max 3x3/2", "global average", "addition", "sums", "spread 2x2", "phases 2x2"])
+@pytest.mark.parametrize(
+    "name",
+    ["max 3x3/2", "global average", "addition", "sums", "sums of groups", "depthwise", "spread 2x2", "phases 2x2"],
+)
 def test_the_hardware_computes_the_same(name: str) -> None:
     need("verilator", "amaranth", "c++-compiler")
     case, config = CASES[name], SMALL
