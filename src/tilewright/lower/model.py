@@ -217,7 +217,9 @@ def lower_model(
     if not isinstance(main, Function):
         raise UnsupportedError(f"the module's {ENTRY!r} is not a graph function")
     on_cpu = target.is_cpu
-    kernels = KernelSet(on_cpu=on_cpu, in_slots=not on_cpu and not target.capabilities.flat_memory)
+    # What is no layer of a processor that has layers alone is the host's.
+    forms = on_cpu or target.capabilities.block_layers
+    kernels = KernelSet(on_cpu=on_cpu, in_slots=not on_cpu and not target.capabilities.flat_memory, cpu_forms=forms)
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
     if needs_machine(main):

@@ -49,11 +49,12 @@ class KernelSet:
     """The distinct kernels of a model, over all its segments, and how their memory is planned.
 
     `on_cpu`: whether they are for a CPU, where results may be written over arguments; `in_slots`: whether kernels take
-    whole pieces of memory.
+    whole pieces of memory; `cpu_forms`: whether operators are computed in the forms that they have for CPUs.
     """
 
-    def __init__(self, on_cpu: bool = True, in_slots: bool = False) -> None:
+    def __init__(self, on_cpu: bool = True, in_slots: bool = False, cpu_forms: bool = True) -> None:
         self.on_cpu = on_cpu
+        self.cpu_forms = cpu_forms
         self.in_slots = in_slots
         self._kernels: dict[str, Kernel] = {}
         self._uses: dict[tuple[object, ...], _Use] = {}
@@ -78,7 +79,7 @@ class KernelSet:
         if found is None:
             with trace.span("tensor expressions"):
                 general, sizes = self._general(function)
-                func = lower_primitive(general, "kernel", constants, on_cpu=self.on_cpu)
+                func = lower_primitive(general, "kernel", constants, on_cpu=self.cpu_forms)
                 wanted = [(argument, len(function.params) + result) for argument, result in ending]
                 func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
                 kernel = make_kernel(func, label)
