@@ -212,8 +212,9 @@ class _Layers:
         # Phases whose channels are no whole blocks are taken apart by the host.
         phases = product.phases
         weight, channels = product.weight, product.weight.shape[0]
-        is_spread = phases is not None and numbers is not None and phases.count > 1
-        is_spread = is_spread and channels // phases.count % self.blocks.outputs == 0
+        is_spread = False
+        if phases is not None and numbers is not None and phases.count > 1:
+            is_spread = channels // phases.count % self.blocks.outputs == 0
         weight, groups = self.blocks.grouped(weight, product.groups)
         packed = self.blocks.weights(weight)
         if weight.size / packed.size < _LEAST_SHARE or shape[0] % self.blocks.batch:

@@ -43,10 +43,10 @@ def find_copy(context: ScheduleContext, config: AccelConfig) -> BlockedCopy | st
     if shape[4:] != (config.batch, config.block_out):
         return f"its blocks are {shape[4]} x {shape[5]}"
     # Each result of a single row (or column) is a place of its own.
-    factors = [shape[place] if given[place] == 1 else _factor(context, handle, place) for place in (2, 3)]
-    if shape[2] % factors[0] or shape[3] % factors[1]:
-        return f"results of {shape[2:4]} are not {factors[0]} x {factors[1]} for each element"
-    return BlockedCopy(handle, data, *factors, given[1] != shape[1], shape)
+    down, across = [shape[place] if given[place] == 1 else _factor(context, handle, place) for place in (2, 3)]
+    if shape[2] % down or shape[3] % across:
+        return f"results of {shape[2:4]} are not {down} x {across} for each element"
+    return BlockedCopy(handle, data, down, across, given[1] != shape[1], shape)
 
 
 def _factor(context: ScheduleContext, handle: BlockHandle, place: int) -> int:
