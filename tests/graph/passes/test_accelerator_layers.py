@@ -255,3 +255,15 @@ def test_what_a_maximum_becomes() -> None:
         constants=[np.eye(4, dtype=np.int8)[None, None, None, None], parameters],
         x="int8[1, 4, 3, 3]",
     )
+
+
+@pytest.mark.parametrize("blocks", [Blocks(1, 16, 8), Blocks(1, 8, 16)])
+@pytest.mark.parametrize("channels", [8, 24, 32])
+def test_tensors_of_other_inputs_than_outputs(channels: int, blocks: Blocks) -> None:
+    """A maximum has as many blocks as are whole inputs and outputs: layers and residuals may want fewer."""
+    x = Var("x", tensor_type((1, channels, 6, 6), "int8"))
+    pooled = call("nn.max_pool2d", x, kernel=(3, 3), padding=(1, 1, 1, 1))
+    make = RandomLayers(0)
+    body = make.layer(pooled, channels, channels, (3, 3), pooled, padding=(1, 1, 1, 1))
+    after = _check([x], call("nn.max_pool2d", make.layer(body, channels, channels, (1, 1)), kernel=(2, 2)), blocks)
+    assert _count(after, "accel.conv2d") == 2 and _count(after, "accel.max_pool2d") == 2

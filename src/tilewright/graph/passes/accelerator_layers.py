@@ -256,10 +256,12 @@ class _Layers:
 
     def _pack(self, image: GraphExpr, lanes: int, whole: int = 1) -> GraphExpr:
         """An image in blocks. Channels that fill a block may hold anything: they make only channels of that kind."""
-        blocks = self.packed.get(image)
+        blocks, size = self.packed.get(image), static_shape(image)
         shape = None if blocks is None else static_shape(blocks)
-        if blocks is not None and shape is not None and shape[5] == lanes and shape[1] * lanes % whole == 0:
-            return blocks
+        if blocks is not None and shape is not None and size is not None:
+            # Blocks may be as many as are whole inputs and outputs at once: more than these need be.
+            if (shape[1] * lanes, shape[5]) == (_filled(size[1], max(lanes, whole)), lanes):
+                return blocks
         return self.blocks.pack(image, lanes, whole)
 
     def _unpack(self, layer: GraphExpr, size: tuple[int, ...]) -> GraphExpr:
