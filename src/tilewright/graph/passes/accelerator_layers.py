@@ -258,10 +258,11 @@ class _Layers:
         """An image in blocks. Channels that fill a block may hold anything: they make only channels of that kind."""
         blocks, size = self.packed.get(image), static_shape(image)
         shape = None if blocks is None else static_shape(blocks)
-        if blocks is not None and shape is not None and size is not None:
-            # Blocks may be as many as are whole inputs and outputs at once: more than these need be.
-            if (shape[1] * lanes, shape[5]) == (_filled(size[1], max(lanes, whole)), lanes):
-                return blocks
+        if blocks is None or shape is None or size is None:
+            return self.blocks.pack(image, lanes, whole)
+        # Blocks may be as many as are whole inputs and outputs at once: more than these need be.
+        if (shape[1] * lanes, shape[5]) == (_filled(size[1], max(lanes, whole)), lanes):
+            return blocks
         return self.blocks.pack(image, lanes, whole)
 
     def _unpack(self, layer: GraphExpr, size: tuple[int, ...]) -> GraphExpr:
