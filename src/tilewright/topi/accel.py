@@ -103,7 +103,7 @@ def _greatest(values: Tensor, axis: int, size: int, step: int) -> Tensor:
             index = [build.as_expr(item) for item in place]
             index[axis] = index[axis] * step + tap
             taps.append(values[tuple(index)])
-        best = taps[0]
+        best: PrimExpr = taps[0]
         for other in taps[1:]:
             best = build.maximum(best, other)
         return best
@@ -133,7 +133,7 @@ def spread(
             block = (row % down * across + column % across) * blocks + block
         return data[b, block, row // down, column // across, r, k]
 
-    shape = (data.shape[0], blocks, *size, *data.shape[4:])
+    shape: list[ExprLike] = [data.shape[0], blocks, *size, *data.shape[4:]]
     return compute(shape, element, "accel_spread", ANCHOR.entry(Anchor.BLOCKED_COPY))
 
 

@@ -110,9 +110,9 @@ def _signed(item: GraphExpr) -> GraphExpr | None:
         moved = constant(np.array(zero - _FLIP, np.int8), "int8")
         return make("qnn.quantize", item.args[0], item.args[1], moved, dtype=INT8, span=item.span)
     if item.callee.name in _MOVES:
-        moved = _moved_inputs(item)
-        parts = [part for part in map(_signed, moved) if part is not None]
-        return _as_before(item, [*parts, *item.args[len(parts) :]]) if len(parts) == len(moved) else None
+        inputs = _moved_inputs(item)
+        parts = [part for part in map(_signed, inputs) if part is not None]
+        return _as_before(item, [*parts, *item.args[len(parts) :]]) if len(parts) == len(inputs) else None
     return None
 
 

@@ -48,7 +48,7 @@ def greatest(config: AccelConfig, count: int) -> TensorIntrin:
     taps = [te.placeholder((rows, columns), "int32", name=f"tap{number}") for number in range(count)]
 
     def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        best = taps[0][i, j]
+        best: PrimExpr = taps[0][i, j]
         for tap in taps[1:]:
             best = maximum(best, tap[i, j])
         return best
