@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from functools import partial
+from textwrap import dedent
 
 import numpy as np
+import pytest
 
 from tests.tir.passes.checking import assert_becomes
 from tilewright.accel.config import AccelConfig, Memory
@@ -17,7 +19,9 @@ from tilewright.backends.accel.order import in_good_order
 from tilewright.backends.accel.residuals import residuals_in_place
 from tilewright.backends.accel.steps import Step, Touched
 from tilewright.backends.accel.tokens import with_tokens
+from tilewright.support.errors import UnsupportedError
 from tilewright.tir.passes.inject_virtual_threads import VirtualThreadsOptions, inject_virtual_threads
+from tilewright.tir.script import parse_script
 
 LANES = CopiesOptions((("accel.inp", 4), ("accel.out", 4)))
 
@@ -36,6 +40,37 @@ def test_fold_loops() -> None:
             evaluate(call("accel.reset", call("access_ptr", "w", A[0], A[95], dtype="handle"), int64(4), int64(24), int64(1), dtype="int32"))
         """,
     )
+
+
+def test_fold_loops_around_several_instructions() -> None:
+    """Iterations keep to accumulators of their own, so that each instruction runs for all of them in turn."""
+    assert_becomes(
+        fold_loops,
+        """
+        def f(A: Buffer[(32,), "int32"], B: Buffer[(16,), "int32"]):
+            for x in range(4):
+                evaluate(call("accel.reset", call("access_ptr", "w", B[x * 4], B[x * 4 + 3], dtype="handle"), int64(4), dtype="int32"))
+                evaluate(call("accel.alu", "add", call("access_ptr", "rw", B[x * 4], B[x * 4 + 3], dtype="handle"), call("access_ptr", "r", A[x * 8], A[x * 8 + 3], dtype="handle"), int64(4), dtype="int32"))
+        """,
+        """
+        def f(A: Buffer[(32,), "int32"], B: Buffer[(16,), "int32"]):
+            evaluate(call("accel.reset", call("access_ptr", "w", B[0], B[15], dtype="handle"), int64(4), int64(4), int64(1), dtype="int32"))
+            evaluate(call("accel.alu", "add", call("access_ptr", "rw", B[0], B[15], dtype="handle"), call("access_ptr", "r", A[0], A[27], dtype="handle"), int64(4), int64(4), int64(1), int64(2), dtype="int32"))
+        """,
+    )
+
+
+def test_instructions_that_read_what_others_write_are_not_folded() -> None:
+    func = parse_script(
+        dedent("""\
+        def f(B: Buffer[(20,), "int32"]):
+            for x in range(4):
+                evaluate(call("accel.reset", call("access_ptr", "w", B[x * 4], B[x * 4 + 3], dtype="handle"), int64(4), dtype="int32"))
+                evaluate(call("accel.alu", "add", call("access_ptr", "rw", B[x * 4], B[x * 4 + 3], dtype="handle"), call("access_ptr", "r", B[x * 4 + 4], B[x * 4 + 4 + 3], dtype="handle"), int64(4), dtype="int32"))
+        """)
+    )
+    with pytest.raises(UnsupportedError, match="touch the same accumulators in several of its iterations"):
+        fold_loops(func)
 
 
 def test_copies_to_dma() -> None:
@@ -110,6 +145,46 @@ def test_virtual_threads_of_whole_nests() -> None:
                         S[t, k] = A[t, c, k]
                     for k in range(8):
                         B[t, c, k] = S[t, k]
+        """,
+    )
+
+
+def test_several_buffers_of_a_scope_lie_side_by_side() -> None:
+    """A distance is that of a scope's only buffer: two of them would meet."""
+    assert_becomes(
+        partial(
+            inject_virtual_threads,
+            options=VirtualThreadsOptions(whole_nests=True, distances=(("accel.acc", 64), ("accel.inp", 32))),
+        ),
+        """
+        def f(A: Buffer[(2, 8), "int32"], B: Buffer[(2, 8), "int32"]):
+            for t in vthread(2):
+                I = allocate((8,), "int32", "accel.inp")
+                S = allocate((8,), "int32", "accel.acc")
+                T = allocate((8,), "int32", "accel.acc")
+                for k in range(8):
+                    I[k] = A[t, k]
+                for k in range(8):
+                    S[k] = I[k]
+                for k in range(8):
+                    T[k] = S[k]
+                for k in range(8):
+                    B[t, k] = T[k]
+        """,
+        """
+        def f(A: Buffer[(2, 8), "int32"], B: Buffer[(2, 8), "int32"]):
+            I = allocate((2, 8), "int32", "accel.inp", strides=(32, 1))
+            S = allocate((2, 8), "int32", "accel.acc")
+            T = allocate((2, 8), "int32", "accel.acc")
+            for t in unroll(2):
+                for k in range(8):
+                    I[t, k] = A[t, k]
+                for k in range(8):
+                    S[t, k] = I[t, k]
+                for k in range(8):
+                    T[t, k] = S[t, k]
+                for k in range(8):
+                    B[t, k] = T[t, k]
         """,
     )
 
