@@ -146,3 +146,11 @@ def test_quantized_models(network: Callable[[], onnx.ModelProto], on_chip: int, 
     exe = tw.compile(module, target=SMALL)
     assert _on_chip(exe) == on_chip
     np.testing.assert_array_equal(exe(examples[2]), tw.compile(module, threads=1)(examples[2]))
+
+
+def test_the_host_computes_as_a_cpu_alone_does() -> None:
+    """A first layer of few channels is the CPU's product of bytes, not one for devices without any."""
+    x = Var("x", tensor_type((1, 3, 8, 8), "int8"))
+    module = infer_types(IRModule([Function("main", (x,), RandomLayers(0).layer(x, 16, 3, (3, 3)))]))
+    on_both, alone = (str(tw.Compilation(module, target).optimized) for target in ("accel", "native"))
+    assert "accel." not in on_both and on_both == alone
