@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilewright import frontend, graph, rpc, runtime, te, tir, tune
     from tilewright.compiler import Compilation, build
     from tilewright.front import compile, quantize
+    from tilewright.frontend.formats import load_model
     from tilewright.ir.function import IRModule
     from tilewright.options import CompileOptions
     from tilewright.runtime.core.executor import Executable
@@ -48,6 +49,7 @@ _NAMES = {
     "compile": "tilewright.front",
     "hybrid": "tilewright.te.hybrid",
     "load": "tilewright.runtime.core.load",
+    "load_model": "tilewright.frontend.formats",
     "quantize": "tilewright.front",
     "script": "tilewright.tir.script",
 }
@@ -70,6 +72,7 @@ __all__ = [
     "graph",
     "hybrid",
     "load",
+    "load_model",
     "quantize",
     "rpc",
     "runtime",

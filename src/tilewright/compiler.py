@@ -15,7 +15,7 @@ from tilewright.backends.device import device_kernels, device_module, shown_sour
 from tilewright.backends.host import HostBackend, compile_functions, lower_planned, staged_function
 from tilewright.backends.llvm import deploy
 from tilewright.backends.llvm.emit import emit_module
-from tilewright.frontend import from_onnx
+from tilewright.frontend import from_file
 from tilewright.graph.choices import GraphChoices, GraphQuestion, graph_answers
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.options import GraphOptions
@@ -124,7 +124,7 @@ def import_model(request: CompileRequest) -> Imported:
         module = resolve_loop_calls(request.model)
     else:
         with trace.span("import"):
-            module = from_onnx(request.model, shapes=request.options.shapes)
+            module = from_file(request.model, shapes=request.options.shapes)
     if request.options.precision not in LOW_PRECISIONS:
         return Imported(module)
     with trace.span("quantize"):

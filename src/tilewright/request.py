@@ -66,7 +66,7 @@ class CompileRequest:
 def make_request(model: ModelLike, target: TargetLike, options: CompileOptions) -> CompileRequest:
     """A checked request; a model for one thread is scheduled as for one core."""
     if options.shapes is not None and not isinstance(model, _FILES):
-        raise UserError("shapes are given when a model is imported", hint="from_onnx(path, shapes={...})")
+        raise UserError("shapes are given when a model is imported", hint="tw.load_model(path, shapes={...})")
     target, index = split_index(target) if isinstance(target, str) else (target, 0)
     with choosing(target.split()[0] if isinstance(target, str) and target.strip() else "", index):
         resolved, host = model_targets(target)

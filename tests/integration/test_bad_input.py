@@ -62,7 +62,7 @@ def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, message: str) -
 def test_a_path_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no file"):
         tw.compile(tmp_path / "absent.onnx")
-    with pytest.raises(UserError, match="Is a directory"):
+    with pytest.raises(UserError, match="is a folder without a model"):
         tw.compile(tmp_path)
     with pytest.raises(UserError, match="cannot import a model from an int"):
         tw.compile(42)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the user names on the command line, opened: an ONNX model to compile, or an exported library to load.
+"""What the user names on the command line, opened: a model to compile, or an exported library to load.
 
 The compiler is not loaded for a library, nor for a model that the cache has.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from tilewright.cli.input_ranges import ranges_in_file
 from tilewright.cli.options import FLAGS, Array, compile_options, compile_target, load_inputs, parse_sizes
 from tilewright.front import compile
+from tilewright.frontend.formats import identify
 from tilewright.options import CompileOptions
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.core.load import load
@@ -27,6 +28,11 @@ def is_library(path: Path) -> bool:
             return stream.read(len(_ELF_MAGIC)) == _ELF_MAGIC
     except OSError:
         return path.suffix == ".so"
+
+
+def is_onnx(path: Path) -> bool:
+    """Whether a file is an ONNX model, whatever its name."""
+    return not is_library(path) and identify(path).key == "onnx"
 
 
 def open_executable(options: argparse.Namespace) -> Executable:
@@ -65,7 +71,7 @@ def _refuse_compile_options(options: argparse.Namespace) -> None:
 def chosen_inputs(executable: Executable, options: argparse.Namespace) -> dict[str, Array]:
     """Arrays for all inputs, as the options say; what an ONNX model does with whole numbers says which suit it."""
     sizes = parse_sizes(options.size)
-    if is_library(options.model):
+    if not is_onnx(options.model):
         return load_inputs(executable.input_info, options.input, options.seed, sizes)
     ranges_of = functools.partial(ranges_in_file, options.model)
     return load_inputs(executable.input_info, options.input, options.seed, sizes, ranges_of)

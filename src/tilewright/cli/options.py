@@ -38,7 +38,9 @@ FLAGS = {
 """The flag of each field of `CompileOptions`."""
 
 
-def add_model(parser: argparse.ArgumentParser, what: str = "an ONNX model", threads: int | None = None) -> None:
+def add_model(
+    parser: argparse.ArgumentParser, what: str = "a model (`tilewright formats`)", threads: int | None = None
+) -> None:
     """The positional model, the target, and the options of a compilation; `threads` is the default of --threads."""
     parser.add_argument("model", type=Path, metavar="MODEL", help=what)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`tilewright quantize`: an ONNX model in, the same model with quantised weights and activations out."""
+"""`tilewright quantize`: a model in, the same model with quantised weights and activations out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ in integers. The report says which layer loses how much.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX model of float32")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a model of float32 (`tilewright formats`)")
     parser.add_argument(
         "--data",
         type=Path,

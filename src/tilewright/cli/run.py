@@ -17,7 +17,8 @@ from tilewright.support.text import shorten
 _WIDTH = 100
 
 DESCRIPTION = """\
-Run a model once and show its outputs. The model is an ONNX file or a library that `tilewright compile` wrote.
+Run a model once and show its outputs. The model is a file of any format (`tilewright formats`), or a library that
+`tilewright compile` wrote.
 
   tilewright run resnet18.onnx --input input=image.npy --output-file logits.npz
   tilewright run resnet18.so --profile --html profile.html
@@ -30,7 +31,7 @@ tables that an ONNX model picks from with them, small integers elsewhere.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add_model(parser, "an ONNX model, or a library made by `tilewright compile`")
+    add_model(parser, "a model (`tilewright formats`), or a library made by `tilewright compile`")
     add_inputs(parser)
     add_trust(parser)
     parser.add_argument("--output-file", type=Path, metavar="FILE.npz", help="save the outputs, by name")

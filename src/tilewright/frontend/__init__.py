@@ -6,12 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tilewright.frontend.formats import Format, from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.torch import from_torch
 
-__all__ = ["from_onnx", "from_torch"]
+__all__ = ["Format", "from_file", "from_onnx", "from_torch", "known_formats", "register_format"]
 
-_HOMES = {"from_onnx": "tilewright.frontend.onnx", "from_torch": "tilewright.frontend.torch"}
+_HOMES = {
+    "Format": "tilewright.frontend.formats",
+    "from_file": "tilewright.frontend.formats",
+    "from_onnx": "tilewright.frontend.onnx",
+    "from_torch": "tilewright.frontend.torch",
+    "known_formats": "tilewright.frontend.formats",
+    "register_format": "tilewright.frontend.formats",
+}
 """Where each importer lives: loaded at first use, so that importing the package stays quick."""
 
 

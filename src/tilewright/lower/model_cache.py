@@ -19,6 +19,7 @@ from typing import IO
 import numpy as np
 
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
+from tilewright.frontend.formats import Format, identify, model_files
 from tilewright.lower.cache_key import target_parts
 from tilewright.runtime.core.artifact import Artifact, artifact_from_metadata
 from tilewright.runtime.core.convert import Array
@@ -48,21 +49,18 @@ def model_key(
     if shared_cache() is None or settings.VERIFY.get() or settings.stages_are_files() or is_extended():
         return None
     try:
-        with io.BytesIO(model) if isinstance(model, bytes) else Path(os.fspath(model)).open("rb") as stream:
-            content = _digest(stream)
-    except OSError:
-        # The importer says what is wrong with the file.
-        return None
-    if content is None:
-        return None
-    digest = hashlib.sha256(content)
-    plain = sorted((key, repr(value)) for key, value in parts.items())
-    try:
+        format = identify(model)
+        contents = _digests(model, format)
         compilers = [part for target in targets for part in target_parts(target)]
-    except UserError:
-        # The compiler says what it misses.
+    except (OSError, UserError):
+        # The importer says what is wrong with the file, the compiler what it misses.
         return None
-    for part in (repr(plain), *compilers, packages_fingerprint("onnx"), source_fingerprint()):
+    if contents is None:
+        return None
+    digest = hashlib.sha256(contents)
+    plain = sorted((key, repr(value)) for key, value in parts.items())
+    packages = packages_fingerprint(*format.packages)
+    for part in (format.key, repr(plain), *compilers, packages, source_fingerprint()):
         digest.update(b"\0" + part.encode())
     return digest.hexdigest()
 
@@ -77,6 +75,20 @@ def _digest(stream: IO[bytes]) -> bytes | None:
         before = seen[1 - len(_EXTERNAL_DATA) :]
         digest.update(piece)
     return digest.digest()
+
+
+def _digests(model: str | os.PathLike[str] | bytes, format: Format) -> bytes | None:
+    """The digests of all files of a model; None where they cannot be told."""
+    if isinstance(model, bytes):
+        return _digest(io.BytesIO(model))
+    found = b""
+    for path in model_files(Path(os.fspath(model)), format) or ():
+        with path.open("rb") as stream:
+            content = _digest(stream)
+        if content is None:
+            return None
+        found += content
+    return found or None
 
 
 def load_model(key: str) -> Artifact | None:

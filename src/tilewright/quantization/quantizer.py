@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, Unpack
 
 import numpy.typing as npt
 
-from tilewright.frontend.onnx import from_onnx
+from tilewright.frontend import from_file
 from tilewright.graph.ir.expr import Function, GraphExpr
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.passes.canonicalize import canonicalize
@@ -129,7 +129,7 @@ def chosen_layers(order: list[GraphExpr], options: QuantizeOptions) -> list[Laye
 
 def prepared(model: ModelLike, options: QuantizeOptions) -> Function:
     """The model as layers: batch normalisation in weights, constants computed, channels equalised if asked for."""
-    module = infer_types(model if isinstance(model, IRModule) else from_onnx(model))
+    module = infer_types(model if isinstance(model, IRModule) else from_file(model))
     if list(module.functions) != ["main"]:
         raise UserError(
             f"the model has several functions ({', '.join(module.functions)}): only 'main' can be quantised"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,6 +12,8 @@ _ONNX: Final = "export the model to ONNX first"
 _TORCH: Final = "load it with PyTorch, then tw.frontend.from_torch(module, (example_input,))"
 _ARRAY: Final = "that is data for a model: tilewright run MODEL --input NAME=FILE"
 _HEAD: Final = 4096
+_CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
+"""Characters that texts do not have."""
 
 
 class FileKind(NamedTuple):
@@ -41,7 +44,7 @@ _MAGIC: Final[tuple[tuple[int, bytes, FileKind], ...]] = (
 _SUFFIXES: Final = {
     ".pt": FileKind("a PyTorch file", _TORCH),
     ".pth": FileKind("a PyTorch file", _TORCH),
-    ".pt2": FileKind("an exported PyTorch program", "tw.frontend.from_torch(torch.export.load(path))"),
+    ".pt2": FileKind("an exported PyTorch program", "tw.load_model(path) reads it"),
     ".safetensors": FileKind("a file of weights without a graph", "build the module in PyTorch, then from_torch"),
     ".pb": FileKind("a TensorFlow graph", f"{_ONNX} (tf2onnx converts it)"),
     ".mlmodel": FileKind("a Core ML model", _ONNX),
@@ -49,29 +52,36 @@ _SUFFIXES: Final = {
 }
 
 
-def looks_like(data: bytes, path: Path | None = None) -> FileKind | None:
-    """The kind of a file by its contents (its first bytes, or all), then by its name; None if that tells nothing."""
+def looks_like(data: bytes, path: Path | None = None, names: Iterable[str] | None = None) -> FileKind | None:
+    """The kind of a file by its contents, then by its name; None if that tells nothing.
+
+    `data` are all its bytes, or the first ones and `names` those in the archive that it may be.
+    """
     head = data[:_HEAD]
     for offset, magic, kind in _MAGIC:
         if head[offset : offset + len(magic)] == magic:
             return kind
     if head.startswith(b"PK\x03\x04"):
-        return _archive(data, path)
+        return _archive(_names_in(data) if names is None else names, path)
     if head.lstrip()[:1] == b"<" and b"html" in head[:512].lower():
         return FileKind("a web page, not the file behind it", "download the file itself")
     if path is not None and path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
-    if head and b"\0" not in head and _is_text(head):
+    if begin_of_text(head):
         return FileKind("a text", "pass the model's file")
     return None
 
 
-def _archive(data: bytes, path: Path | None) -> FileKind:
-    """What kind of model a ZIP archive holds."""
+def _names_in(archive: bytes) -> list[str]:
     try:
-        names = [name.rpartition("/")[2] for name in zipfile.ZipFile(BytesIO(data)).namelist()]
+        return zipfile.ZipFile(BytesIO(archive)).namelist()
     except (zipfile.BadZipFile, ValueError, OSError):
-        names = []
+        return []
+
+
+def _archive(paths: Iterable[str], path: Path | None) -> FileKind:
+    """What kind of model a ZIP archive holds."""
+    names = [name.rpartition("/")[2] for name in paths]
     if path is not None and path.suffix.lower() == ".pt2":
         return _SUFFIXES[".pt2"]
     if "data.pkl" in names or (path is not None and path.suffix.lower() in (".pt", ".pth")):
@@ -83,10 +93,12 @@ def _archive(data: bytes, path: Path | None) -> FileKind:
     return FileKind("a ZIP archive", "unpack it first")
 
 
-def _is_text(head: bytes) -> bool:
+def begin_of_text(head: bytes) -> str:
+    """The first bytes of a file as text; empty if it is none."""
+    if head.translate(None, _CONTROLS) != head:
+        return ""
     try:
-        head.decode("utf-8")
+        return head.decode("utf-8")
     except UnicodeDecodeError as error:
         # A character may be cut in two at the end.
-        return error.start >= len(head) - 3
-    return True
+        return head[: error.start].decode("utf-8") if error.start >= len(head) - 3 else ""
