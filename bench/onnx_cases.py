@@ -137,8 +137,7 @@ def run_case(case: Case, run: Run) -> Outcome:
 
 def _run_data(case: Case, inputs: list[Any], outputs: list[Any], run: Run) -> None:
     """Run one set of data, and compare."""
-    infos = [info for info in case.model.graph.input if info.name not in _stored_names(case.model)]
-    given = dict(zip([info.name for info in infos[: len(inputs)]], inputs, strict=True))
+    given = given_inputs(case, inputs)
     module = tw.frontend.from_onnx(case.model)
     main = module["main"]
     assert isinstance(main, Function)
@@ -146,6 +145,12 @@ def _run_data(case: Case, inputs: list[Any], outputs: list[Any], run: Run) -> No
     assert len(results) == len(outputs), f"{len(results)} outputs instead of {len(outputs)}"
     for result, wanted in zip(results, outputs, strict=True):
         compare(result, wanted, case)
+
+
+def given_inputs(case: Case, inputs: Sequence[Any]) -> dict[str, Any]:
+    """The inputs of a run by their names."""
+    names = [info.name for info in case.model.graph.input if info.name not in _stored_names(case.model)]
+    return dict(zip(names[: len(inputs)], inputs, strict=True))
 
 
 def _stored_names(model: onnx.ModelProto) -> set[str]:
@@ -257,6 +262,7 @@ __all__ = [
     "Case",
     "Outcome",
     "compare",
+    "given_inputs",
     "load_cases",
     "run_case",
     "run_compiled",

@@ -31,6 +31,7 @@ Tilewright compiles deep-learning models to fast, self-contained modules.
   tilewright calibrate                                measure this machine, once
   tilewright quantize resnet18.onnx --data images/    weights and activations in 8 bits
   tilewright check   resnet18.onnx                    compare it with onnxruntime
+  tilewright convert resnet18.pt2 -o resnet18.onnx    any format in, ONNX out
   tilewright formats                                  the formats of model files
   tilewright doctor                                   what this machine can do
 """
@@ -57,6 +58,7 @@ COMMANDS = {
     "rpc": "serve this machine, or a pool of machines, to remote clients",
     "check": "compare a model with onnxruntime, node by node where they differ",
     "reduce": "shrink a failing model to a small one that fails in the same way",
+    "convert": "write a model of any format as ONNX",
     "formats": "the formats of model files, and what each needs",
     "accel": "the tensor processor: its programs, and its hardware as Verilog",
     "key": "make a key that signs libraries",

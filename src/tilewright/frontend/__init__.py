@@ -6,17 +6,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tilewright.frontend.boosting import from_lightgbm, from_xgboost
     from tilewright.frontend.formats import Format, from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.torch import from_torch
 
-__all__ = ["Format", "from_file", "from_onnx", "from_torch", "known_formats", "register_format"]
+__all__ = [
+    "Format",
+    "from_file",
+    "from_lightgbm",
+    "from_onnx",
+    "from_torch",
+    "from_xgboost",
+    "known_formats",
+    "register_format",
+]
 
 _HOMES = {
     "Format": "tilewright.frontend.formats",
     "from_file": "tilewright.frontend.formats",
+    "from_lightgbm": "tilewright.frontend.boosting",
     "from_onnx": "tilewright.frontend.onnx",
     "from_torch": "tilewright.frontend.torch",
+    "from_xgboost": "tilewright.frontend.boosting",
     "known_formats": "tilewright.frontend.formats",
     "register_format": "tilewright.frontend.formats",
 }

@@ -88,6 +88,14 @@ def _is_torchscript(sample: Sample) -> bool:
     return _has_parts(sample, "/data.pkl", "/constants.pkl", "/code")
 
 
+def _is_xgboost(sample: Sample) -> bool:
+    """The first key of the document is `learner`, in JSON or in its binary form."""
+    text = sample.text[:256]
+    if text:
+        return text.lstrip().startswith("{") and text.lstrip()[1:].lstrip().startswith('"learner"')
+    return sample.head.startswith(b"{") and b"learner" in sample.head[:32]
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
         "onnx",
@@ -118,6 +126,21 @@ FORMATS: tuple[Format, ...] = (
         (),
         ("torch",),
         "torch",
+    ),
+    Format(
+        "xgboost",
+        "XGBoost",
+        "a JSON or UBJSON document whose first key is 'learner'",
+        _is_xgboost,
+        ("tilewright.frontend.boosting", "from_xgboost"),
+        (".ubj",),
+    ),
+    Format(
+        "lightgbm",
+        "LightGBM",
+        "a text that begins with the lines 'tree' and 'version='",
+        lambda sample: sample.text.startswith(("tree\nversion=", "tree\r\nversion=")),
+        ("tilewright.frontend.boosting", "from_lightgbm"),
     ),
 )
 """The formats that come with Tilewright, in the order in which they are tried."""

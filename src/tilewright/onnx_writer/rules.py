@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.ir.dimensions import as_size
-from tilewright.graph.ir.expr import Call, Constant, GraphExpr
-from tilewright.graph.ops.quantization import integer_range
-from tilewright.ir.dtype import FLOAT32, INT32, INT64
-from tilewright.onnx_writer.writer import Rule, Writer, element_type, rule
+from tilewright.graph.ir.expr import Call
+from tilewright.ir.dtype import FLOAT32, INT32, INT64, DataType
+from tilewright.onnx_writer.rules_quantized import blocks, integer_convolution, planar
+from tilewright.onnx_writer.rules_shape import in_float32
+from tilewright.onnx_writer.writer import Rule, Writer, element_type, name_of, rule
 from tilewright.support.errors import UnsupportedError
 
 _PLAIN = {
@@ -113,28 +114,78 @@ def _trunc(writer: Writer, call: Call, inputs: list[str]) -> str:
 @rule("floor_mod", "fmod")
 def _mod(writer: Writer, call: Call, inputs: list[str]) -> str:
     floats = call.tensor_type.dtype.is_float
-    if floats and _name_of(call) == "floor_mod":
-        quotient = writer.node("Floor", writer.node("Div", *inputs))
-        return str(writer.node("Sub", inputs[0], writer.node("Mul", quotient, inputs[1])))
-    return str(writer.node("Mod", *inputs, fmod=int(_name_of(call) == "fmod")))
+    if floats and name_of(call) == "floor_mod":
+        rest = writer.node("Mod", *inputs, fmod=1)
+        zero = writer.number(0, call.tensor_type.dtype)
+        signs = [writer.node("Less", name, zero) for name in (rest, inputs[1])]
+        other = writer.node("And", writer.node("Xor", *signs), writer.node("Not", writer.node("Equal", rest, zero)))
+        return str(writer.node("Where", other, writer.node("Add", rest, inputs[1]), rest))
+    return str(writer.node("Mod", *inputs, fmod=int(name_of(call) == "fmod")))
 
 
-def _name_of(call: Call) -> str:
-    return str(getattr(call.callee, "name", ""))
+@rule("floor_divide")
+def _floor_divide(writer: Writer, call: Call, inputs: list[str]) -> str:
+    if call.tensor_type.dtype.is_float:
+        return str(writer.node("Floor", writer.node("Div", *inputs)))
+    rest = writer.node("Mod", *inputs)
+    return str(writer.node("Div", writer.node("Sub", inputs[0], rest), inputs[1]))
+
+
+@rule("all", "any")
+def _truth(writer: Writer, call: Call, inputs: list[str]) -> str:
+    own: Any = call.attributes
+    if not own.axes:
+        return str(writer.node("Identity", *inputs))
+    numbers = writer.node("Cast", *inputs, to=element_type(INT32))
+    axes = writer.constant(np.asarray(own.axes, np.int64))
+    operation = "ReduceMin" if name_of(call) == "all" else "ReduceMax"
+    found = writer.node(operation, numbers, axes, keepdims=int(own.keepdims))
+    return str(writer.node("Greater", found, writer.constant(np.int32(0))))
+
+
+@rule("grouped_matmul")
+def _grouped_matmul(writer: Writer, call: Call, inputs: list[str]) -> str:
+    """Each row with a copy of its matrix."""
+    rows, matrices, groups = inputs
+    one = writer.constant([1], np.int64)
+    count = writer.node(
+        "Reshape", writer.node("Shape", matrices, start=0, end=1), writer.constant(np.zeros(0, np.int64))
+    )
+    last = writer.node("Sub", count, writer.constant(np.int64(1)))
+    wide = writer.node("Cast", groups, to=element_type(INT64))
+    chosen = writer.node("Max", writer.node("Min", wide, last), writer.constant(np.int64(0)))
+    factors = [writer.node("Unsqueeze", rows, one), writer.node("Gather", matrices, chosen)]
+    # Sums of floats of 16 bits are of 32 here, which a runtime need not do.
+    product = in_float32(writer, call.tensor_type.dtype, factors, "MatMul")
+    return str(writer.node("Squeeze", product, one))
+
+
+@rule("reinterpret")
+def _reinterpret(writer: Writer, call: Call, inputs: list[str]) -> str:
+    """BitCast, which came with opset 26."""
+    writer.require(26, 13)
+    return str(writer.node("BitCast", *inputs, to=writer.element(call.tensor_type.dtype)))
 
 
 @rule("left_shift", "right_shift")
 def _shift(writer: Writer, call: Call, inputs: list[str]) -> str:
-    left = _name_of(call) == "left_shift"
+    left = name_of(call) == "left_shift"
     if call.tensor_type.dtype.is_uint:
         return str(writer.node("BitShift", *inputs, direction="LEFT" if left else "RIGHT"))
-    # BitShift is for unsigned integers: others are multiplied or divided (toward minus infinity) by powers of two.
-    two = writer.constant(np.asarray(2, call.tensor_type.dtype.numpy()))
-    power = writer.node("Pow", two, inputs[1])
+    # BitShift is for unsigned integers. Bits of negative numbers are those of their complements, turned.
+    dtype = call.tensor_type.dtype
+    bits = DataType.of("uint64" if dtype.bits == 64 else "uint32")
+
+    def shifted(name: str) -> str:
+        parts = [writer.node("Cast", item, to=element_type(bits)) for item in (name, inputs[1])]
+        moved = writer.node("BitShift", *parts, direction="LEFT" if left else "RIGHT")
+        return str(writer.node("Cast", moved, to=element_type(dtype)))
+
     if left:
-        return str(writer.node("Mul", inputs[0], power))
-    rest = writer.node("Mod", inputs[0], power)
-    return str(writer.node("Div", writer.node("Sub", inputs[0], rest), power))
+        return shifted(inputs[0])
+    negative = writer.node("Less", inputs[0], writer.number(0, dtype))
+    turned = writer.node("BitwiseNot", shifted(str(writer.node("BitwiseNot", inputs[0]))))
+    return str(writer.node("Where", negative, turned, shifted(inputs[0])))
 
 
 @rule("cast")
@@ -154,25 +205,32 @@ def _cast(writer: Writer, call: Call, inputs: list[str]) -> str:
 @rule("clip")
 def _clip(writer: Writer, call: Call, inputs: list[str]) -> str:
     attributes: Any = call.attributes
-    dtype = call.tensor_type.dtype.numpy()
+    dtype = call.tensor_type.dtype
 
     def bound(value: float | None) -> str:
-        return "" if value is None else writer.constant(np.asarray(value, dtype))
+        return "" if value is None else writer.number(value, dtype)
 
     return str(writer.node("Clip", inputs[0], bound(attributes.minimum), bound(attributes.maximum)))
 
 
-def _with_attributes(name: str, operation: str, *fields: str) -> Rule:
+def _with_attributes(name: str, operation: str, *fields: str, brief: bool = False) -> Rule:
+    """An operator that one node with these attributes means; `brief` ones are not for bfloat16 in ONNX."""
+
     def write(writer: Writer, call: Call, inputs: list[str]) -> str:
-        return str(writer.node(operation, *inputs, **{field: getattr(call.attributes, field) for field in fields}))
+        attributes = {field: getattr(call.attributes, field) for field in fields}
+        dtype = call.tensor_type.dtype
+        if not brief or dtype.name != "bfloat16":
+            return str(writer.node(operation, *inputs, **attributes))
+        single = [writer.node("Cast", name, to=element_type(FLOAT32)) for name in inputs]
+        return str(writer.node("Cast", writer.node(operation, *single, **attributes), to=element_type(dtype)))
 
     return rule(name)(write)
 
 
-_with_attributes("nn.elu", "Elu", "alpha")
+_with_attributes("nn.elu", "Elu", "alpha", brief=True)
 _with_attributes("nn.leaky_relu", "LeakyRelu", "alpha")
-_with_attributes("nn.hard_sigmoid", "HardSigmoid", "alpha", "beta")
-_with_attributes("nn.selu", "Selu", "alpha", "gamma")
+_with_attributes("nn.hard_sigmoid", "HardSigmoid", "alpha", "beta", brief=True)
+_with_attributes("nn.selu", "Selu", "alpha", "gamma", brief=True)
 _with_attributes("nn.softmax", "Softmax", "axis")
 _with_attributes("nn.log_softmax", "LogSoftmax", "axis")
 _with_attributes("nn.layer_norm", "LayerNormalization", "axis", "epsilon")
@@ -209,22 +267,6 @@ def _matmul(writer: Writer, call: Call, inputs: list[str]) -> str:
     return str(writer.node("Cast", writer.node("MatMul", *wide), to=element_type(dtype)))
 
 
-def _planar(writer: Writer, call: Call, inputs: list[str], operation: str, **attributes: Any) -> str:
-    """A node on NCHW data; data and kernels in other orders are transposed around it."""
-    own: Any = call.attributes
-    last = getattr(own, "data_layout", getattr(own, "layout", "NCHW")) == "NHWC"
-    if not last:
-        return str(writer.node(operation, *inputs, **attributes))
-    data = writer.node("Transpose", inputs[0], perm=[0, 3, 1, 2])
-    kernels = [writer.node("Transpose", name, perm=_kernel_order(own.kernel_layout)) for name in inputs[1:]]
-    return str(writer.node("Transpose", writer.node(operation, data, *kernels, **attributes), perm=[0, 2, 3, 1]))
-
-
-def _kernel_order(layout: str) -> list[int]:
-    planar = "OIHW" if layout == "HWIO" else "IOHW"
-    return [layout.index(axis) for axis in planar]
-
-
 @rule("nn.conv2d", "nn.conv2d_transpose")
 def _convolution(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
@@ -234,26 +276,28 @@ def _convolution(writer: Writer, call: Call, inputs: list[str]) -> str:
         "dilations": own.dilation,
         "group": own.groups,
     }
-    if _name_of(call) == "nn.conv2d":
-        return _planar(writer, call, inputs, "Conv", **common)
-    return _planar(writer, call, inputs, "ConvTranspose", output_padding=own.output_padding, **common)
+    if call.tensor_type.dtype.is_integer:
+        return integer_convolution(writer, call, inputs, common)
+    if name_of(call) == "nn.conv2d":
+        return planar(writer, call, inputs, "Conv", **common)
+    return planar(writer, call, inputs, "ConvTranspose", output_padding=own.output_padding, **common)
 
 
 @rule("nn.max_pool2d", "nn.avg_pool2d")
 def _pool(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
     common = {"kernel_shape": own.kernel, "strides": own.strides, "pads": own.padding, "dilations": own.dilation}
-    if _name_of(call) == "nn.max_pool2d":
-        return _planar(writer, call, inputs, "MaxPool", **common)
-    return _planar(writer, call, inputs, "AveragePool", count_include_pad=int(own.count_include_pad), **common)
+    if name_of(call) == "nn.max_pool2d":
+        return planar(writer, call, inputs, "MaxPool", **common)
+    return planar(writer, call, inputs, "AveragePool", count_include_pad=int(own.count_include_pad), **common)
 
 
 @rule("reshape")
 def _reshape(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
-    blocks = _blocks(writer, call)
-    if blocks is not None:
-        return blocks
+    grouped = blocks(writer, call)
+    if grouped is not None:
+        return grouped
     return str(writer.node("Reshape", inputs[0], writer.sizes(own.shape), allowzero=1))
 
 
@@ -304,7 +348,7 @@ def _split(writer: Writer, call: Call, inputs: list[str]) -> str | tuple[str, ..
 def _pad(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
     amounts = writer.sizes((*own.before, *own.after))
-    value = writer.constant(np.asarray(own.value, call.tensor_type.dtype.numpy()))
+    value = writer.number(own.value, call.tensor_type.dtype)
     return str(writer.node("Pad", inputs[0], amounts, value, mode=own.mode))
 
 
@@ -326,7 +370,7 @@ for _name, _operation in _REDUCTIONS.items():
 @rule("argmax", "argmin")
 def _arg(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
-    operation = "ArgMax" if _name_of(call) == "argmax" else "ArgMin"
+    operation = "ArgMax" if name_of(call) == "argmax" else "ArgMin"
     return str(
         writer.node(
             operation, *inputs, axis=own.axis, keepdims=int(own.keepdims), select_last_index=int(own.select_last)
@@ -391,80 +435,3 @@ def _dimensions(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
     values = writer.node("Cast", writer.sizes(own.values), to=element_type(own.dtype))
     return str(writer.node("Reshape", values, writer.sizes(tuple(own.shape)), allowzero=1))
-
-
-def _scales(values: np.ndarray, data: GraphExpr) -> tuple[np.ndarray, dict[str, int]]:
-    """Scales that broadcast, as ONNX has them: a single number, a list along one axis, or a number for each block."""
-    wide = [axis for axis, size in enumerate(values.shape) if size != 1]
-    if not wide:
-        return values.reshape(()), {}
-    sizes = data.tensor_type.static_shape
-    if len(wide) == 1:
-        return values.reshape(-1), {"axis": (data.tensor_type.rank or values.ndim) - values.ndim + wide[0]}
-    if sizes is not None and len(sizes) == values.ndim:
-        blocks = [axis for axis, size in enumerate(values.shape) if size == 1 and sizes[axis] != 1]
-        if len(blocks) == 1:
-            return values, {"axis": blocks[0], "block_size": sizes[blocks[0]]}
-    raise UnsupportedError("scales that differ along several axes cannot be written to an ONNX model")
-
-
-@rule("qnn.quantize", "qnn.dequantize")
-def _quantization(writer: Writer, call: Call, inputs: list[str]) -> str:
-    quantizes = _name_of(call) == "qnn.quantize"
-    own: Any = call.attributes
-    data, scale, zero = call.args
-    integers = call.tensor_type.dtype if quantizes else data.tensor_type.dtype
-    whole = not quantizes or own.bits == integers.bits
-    if not whole or not isinstance(scale, Constant) or not isinstance(zero, Constant):
-        return _spelled_out(writer, call, inputs)
-    scales, attributes = _scales(scale.data, data)
-    zeros, _ = _scales(np.broadcast_to(zero.data, scale.data.shape), data)
-    operation = "QuantizeLinear" if quantizes else "DequantizeLinear"
-    names = (writer.constant(scales), writer.constant(zeros, element=integers))
-    return str(writer.node(operation, inputs[0], *names, **attributes))
-
-
-def _blocks(writer: Writer, call: Call) -> str | None:
-    """Constant integers of groups with a scale each, put together again: one node with blocks, as other tools have it.
-
-    reshape(dequantize(integers[k / g, g, n], scale[k / g, 1, n])) -> DequantizeLinear(integers[k, n], block_size=g)
-    """
-    (numbers,) = call.args
-    if not isinstance(numbers, Call) or _name_of(numbers) != "qnn.dequantize":
-        return None
-    data, scale, zero = numbers.args
-    if not all(isinstance(item, Constant) for item in (data, scale, zero)):
-        return None
-    assert isinstance(data, Constant) and isinstance(scale, Constant) and isinstance(zero, Constant)
-    shape, joined = data.data.shape, call.tensor_type.static_shape
-    if scale.data.ndim != len(shape):
-        return None
-    sizes = list(zip(scale.data.shape, shape, strict=True))
-    grouped = [axis for axis, (scales, elements) in enumerate(sizes) if axis and scales == 1 and elements > 1]
-    if len(grouped) != 1 or any(sizes[axis][0] != size for axis, size in enumerate(shape) if axis not in grouped):
-        return None
-    (axis,) = grouped
-    if joined != (*shape[: axis - 1], shape[axis - 1] * shape[axis], *shape[axis + 1 :]):
-        return None
-    zeros = np.broadcast_to(zero.data, scale.data.shape).squeeze(axis)
-    names = (
-        writer.constant(data.data.reshape(joined), element=data.dtype),
-        writer.constant(scale.data.squeeze(axis)),
-        writer.constant(zeros, element=zero.dtype),
-    )
-    return str(writer.node("DequantizeLinear", *names, axis=axis - 1, block_size=shape[axis]))
-
-
-def _spelled_out(writer: Writer, call: Call, inputs: list[str]) -> str:
-    """Scales that are computed, or fewer bits than the type has: ordinary arithmetic."""
-    data, scale, zero = inputs
-    if _name_of(call) == "qnn.dequantize":
-        wide = [writer.node("Cast", name, to=element_type(INT32)) for name in (data, zero)]
-        shifted = writer.node("Cast", writer.node("Sub", *wide), to=element_type(call.tensor_type.dtype))
-        return str(writer.node("Mul", shifted, scale))
-    own: Any = call.attributes
-    numbers = call.args[0].tensor_type.dtype
-    steps = writer.node("Round", writer.node("Div", data, scale))
-    shifted = writer.node("Add", steps, writer.node("Cast", zero, to=element_type(numbers)))
-    low, high = (writer.constant(np.asarray(end, numbers.numpy())) for end in integer_range(own.dtype, own.bits))
-    return str(writer.node("Cast", writer.node("Clip", shifted, low, high), to=element_type(own.dtype)))

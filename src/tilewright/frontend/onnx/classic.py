@@ -6,13 +6,14 @@ import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.core.checks import checked_index
+from tilewright.frontend.core.forests import evaluate_forest
+from tilewright.frontend.core.tree_tables import Forest
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.ml_classifiers import rows_of_features
 from tilewright.frontend.onnx.ml_labels import lookup
 from tilewright.frontend.onnx.ml_scores import DOMAIN, matrix, read_transform, transformed
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.tree_tables import Forest
-from tilewright.frontend.onnx.trees import evaluate_forest, read_ensemble, read_regressor
+from tilewright.frontend.onnx.trees import read_ensemble, read_regressor
 from tilewright.graph.ir.dimensions import product
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, FLOAT64, INT64, STRING
@@ -172,4 +173,4 @@ def _forest(node: NodeContext, forest: Forest) -> GraphExpr:
         raise UserError(f"trees need data of 2 dimensions, it has {rank_of(data)}")
     if dtype_of(data) not in (FLOAT32, FLOAT64):
         data = node.builder.cast(data, FLOAT32)
-    return evaluate_forest(node, data, forest)
+    return evaluate_forest(node.builder, data, forest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.forests import evaluate_forest
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.ml_scores import (
     DOMAIN,
@@ -17,7 +18,7 @@ from tilewright.frontend.onnx.ml_scores import (
     transformed,
 )
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.trees import evaluate_forest, read_classifier
+from tilewright.frontend.onnx.trees import read_classifier
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, FLOAT64
 from tilewright.support.errors import UnsupportedError, UserError
@@ -73,7 +74,7 @@ def tree_ensemble_classifier(node: NodeContext) -> list[GraphExpr | None]:
     if single and bases not in (0, 1):
         raise UnsupportedError("TreeEnsembleClassifier of two classes by one score, with several base values")
     forest, positive = read_classifier(node, 1 if single else len(labels), used[0] if single else 0)
-    scores = node.builder.cast(evaluate_forest(node, data, forest), FLOAT32)
+    scores = node.builder.cast(evaluate_forest(node.builder, data, forest), FLOAT32)
     if not single:
         return [labels.best(scores), transformed(node, scores, transform)]
     found = labels.second_if(above(node, scores, 0.5 if positive else 0.0))

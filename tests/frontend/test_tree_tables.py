@@ -9,7 +9,7 @@ from onnx import helper
 
 import tilewright as tw
 from tests.requirements import need_module
-from tilewright.frontend.onnx.tree_tables import MODES, Forest, Tables, at_most
+from tilewright.frontend.core.tree_tables import MODES, Forest, Tables, at_most
 from tilewright.support.errors import UserError
 
 SPECIAL = [-np.inf, -1.5, -0.0, 0.0, 1e-45, 1.0, np.nextafter(np.float32(1), np.float32(2)), 2.0, np.inf, np.nan]

@@ -1,0 +1,166 @@
+"""How quantisation and arithmetic of bytes are written as ONNX nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
+from tilewright.graph.ops.quantization import integer_range
+from tilewright.ir.dtype import INT32
+from tilewright.onnx_writer.writer import Writer, element_type, name_of, rule
+from tilewright.support.errors import UnsupportedError
+
+
+def planar(writer: Writer, call: Call, inputs: list[str], operation: str, *rest: str, **attributes: Any) -> str:
+    """A node on NCHW data; data and kernels in other orders are transposed around it. `rest` has no order."""
+    own: Any = call.attributes
+    last = getattr(own, "data_layout", getattr(own, "layout", "NCHW")) == "NHWC"
+    if not last:
+        return str(writer.node(operation, *inputs, *rest, **attributes))
+    data = writer.node("Transpose", inputs[0], perm=[0, 3, 1, 2])
+    kernels = [writer.node("Transpose", name, perm=_kernel_order(own.kernel_layout)) for name in inputs[1:]]
+    return str(writer.node("Transpose", writer.node(operation, data, *kernels, *rest, **attributes), perm=[0, 2, 3, 1]))
+
+
+def _kernel_order(layout: str) -> list[int]:
+    planar = "OIHW" if layout == "HWIO" else "IOHW"
+    return [layout.index(axis) for axis in planar]
+
+
+def integer_convolution(writer: Writer, call: Call, inputs: list[str], common: dict[str, Any]) -> str:
+    """ConvInteger, which takes bytes and a zero point: one for each output is a convolution with ones."""
+    data, weight = (_shifted_bytes(arg) for arg in call.args)
+    if data is None or weight is None or name_of(call) != "nn.conv2d" or not _is_single(data[1]):
+        raise UnsupportedError(
+            "a convolution of whole numbers that are not bytes less a zero point cannot be written to an ONNX model"
+        )
+    names = [str(writer.value(part)) for part in (data[0], weight[0])]
+    zero = "" if data[1] is None else _scalar(writer, str(writer.value(data[1])))
+    sums = planar(writer, call, names, "ConvInteger", zero, **common)
+    if weight[1] is None:
+        return sums
+    one = writer.number(1, weight[0].tensor_type.dtype)
+    ones = str(writer.node("Expand", one, writer.node("Shape", names[1])))
+    counted = planar(writer, call, [names[0], ones], "ConvInteger", zero, **common)
+    number = writer.node("Cast", str(writer.value(weight[1])), to=element_type(INT32))
+    last = getattr(call.attributes, "data_layout", "NCHW") == "NHWC"
+    number = writer.node("Reshape", number, writer.constant([-1] if last else [-1, 1, 1], np.int64))
+    return str(writer.node("Sub", sums, writer.node("Mul", number, counted)))
+
+
+def _scalar(writer: Writer, name: str) -> str:
+    return str(writer.node("Reshape", name, writer.constant(np.zeros(0, np.int64))))
+
+
+def _is_single(item: GraphExpr | None) -> bool:
+    shape = () if item is None else item.tensor_type.static_shape
+    return shape is not None and all(size == 1 for size in shape)
+
+
+def _shifted_bytes(item: GraphExpr) -> tuple[GraphExpr, GraphExpr | None] | None:
+    """The bytes, and the zero point as a byte (of all, or of each output), that whole numbers were made of."""
+    plain = _bytes_of(item)
+    if plain is not None:
+        return plain, None
+    if not isinstance(item, Call) or name_of(item) != "subtract":
+        return None
+    source, shift = item.args
+    shape = shift.tensor_type.static_shape
+    along_outputs = shape is not None and len(shape) == 4 and shape[1:] == (1, 1, 1)
+    if not along_outputs and not _is_single(shift):
+        return None
+    if isinstance(shift, Call) and name_of(shift) == "reshape":
+        shift = shift.args[0]
+    numbers, zero = _bytes_of(source), _bytes_of(shift)
+    return None if numbers is None or zero is None else (numbers, zero)
+
+
+def _bytes_of(item: GraphExpr) -> GraphExpr | None:
+    """The bytes that whole numbers were made of."""
+    if isinstance(item, Constant) and item.data.size:
+        least, most = int(item.data.min()), int(item.data.max())
+        for dtype in (np.uint8, np.int8):
+            if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:
+                return constant(item.data.astype(dtype))
+    if isinstance(item, Call) and name_of(item) == "cast" and item.args[0].tensor_type.dtype.name in ("int8", "uint8"):
+        return item.args[0]
+    return None
+
+
+def _scales(values: np.ndarray, data: GraphExpr) -> tuple[np.ndarray, dict[str, int]]:
+    """Scales that broadcast, as ONNX has them: a single number, a list along one axis, or a number for each block."""
+    wide = [axis for axis, size in enumerate(values.shape) if size != 1]
+    if not wide:
+        return values.reshape(()), {}
+    sizes = data.tensor_type.static_shape
+    if len(wide) == 1:
+        return values.reshape(-1), {"axis": (data.tensor_type.rank or values.ndim) - values.ndim + wide[0]}
+    if sizes is not None and len(sizes) == values.ndim:
+        blocks = [axis for axis, size in enumerate(values.shape) if size == 1 and sizes[axis] != 1]
+        if len(blocks) == 1:
+            return values, {"axis": blocks[0], "block_size": sizes[blocks[0]]}
+    raise UnsupportedError("scales that differ along several axes cannot be written to an ONNX model")
+
+
+@rule("qnn.quantize", "qnn.dequantize")
+def _quantization(writer: Writer, call: Call, inputs: list[str]) -> str:
+    quantizes = name_of(call) == "qnn.quantize"
+    own: Any = call.attributes
+    data, scale, zero = call.args
+    integers = call.tensor_type.dtype if quantizes else data.tensor_type.dtype
+    whole = not quantizes or own.bits == integers.bits
+    if not whole or not isinstance(scale, Constant) or not isinstance(zero, Constant):
+        return _spelled_out(writer, call, inputs)
+    scales, attributes = _scales(scale.data, data)
+    zeros, _ = _scales(np.broadcast_to(zero.data, scale.data.shape), data)
+    operation = "QuantizeLinear" if quantizes else "DequantizeLinear"
+    names = (writer.constant(scales), writer.constant(zeros, element=integers))
+    return str(writer.node(operation, inputs[0], *names, **attributes))
+
+
+def blocks(writer: Writer, call: Call) -> str | None:
+    """Constant integers of groups with a scale each, put together again: one node with blocks, as other tools have it.
+
+    reshape(dequantize(integers[k / g, g, n], scale[k / g, 1, n])) -> DequantizeLinear(integers[k, n], block_size=g)
+    """
+    (numbers,) = call.args
+    if not isinstance(numbers, Call) or name_of(numbers) != "qnn.dequantize":
+        return None
+    data, scale, zero = numbers.args
+    if not all(isinstance(item, Constant) for item in (data, scale, zero)):
+        return None
+    assert isinstance(data, Constant) and isinstance(scale, Constant) and isinstance(zero, Constant)
+    shape, joined = data.data.shape, call.tensor_type.static_shape
+    if scale.data.ndim != len(shape):
+        return None
+    sizes = list(zip(scale.data.shape, shape, strict=True))
+    grouped = [axis for axis, (scales, elements) in enumerate(sizes) if axis and scales == 1 and elements > 1]
+    if len(grouped) != 1 or any(sizes[axis][0] != size for axis, size in enumerate(shape) if axis not in grouped):
+        return None
+    (axis,) = grouped
+    if joined != (*shape[: axis - 1], shape[axis - 1] * shape[axis], *shape[axis + 1 :]):
+        return None
+    zeros = np.broadcast_to(zero.data, scale.data.shape).squeeze(axis)
+    names = (
+        writer.constant(data.data.reshape(joined), element=data.dtype),
+        writer.constant(scale.data.squeeze(axis)),
+        writer.constant(zeros, element=zero.dtype),
+    )
+    return str(writer.node("DequantizeLinear", *names, axis=axis - 1, block_size=shape[axis]))
+
+
+def _spelled_out(writer: Writer, call: Call, inputs: list[str]) -> str:
+    """Scales that are computed, or fewer bits than the type has: ordinary arithmetic."""
+    data, scale, zero = inputs
+    if name_of(call) == "qnn.dequantize":
+        wide = [writer.node("Cast", name, to=element_type(INT32)) for name in (data, zero)]
+        shifted = writer.node("Cast", writer.node("Sub", *wide), to=element_type(call.tensor_type.dtype))
+        return str(writer.node("Mul", shifted, scale))
+    own: Any = call.attributes
+    numbers = call.args[0].tensor_type.dtype
+    steps = writer.node("Round", writer.node("Div", data, scale))
+    shifted = writer.node("Add", steps, writer.node("Cast", zero, to=element_type(numbers)))
+    low, high = (writer.constant(np.asarray(end, numbers.numpy())) for end in integer_range(own.dtype, own.bits))
+    return str(writer.node("Cast", writer.node("Clip", shifted, low, high), to=element_type(own.dtype)))
