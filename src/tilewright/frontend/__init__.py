@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.formats import Format, from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.torch import from_torch
+    from tilewright.frontend.weights import read_weights
 
 __all__ = [
     "Format",
@@ -19,6 +20,7 @@ __all__ = [
     "from_torch",
     "from_xgboost",
     "known_formats",
+    "read_weights",
     "register_format",
 ]
 
@@ -30,6 +32,7 @@ _HOMES = {
     "from_torch": "tilewright.frontend.torch",
     "from_xgboost": "tilewright.frontend.boosting",
     "known_formats": "tilewright.frontend.formats",
+    "read_weights": "tilewright.frontend.weights",
     "register_format": "tilewright.frontend.formats",
 }
 """Where each importer lives: loaded at first use, so that importing the package stays quick."""

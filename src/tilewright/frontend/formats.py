@@ -96,6 +96,10 @@ def _is_xgboost(sample: Sample) -> bool:
     return sample.head.startswith(b"{") and b"learner" in sample.head[:32]
 
 
+def _is_safetensors(sample: Sample) -> bool:
+    return sample.head[8:10] == b'{"' and 0 < int.from_bytes(sample.head[:8], "little") < 1 << 27
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
         "onnx",
@@ -141,6 +145,22 @@ FORMATS: tuple[Format, ...] = (
         "a text that begins with the lines 'tree' and 'version='",
         lambda sample: sample.text.startswith(("tree\nversion=", "tree\r\nversion=")),
         ("tilewright.frontend.boosting", "from_lightgbm"),
+    ),
+    Format(
+        "gguf",
+        "GGUF (weights)",
+        "the bytes 'GGUF'",
+        lambda sample: sample.head.startswith(b"GGUF"),
+        ("tilewright.frontend.weights", "refuse_weights"),
+        (".gguf",),
+    ),
+    Format(
+        "safetensors",
+        "safetensors (weights)",
+        "a length, and a JSON header of that length",
+        _is_safetensors,
+        ("tilewright.frontend.weights", "refuse_weights"),
+        (".safetensors",),
     ),
 )
 """The formats that come with Tilewright, in the order in which they are tried."""

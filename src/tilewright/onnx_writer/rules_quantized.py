@@ -89,7 +89,7 @@ def _bytes_of(item: GraphExpr) -> GraphExpr | None:
     return None
 
 
-def _scales(values: np.ndarray, data: GraphExpr) -> tuple[np.ndarray, dict[str, int]]:
+def _scales(values: np.ndarray, data: GraphExpr) -> tuple[np.ndarray, dict[str, Any]]:
     """Scales that broadcast, as ONNX has them: a single number, a list along one axis, or a number for each block."""
     wide = [axis for axis, size in enumerate(values.shape) if size != 1]
     if not wide:

@@ -241,7 +241,7 @@ def _mel_weights(writer: Writer, call: Call, inputs: list[str]) -> str:
 def _col2im(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
     sizes = [as_list(writer, arg, name) for arg, name in zip(call.args[1:], inputs[1:], strict=True)]
-    given = {name: getattr(own, name) or None for name in ("strides", "dilations", "pads")}
+    given: dict[str, Any] = {name: getattr(own, name) or None for name in ("strides", "dilations", "pads")}
     return str(writer.node("Col2Im", inputs[0], *sizes, **given))
 
 
@@ -305,9 +305,10 @@ def _beyond(writer: Writer, call: Call, data: str, axis: int) -> str:
 
 def _size(writer: Writer, call: Call, axis: int) -> str:
     shape = call.args[0].tensor_type.shape
-    if shape is None or shape[axis] is None:
+    dim = None if shape is None else shape[axis]
+    if dim is None:
         raise UnsupportedError("places in a dimension of unknown size cannot be written to an ONNX model")
-    return writer.size(as_size(shape[axis]))
+    return writer.size(as_size(dim))
 
 
 @rule("scatter")
@@ -388,7 +389,7 @@ def _fail(writer: Writer, call: Call, inputs: list[str]) -> str:
 def _random(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
     like = writer.node("ConstantOfShape", as_list(writer, call.args[0], inputs[0]))
-    seed = {} if own.seed is None else {"seed": float(own.seed)}
+    seed: dict[str, Any] = {} if own.seed is None else {"seed": float(own.seed)}
     if name_of(call) == "random.uniform":
         return str(writer.node("RandomUniformLike", like, low=own.low, high=own.high, **seed))
     return str(writer.node("RandomNormalLike", like, mean=own.mean, scale=own.scale, **seed))
@@ -400,6 +401,6 @@ def _categories(writer: Writer, call: Call, inputs: list[str]) -> str:
     count = call.args[1]
     if not isinstance(count, Constant):
         raise UnsupportedError("a number of draws that is computed cannot be written to an ONNX model")
-    seed = {} if own.seed is None else {"seed": float(own.seed)}
+    seed: dict[str, Any] = {} if own.seed is None else {"seed": float(own.seed)}
     size = int(np.asarray(count.data).reshape(-1)[0])
     return str(writer.node("Multinomial", inputs[0], sample_size=size, dtype=writer.element(INT64), **seed))

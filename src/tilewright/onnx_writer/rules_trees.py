@@ -83,6 +83,8 @@ def _regressor(writer: Writer, data: str, tables: _Tables, roots: Any, aggregate
             for target, weight in enumerate(tables.leaves[row]) if leaf else ():
                 for name, value in zip(targets, (tree, number, target, float(weight)), strict=True):
                     targets[name].append(value)
+    columns: dict[str, Any] = {f"nodes_{name}": values for name, values in nodes.items()}
+    columns |= {f"target_{name}": values for name, values in targets.items()}
     return str(
         writer.node(
             "TreeEnsembleRegressor",
@@ -90,8 +92,7 @@ def _regressor(writer: Writer, data: str, tables: _Tables, roots: Any, aggregate
             domain=_ML,
             n_targets=tables.leaves.shape[1],
             aggregate_function=aggregate.upper(),
-            **{f"nodes_{name}": values for name, values in nodes.items()},
-            **{f"target_{name}": values for name, values in targets.items()},
+            **columns,
         )
     )
 
@@ -134,6 +135,8 @@ def _ensemble(writer: Writer, data: str, tables: _Tables, roots: Any, aggregate:
                     nodes[f"{name}nodeids"][at] = added(below)
                     waiting.append((below, nodes[f"{name}nodeids"][at]))
     helper, kind = writer.onnx.numpy_helper, tables.leaves.dtype
+    splits = np.asarray(nodes.pop("splits"), kind)
+    columns: dict[str, Any] = {f"nodes_{name}": values for name, values in nodes.items()}
     return str(
         writer.node(
             "TreeEnsemble",
@@ -142,10 +145,10 @@ def _ensemble(writer: Writer, data: str, tables: _Tables, roots: Any, aggregate:
             n_targets=tables.leaves.shape[1],
             aggregate_function={"sum": 1, "min": 2, "max": 3}[aggregate],
             tree_roots=starts,
-            nodes_splits=helper.from_array(np.asarray(nodes.pop("splits"), kind)),
+            nodes_splits=helper.from_array(splits),
             nodes_modes=helper.from_array(np.zeros(len(nodes["featureids"]), np.uint8)),
             leaf_targetids=[target for target, _ in leaves],
             leaf_weights=helper.from_array(np.asarray([weight for _, weight in leaves], kind)),
-            **{f"nodes_{name}": values for name, values in nodes.items()},
+            **columns,
         )
     )

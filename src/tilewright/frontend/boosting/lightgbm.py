@@ -87,7 +87,7 @@ def _module(
 
 
 def _numbers(tree: Mapping[str, str], key: str, dtype: type, count: int) -> Array:
-    found = np.array(tree.get(key, "").split(), dtype)
+    found: Array = np.array(tree.get(key, "").split(), dtype)
     if len(found) != count:
         raise UserError(f"a LightGBM tree has {len(found)} entries of {key} instead of {count}")
     return found

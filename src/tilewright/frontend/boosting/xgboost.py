@@ -112,7 +112,10 @@ class _Importer:
 
     def _linear(self, data: GraphExpr, weights: Array) -> GraphExpr:
         table = weights.reshape(self.features + 1, self.targets)
-        products = self.builder.call("matmul", data, self.builder.constant(table[:-1], FLOAT32))
+        # What is missing adds nothing.
+        zero = self.builder.constant_like(0, data)
+        given = self.builder.call("where", self.builder.call("isnan", data), zero, data)
+        products = self.builder.call("matmul", given, self.builder.constant(table[:-1], FLOAT32))
         # Every target has the first base score here, which XGBoost's own predictor adds.
         base = table[-1].astype(np.float64) + self.base[0]
         return self.builder.call("add", products, self.builder.constant(base, FLOAT32))
