@@ -65,6 +65,7 @@ LAZY_PACKAGES = {
     "cuda",
     "jax",
     "google",
+    "lightgbm",
     "llvmlite",
     "openvino",
     "matplotlib",

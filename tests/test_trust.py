@@ -36,6 +36,10 @@ ALLOWED = {
         "a file whose digest is in the list, in a process of its own",
     ),
     "bench/peers/wire.py": ("pickle", "pipes between a benchmark and the peers that it started itself"),
+    "src/tilewright/cli/own_runtimes.py": (
+        "torch.jit.load",
+        "torch's loader of TorchScript archives makes TorchScript values of them, and runs no Python",
+    ),
     "src/tilewright/frontend/torch/files.py": (
         "torch.jit.load",
         "torch's loader of TorchScript archives makes TorchScript values of them, and runs no Python",

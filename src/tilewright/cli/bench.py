@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from tilewright.cli.measure import LocalSampler, format_ms, format_ratio, max_relative_error
-from tilewright.cli.models import chosen_inputs, is_library, open_executable
-from tilewright.cli.options import add_inputs, add_model, positive_int
+from tilewright.cli.models import chosen_inputs, is_library, is_onnx, open_executable
+from tilewright.cli.options import add_inputs, add_model, compile_options, positive_int
 from tilewright.cli.peers import PEERS, REFERENCE, Arrays, parse_peers
 from tilewright.cli.versus import Standing, against
+from tilewright.frontend.formats import from_file
+from tilewright.onnx_writer import to_onnx
 from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress
@@ -38,7 +42,7 @@ _OURS = "tilewright"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add_model(parser, "an ONNX model, or a library made by `tilewright compile` (which has no peers)")
+    add_model(parser, "a model (`tilewright formats`), or a library made by `tilewright compile` (which has no peers)")
     add_inputs(parser)
     parser.add_argument(
         "--against",
@@ -62,7 +66,7 @@ def execute(options: argparse.Namespace) -> int:
     errors: dict[str, float] = {}
     ours = executable.run(inputs)
     for rival in rivals:
-        call = PEERS[rival](options.model, threads, inputs)
+        call = PEERS[rival](_for_peers(options), threads, inputs)
         errors[rival] = max_relative_error(ours, call())
         competitors[rival] = LocalSampler(call, clock)
     places = functools.partial(_placed, executable, inputs, clock)
@@ -92,6 +96,21 @@ def _rivals(options: argparse.Namespace) -> list[str]:
             hint="give the model it was made from",
         )
     return []
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
+def _for_peers(options: argparse.Namespace) -> Path:
+    """The model as peers read it: a file of another format than ONNX is converted."""
+    if is_onnx(options.model):
+        return Path(options.model)
+    path = Path(_folder().name) / "model.onnx"
+    if not path.exists():
+        path.write_bytes(to_onnx(from_file(options.model, compile_options(options).shapes)))
+    return path
 
 
 def _clock(executable: Executable, threads: int) -> Callable[[], float]:

@@ -9,6 +9,8 @@ from functools import partial
 
 import numpy as np
 
+from tilewright.cli.check_own import check_own
+from tilewright.cli.models import is_onnx
 from tilewright.cli.onnx_models import (
     Array,
     Proto,
@@ -36,8 +38,9 @@ from tilewright.support.errors import UserError
 from tilewright.support.text import table
 
 DESCRIPTION = """\
-Run an ONNX model in Tilewright and in onnxruntime on random inputs and compare all outputs. Open dimensions take
-several sizes. Where the outputs differ, the first node whose inputs agree and whose outputs do not is named.
+Run a model in Tilewright and in the runtime of its format (onnxruntime for ONNX) on random inputs and compare all
+outputs. Open dimensions take several sizes. Where the outputs differ, the first node whose inputs agree and whose
+outputs do not is named. A format whose runtime is not known is compared with onnxruntime on the converted model.
 
   tilewright check model.onnx
   tilewright check model.onnx --sizes batch=1,8 --sizes sequence=1,7,128
@@ -58,6 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
+    if not is_onnx(options.model):
+        return _check_other(options)
     model, chosen = open_model(options)
     run = partial(run_here, target=compile_target(options), options=chosen)
     specs = model_inputs(model)
@@ -80,6 +85,17 @@ def execute(options: argparse.Namespace) -> int:
         return 0
     found = find_fault(model, guilty, options.tolerance, run)
     print(found.text() if found is not None else "no single node shows the difference when the model is taken apart")
+    return _CHECK_FAILED
+
+
+def _check_other(options: argparse.Namespace) -> int:
+    """Compare a model of another format with its own runtime."""
+    rows: list[list[str]] = []
+    fault = check_own(options, rows, _sizes_text)
+    print(table(["sizes", "output", "shape", "max rel err", ""], rows))
+    if fault is None:
+        return 0
+    print(fault)
     return _CHECK_FAILED
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tilewright.cli.models import is_onnx
 from tilewright.cli.onnx_models import (
     Proto,
     Values,
@@ -112,6 +113,11 @@ def execute(options: argparse.Namespace) -> int:
 
 def open_model(options: argparse.Namespace) -> tuple[Proto, CompileOptions]:
     """The model with the shapes that were asked for, and the other options that it is compiled with."""
+    if not is_onnx(options.model):
+        raise UserError(
+            f"{options.model} is no ONNX model: only those are taken apart",
+            hint="convert it first: tilewright convert MODEL -o model.onnx",
+        )
     chosen = compile_options(options)
     model = fix_shapes(load_model(options.model), chosen.shapes or {})
     return model, replace(chosen, shapes=None)

@@ -1,0 +1,97 @@
+"""The runtimes of formats other than ONNX, which say what a model of theirs should give.
+
+A runtime is a function from a model file and the inputs to what it gives: the outputs, and the values of layers by
+their own names where it tells them. A format without one here is checked by onnxruntime on the converted model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.support.errors import MissingDependencyError, UserError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class OwnRun:
+    """What a runtime gives for a model of its own format."""
+
+    outputs: list[Any]
+    layers: Mapping[str, Array] = field(default_factory=dict)
+    """Values inside the model by the names of its layers, in the order in which they are computed."""
+
+
+Runtime = Callable[[Path, Mapping[str, Array]], OwnRun]
+
+
+def _flat(results: Any) -> list[Any]:
+    """The tensors of PyTorch in a result, in order."""
+    if isinstance(results, (list, tuple)):
+        return [item for part in results for item in _flat(part)]
+    if isinstance(results, dict):
+        return [item for part in results.values() for item in _flat(part)]
+    return [results.detach().numpy()]
+
+
+def torch_export(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """An exported program in PyTorch; inputs are in the order of the program."""
+    torch = _torch()
+    with torch.no_grad():
+        program = torch.export.load(path.open("rb"))
+        return OwnRun(_flat(program.module()(*(torch.from_numpy(np.array(value)) for value in inputs.values()))))
+
+
+def torchscript(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A TorchScript archive in PyTorch."""
+    torch = _torch()
+    with torch.no_grad():
+        script = torch.jit.load(path.open("rb")).eval()
+        return OwnRun(_flat(script(*(torch.from_numpy(np.array(value)) for value in inputs.values()))))
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError.for_extra("torch", "torch", "checking a PyTorch program") from error
+    return torch
+
+
+def xgboost(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A booster of XGBoost."""
+    try:
+        import xgboost as runtime
+    except ImportError as error:
+        raise MissingDependencyError.for_extra("xgboost", "tune", "checking an XGBoost model") from error
+    booster = runtime.Booster()
+    booster.load_model(bytearray(path.read_bytes()))
+    return OwnRun([booster.inplace_predict(inputs["data"])])
+
+
+def lightgbm(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A booster of LightGBM."""
+    try:
+        import lightgbm as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking a LightGBM model needs the package 'lightgbm', which is not installed",
+            hint="pip install lightgbm",
+        ) from error
+    booster = runtime.Booster(model_str=path.read_text())
+    return OwnRun([np.asarray(booster.predict(inputs["data"]))])
+
+
+RUNTIMES: dict[str, Runtime] = {
+    "torch-export": torch_export,
+    "torchscript": torchscript,
+    "xgboost": xgboost,
+    "lightgbm": lightgbm,
+}
+"""The runtimes by the keys of formats."""
