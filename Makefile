@@ -8,6 +8,7 @@
 #   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
 #   make fuzz-quantized   random quantised graphs against onnxruntime (COUNT=2000 SEED=0)
 #   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
+#   make fuzz-files   5,000 damaged files of every other model format (SEED=0)
 #   make fuzz-templates   models of every family of operators, of odd sizes, for 1 to 64 threads (COUNT=5000 SEED=0)
 #   make fuzz-rpc    ten thousand damaged messages to an RPC server and a tracker on loopback (COUNT=10000 SEED=0)
 #   make fuzz-vm   ten thousand mutated programs of the virtual machine: only our own errors (SEED=0)
@@ -35,7 +36,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware
+.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -170,7 +171,7 @@ pytest: $(READY)
 test-all: lint c-compiler emulator torch cluster devices hardware
 	@echo "== pytest, with the random tests"
 	@$(PYTEST)
-	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200
+	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200
 
 fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
@@ -184,6 +185,9 @@ fuzz-quantized: $(READY)
 
 fuzz-onnx: $(READY)
 	@$(BIN)/python -m tests.fuzz.onnx_files --count $(COUNT) --seed $(SEED)
+
+fuzz-files: $(READY)
+	@$(BIN)/python -m tests.fuzz.model_files $(if $(filter file,$(origin COUNT)),,--count $(COUNT)) --seed $(SEED)
 
 fuzz-templates: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz.templates --count $(COUNT) --seed $(SEED)

@@ -51,7 +51,11 @@ class Weight:
         if self.blocks is not None:
             if self.blocks.numbers is None:
                 raise UnsupportedError(f"the tensor '{self.name}' has blocks of the type {self.kind}, not read here")
-            return self.blocks.numbers(np.asarray(self.stored)).reshape(self.shape)
+            if not len(self.stored):
+                return np.zeros(self.shape, np.float32)
+            # Scales may be infinite or NaN in a damaged file, and so may the numbers then.
+            with np.errstate(all="ignore"):
+                return self.blocks.numbers(np.asarray(self.stored)).reshape(self.shape)
         assert self.dtype is not None
         if self.dtype.name == "bfloat16":
             return (np.asarray(self.stored).astype(np.uint32) << 16).view(np.float32).reshape(self.shape)
@@ -64,7 +68,7 @@ class Weight:
         if self.blocks is None:
             assert self.dtype is not None
             return Constant(np.asarray(self.stored).reshape(self.shape), self.dtype)
-        if self.blocks.codes is None:
+        if self.blocks.codes is None or not len(self.stored):
             return constant(self.numbers())
         codes, scales = self.blocks.codes(np.asarray(self.stored))
         groups, length = codes.shape[-2:]

@@ -1,0 +1,110 @@
+"""Damaged model files of every format but ONNX: `python -m tests.fuzz.model_files --count 5000 --seed 0`.
+
+Bits are flipped, parts lost, put in or exchanged, lengths and numbers made huge. Importing must give a model or a
+`UserError`, in bounded time and memory; the format is named, so that a file that lost its first bytes is read as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tests.fuzz.children import run_campaign
+from tilewright.frontend import read_weights
+from tilewright.frontend.formats import from_file
+from tilewright.support.errors import UserError
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+LONGEST = 30.0
+"""Seconds that one file may take."""
+MEMORY = 8 << 30
+"""Bytes that the child may map."""
+VICTIMS: dict[str, str] = {
+    "xgboost": "boosting/xgboost_*",
+    "lightgbm": "boosting/lightgbm_*",
+    "gguf": "weights/*.gguf",
+    "safetensors": "weights/*.safetensors",
+}
+"""Files of each format, by patterns in `tests/fixtures`."""
+WEIGHTS = ("gguf", "safetensors")
+
+Random = np.random.Generator
+
+
+@functools.cache
+def victims(key: str) -> list[bytes]:
+    """Whole files of a format."""
+    found = [path.read_bytes() for path in sorted(FIXTURES.glob(VICTIMS[key]))]
+    assert found, f"there are no files of the format {key}"
+    return found
+
+
+def damaged(content: bytes, other: bytes, random: Random) -> bytes:
+    """A file with something lost, changed or added."""
+    data = bytearray(content)
+    for _ in range(random.integers(1, 4)):
+        size = max(len(data), 1)
+        # Headers, where lengths are, are met as often as all the rest.
+        place = int(random.integers(0, size if random.random() < 0.5 else min(size, 256)))
+        count = int(2 ** random.integers(0, 10))
+        match random.integers(8):
+            case 0 | 1:
+                data[place : place + 1] = bytes([(data[place] if data else 0) ^ 1 << int(random.integers(8))])
+            case 2:
+                data[place : place + count] = random.bytes(count)
+            case 3:
+                del data[place:]
+            case 4:
+                del data[place : place + count]
+            case 5:
+                data[place:place] = data[place : place + count]
+            case 6:
+                width = int(random.choice([1, 2, 4, 8]))
+                data[place : place + width] = bytes([255] * width) if random.random() < 0.5 else bytes([0] * width)
+            case _:
+                data[place : place + count] = other[place : place + count]
+    return bytes(data) if random.random() < 0.7 else _other_number(bytes(data), random)
+
+
+def _other_number(data: bytes, random: Random) -> bytes:
+    """One number of a text is another one."""
+    numbers = list(re.finditer(rb"-?[0-9]+", data))
+    if not numbers:
+        return data
+    at = numbers[random.integers(len(numbers))]
+    value = random.choice([b"-1", b"0", b"1000000", b"9223372036854775807", b"1e400", b"x"])
+    return data[: at.start()] + bytes(value) + data[at.end() :]
+
+
+def run_one(key: str, seed: int) -> str:
+    """Read the damaged file of a seed; says how it went."""
+    random = np.random.default_rng(seed)
+    whole = victims(key)
+    first, second = random.integers(len(whole), size=2)
+    content = damaged(whole[first], whole[second], random)
+    try:
+        if key in WEIGHTS:
+            for weight in read_weights(content).values():
+                weight.numbers()
+        else:
+            from_file(content, format=key)
+    except UserError:
+        return f"{key} refused"
+    return f"{key} read"
+
+
+def prepare() -> Callable[[int], str]:
+    """The function that reads the file of a seed; formats take turns."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    keys = list(VICTIMS)
+    return lambda seed: run_one(keys[seed % len(keys)], seed)
+
+
+if __name__ == "__main__":
+    sys.exit(run_campaign("tests.fuzz.model_files", "model files", 5_000 * len(VICTIMS), prepare, LONGEST))
