@@ -1,0 +1,44 @@
+"""One case of `bench.frontends`: a model of some format, inputs, and what its own runtime gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright as tw
+from tilewright.cli.trial import difference
+from tilewright.support.errors import UserError
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, made when it is run: its source for `tw.load_model`, inputs by name, expected outputs."""
+
+    name: str
+    make: Callable[[], tuple[bytes, Mapping[str, Any], Sequence[Any]]]
+    tolerance: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a case went: `passed`, `refused` or `failed`, and why."""
+
+    name: str
+    verdict: str
+    reason: str = ""
+
+
+def run_case(case: Case) -> Result:
+    """Import, compile, run and compare."""
+    try:
+        source, inputs, expected = case.make()
+        outputs = tw.compile(source, threads=1).run(inputs)
+        worst = max(difference(ours, theirs) for ours, theirs in zip(outputs, expected, strict=True))
+        if worst > case.tolerance:
+            return Result(case.name, "failed", f"the error is {worst:.2g}")
+        return Result(case.name, "passed")
+    except UserError as error:
+        return Result(case.name, "refused", error.message)
+    except Exception as error:  # whatever goes wrong in a case is that case's failure
+        return Result(case.name, "failed", f"{type(error).__name__}: {str(error)[:300]}")
