@@ -10,6 +10,7 @@ import functools
 import re
 import resource
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,7 @@ MEMORY = 8 << 30
 VICTIMS: dict[str, str] = {
     "xgboost": "boosting/xgboost_*",
     "lightgbm": "boosting/lightgbm_*",
+    "darknet": "darknet/tiny.*",
     "gguf": "weights/*.gguf",
     "safetensors": "weights/*.safetensors",
 }
@@ -89,7 +91,9 @@ def run_one(key: str, seed: int) -> str:
     first, second = random.integers(len(whole), size=2)
     content = damaged(whole[first], whole[second], random)
     try:
-        if key in WEIGHTS:
+        if key == "darknet":
+            _read_pair(content if first == 0 else whole[0], content if first == 1 else whole[1])
+        elif key in WEIGHTS:
             for weight in read_weights(content).values():
                 weight.numbers()
         else:
@@ -97,6 +101,14 @@ def run_one(key: str, seed: int) -> str:
     except UserError:
         return f"{key} refused"
     return f"{key} read"
+
+
+def _read_pair(text: bytes, numbers: bytes) -> None:
+    """A model of two files, one of them damaged."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-fuzz-") as folder:
+        (Path(folder) / "net.cfg").write_bytes(text)
+        (Path(folder) / "net.weights").write_bytes(numbers)
+        from_file(Path(folder) / "net.cfg", format="darknet")
 
 
 def prepare() -> Callable[[int], str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilewright.frontend.boosting import from_lightgbm, from_xgboost
+    from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.formats import Format, from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.torch import from_torch
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Format",
+    "from_darknet",
     "from_file",
     "from_lightgbm",
     "from_onnx",
@@ -26,6 +28,7 @@ __all__ = [
 
 _HOMES = {
     "Format": "tilewright.frontend.formats",
+    "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_onnx": "tilewright.frontend.onnx",

@@ -100,6 +100,17 @@ def _is_safetensors(sample: Sample) -> bool:
     return sample.head[8:10] == b'{"' and 0 < int.from_bytes(sample.head[:8], "little") < 1 << 27
 
 
+def _is_darknet(sample: Sample) -> bool:
+    lines = (line.partition("#")[0].strip() for line in sample.text.splitlines())
+    return next((line for line in lines if line and not line.startswith(";")), "") in ("[net]", "[network]")
+
+
+def _darknet_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    other = path.with_suffix(".cfg" if path.suffix == ".weights" else ".weights")
+    return [other] if other.exists() else []
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
         "onnx",
@@ -145,6 +156,15 @@ FORMATS: tuple[Format, ...] = (
         "a text that begins with the lines 'tree' and 'version='",
         lambda sample: sample.text.startswith(("tree\nversion=", "tree\r\nversion=")),
         ("tilewright.frontend.boosting", "from_lightgbm"),
+    ),
+    Format(
+        "darknet",
+        "Darknet",
+        "a text whose first section is [net], with a .weights file of its name beside it",
+        _is_darknet,
+        ("tilewright.frontend.darknet", "from_darknet"),
+        (".weights",),
+        companions=_darknet_files,
     ),
     Format(
         "gguf",
