@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.formats import Format, from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
+    from tilewright.frontend.sklearn import from_sklearn
     from tilewright.frontend.torch import from_torch
     from tilewright.frontend.weights import read_weights
 
@@ -19,6 +20,7 @@ __all__ = [
     "from_file",
     "from_lightgbm",
     "from_onnx",
+    "from_sklearn",
     "from_torch",
     "from_xgboost",
     "known_formats",
@@ -32,6 +34,7 @@ _HOMES = {
     "from_file": "tilewright.frontend.formats",
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_onnx": "tilewright.frontend.onnx",
+    "from_sklearn": "tilewright.frontend.sklearn",
     "from_torch": "tilewright.frontend.torch",
     "from_xgboost": "tilewright.frontend.boosting",
     "known_formats": "tilewright.frontend.formats",
