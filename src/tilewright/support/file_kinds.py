@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 _ONNX: Final = "export the model to ONNX first"
 _TORCH: Final = "load it with PyTorch, then tw.frontend.from_torch(module, (example_input,))"
+_WEIGHTS: Final = "tw.frontend.read_weights(path) gives its tensors; import the model itself"
 _ARRAY: Final = "that is data for a model: tilewright run MODEL --input NAME=FILE"
 _HEAD: Final = 4096
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b"))
@@ -31,7 +32,7 @@ _MAGIC: Final[tuple[tuple[int, bytes, FileKind], ...]] = (
     (0, b"\x93NUMPY", FileKind("a numpy array", _ARRAY)),
     (4, b"TFL3", FileKind("a TensorFlow Lite model", f"{_ONNX} (tf2onnx converts .tflite)")),
     (0, b"\x89HDF\r\n", FileKind("an HDF5 file, such as a Keras model", f"{_ONNX} (tf2onnx converts Keras models)")),
-    (0, b"GGUF", FileKind("a GGUF model", _ONNX)),
+    (0, b"GGUF", FileKind("a GGUF file of weights", _WEIGHTS)),
     (0, b"\x1f\x8b", FileKind("a gzip archive", "unpack it first")),
     (0, b"BZh", FileKind("a bzip2 archive", "unpack it first")),
     (0, b"7z\xbc\xaf", FileKind("a 7z archive", "unpack it first")),
@@ -45,7 +46,7 @@ _SUFFIXES: Final = {
     ".pt": FileKind("a PyTorch file", _TORCH),
     ".pth": FileKind("a PyTorch file", _TORCH),
     ".pt2": FileKind("an exported PyTorch program", "tw.load_model(path) reads it"),
-    ".safetensors": FileKind("a file of weights without a graph", "build the module in PyTorch, then from_torch"),
+    ".safetensors": FileKind("a file of weights without a graph", _WEIGHTS),
     ".pb": FileKind("a TensorFlow graph", f"{_ONNX} (tf2onnx converts it)"),
     ".mlmodel": FileKind("a Core ML model", _ONNX),
     ".json": FileKind("a JSON text", _ONNX),
