@@ -47,8 +47,8 @@ def values_of(own: Any, classifier: bool) -> Array:
     if classifier:
         if values.shape[1] != 1:
             raise UnsupportedError("trees that classify several outputs at once")
-        chances = values[:, 0]
-        return chances / chances.sum(axis=1, keepdims=True)
+        chances: Array = values[:, 0] / values[:, 0].sum(axis=1, keepdims=True)
+        return chances
     return values[:, :, 0]
 
 

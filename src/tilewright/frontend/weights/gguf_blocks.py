@@ -19,6 +19,11 @@ _MXFP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.
 """Twice the numbers of float4_e2m1."""
 
 
+def _bits(amounts: Any) -> Array:
+    """Places of bits, by which bytes are shifted."""
+    return np.array(amounts, np.uint8)
+
+
 def _halves(data: Array) -> Array:
     """Pairs of bytes as float16, as float32."""
     return np.ascontiguousarray(data).view(np.float16).astype(np.float32)
@@ -51,11 +56,11 @@ def _codes_3_k(data: Array) -> tuple[Array, Array]:
     """Two bits and a third, which is inverted; 6-bit scales of 16 groups."""
     blocks = len(data)
     high, low, scales, step = data[:, :32], data[:, 32:96], data[:, 96:108], _halves(data[:, 108:])
-    packed = scales[:, :8].reshape(blocks, 1, 8) >> np.uint8([[0], [4]])
-    upper = scales[:, 8:].reshape(blocks, 1, 4) >> np.uint8([[0], [2], [4], [6]])
+    packed = scales[:, :8].reshape(blocks, 1, 8) >> _bits([[0], [4]])
+    upper = scales[:, 8:].reshape(blocks, 1, 4) >> _bits([[0], [2], [4], [6]])
     parts = (packed.reshape(blocks, 16) & 15) | ((upper.reshape(blocks, 16) & 3) << 4)
     factors = step * (parts.astype(np.int8) - np.int8(32)).astype(np.float32)
-    twos = (low.reshape(blocks, 2, 1, 32) >> np.uint8([[0], [2], [4], [6]]).reshape(1, 1, 4, 1)) & 3
+    twos = (low.reshape(blocks, 2, 1, 32) >> _bits([[0], [2], [4], [6]]).reshape(1, 1, 4, 1)) & 3
     thirds = (high.reshape(blocks, 1, 32) >> np.arange(8, dtype=np.uint8).reshape(1, 8, 1)) & 1
     codes = twos.reshape(blocks, 16, 16).astype(np.int8) - ((thirds.reshape(blocks, 16, 16) ^ 1) << 2).astype(np.int8)
     return codes, factors
@@ -65,8 +70,8 @@ def _codes_6_k(data: Array) -> tuple[Array, Array]:
     blocks = len(data)
     low, high = data[:, :128], data[:, 128:192]
     scales, step = np.ascontiguousarray(data[:, 192:208]).view(np.int8), _halves(data[:, 208:])
-    fours = (low.reshape(blocks, 2, 1, 64) >> np.uint8([[0], [4]]).reshape(1, 1, 2, 1)) & 15
-    twos = (high.reshape(blocks, 2, 1, 32) >> np.uint8([0, 2, 4, 6]).reshape(1, 1, 4, 1)) & 3
+    fours = (low.reshape(blocks, 2, 1, 64) >> _bits([[0], [4]]).reshape(1, 1, 2, 1)) & 15
+    twos = (high.reshape(blocks, 2, 1, 32) >> _bits([0, 2, 4, 6]).reshape(1, 1, 4, 1)) & 3
     codes = fours.reshape(blocks, 8, 32) | (twos.reshape(blocks, 8, 32) << 4)
     return (codes.astype(np.int8) - np.int8(32)).reshape(blocks, 16, 16), step * scales.astype(np.float32)
 
@@ -76,7 +81,8 @@ def _scaled(codes_of: Any) -> Any:
 
     def numbers(data: Array) -> Array:
         codes, scales = codes_of(data)
-        return (scales.reshape(len(data), -1, 1) * codes.astype(np.float32)).reshape(len(data), -1)
+        found: Array = scales.reshape(len(data), -1, 1) * codes.astype(np.float32)
+        return found.reshape(len(data), -1)
 
     return numbers
 
@@ -87,7 +93,8 @@ def _numbers_4_1(data: Array) -> Array:
 
 def _numbers_5_1(data: Array) -> Array:
     codes = _nibbles(data[:, 8:]) | (_fifth_bits(data[:, 4:8]) << 4)
-    return _halves(data[:, :2]) * codes.astype(np.float32) + _halves(data[:, 2:4])
+    found: Array = _halves(data[:, :2]) * codes.astype(np.float32) + _halves(data[:, 2:4])
+    return found
 
 
 def _numbers_2_k(data: Array) -> Array:
@@ -95,8 +102,9 @@ def _numbers_2_k(data: Array) -> Array:
     scales, low, step, least = data[:, :16], data[:, 16:80], _halves(data[:, 80:82]), _halves(data[:, 82:])
     factors = (step * (scales & 15).astype(np.float32)).reshape(blocks, 16, 1)
     shifts = (least * (scales >> 4).astype(np.float32)).reshape(blocks, 16, 1)
-    codes = (low.reshape(blocks, 2, 1, 32) >> np.uint8([0, 2, 4, 6]).reshape(1, 1, 4, 1)) & 3
-    return (factors * codes.reshape(blocks, 16, 16).astype(np.float32) - shifts).reshape(blocks, 256)
+    codes = (low.reshape(blocks, 2, 1, 32) >> _bits([0, 2, 4, 6]).reshape(1, 1, 4, 1)) & 3
+    found: Array = factors * codes.reshape(blocks, 16, 16).astype(np.float32) - shifts
+    return found.reshape(blocks, 256)
 
 
 def _six_bits(scales: Array) -> tuple[Array, Array]:
@@ -109,13 +117,13 @@ def _six_bits(scales: Array) -> tuple[Array, Array]:
 
 def _numbers_4_k(data: Array) -> Array:
     blocks = len(data)
-    codes = (data[:, 16:].reshape(blocks, 4, 1, 32) >> np.uint8([0, 4]).reshape(1, 1, 2, 1)) & 15
+    codes = (data[:, 16:].reshape(blocks, 4, 1, 32) >> _bits([0, 4]).reshape(1, 1, 2, 1)) & 15
     return _affine(data, codes.reshape(blocks, 8, 32))
 
 
 def _numbers_5_k(data: Array) -> Array:
     blocks = len(data)
-    codes = (data[:, 48:].reshape(blocks, 4, 1, 32) >> np.uint8([0, 4]).reshape(1, 1, 2, 1)) & 15
+    codes = (data[:, 48:].reshape(blocks, 4, 1, 32) >> _bits([0, 4]).reshape(1, 1, 2, 1)) & 15
     fifths = (data[:, 16:48].reshape(blocks, 1, 32) >> np.arange(8, dtype=np.uint8).reshape(1, 8, 1)) & 1
     return _affine(data, codes.reshape(blocks, 8, 32) | (fifths << 4))
 
@@ -125,7 +133,8 @@ def _affine(data: Array, codes: Array) -> Array:
     factors, shifts = _six_bits(data[:, 4:16])
     scale = (_halves(data[:, :2]) * factors.astype(np.float32)).reshape(blocks, 8, 1)
     least = (_halves(data[:, 2:4]) * shifts.astype(np.float32)).reshape(blocks, 8, 1)
-    return (scale * codes.astype(np.float32) - least).reshape(blocks, 256)
+    found: Array = scale * codes.astype(np.float32) - least
+    return found.reshape(blocks, 256)
 
 
 def _numbers_8_k(data: Array) -> Array:
@@ -140,16 +149,16 @@ def _codes_iq4_nl(data: Array) -> tuple[Array, Array]:
 def _codes_iq4_xs(data: Array) -> tuple[Array, Array]:
     blocks = len(data)
     high = np.ascontiguousarray(data[:, 2:4]).view(np.uint16)
-    low = (data[:, 4:8].reshape(blocks, 4, 1) >> np.uint8([0, 4])).reshape(blocks, 8) & 15
+    low = (data[:, 4:8].reshape(blocks, 4, 1) >> _bits([0, 4])).reshape(blocks, 8) & 15
     upper = ((high >> np.arange(0, 16, 2, dtype=np.uint16)) & 3).astype(np.uint8)
     scales = (low | (upper << 4)).astype(np.int8) - np.int8(32)
-    codes = (data[:, 8:].reshape(blocks, 8, 1, 16) >> np.uint8([0, 4]).reshape(1, 1, 2, 1)) & 15
+    codes = (data[:, 8:].reshape(blocks, 8, 1, 16) >> _bits([0, 4]).reshape(1, 1, 2, 1)) & 15
     return _NONLINEAR[codes.reshape(blocks, 8, 32)], _halves(data[:, :2]) * scales.astype(np.float32)
 
 
 def _codes_tq2_0(data: Array) -> tuple[Array, Array]:
     blocks = len(data)
-    codes = (data[:, :64].reshape(blocks, 2, 1, 32) >> np.uint8([0, 2, 4, 6]).reshape(1, 1, 4, 1)) & 3
+    codes = (data[:, :64].reshape(blocks, 2, 1, 32) >> _bits([0, 2, 4, 6]).reshape(1, 1, 4, 1)) & 3
     return (codes.reshape(blocks, 1, 256).astype(np.int8) - np.int8(1)), _halves(data[:, 64:])
 
 

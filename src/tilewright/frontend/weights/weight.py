@@ -58,9 +58,11 @@ class Weight:
                 return self.blocks.numbers(np.asarray(self.stored)).reshape(self.shape)
         assert self.dtype is not None
         if self.dtype.name == "bfloat16":
-            return (np.asarray(self.stored).astype(np.uint32) << 16).view(np.float32).reshape(self.shape)
+            bits: Array = np.asarray(self.stored).astype(np.uint32) << np.uint32(16)
+            return bits.view(np.float32).reshape(self.shape)
         if self.dtype.is_small_float:
-            return small_floats.values_of(self.dtype.name)[np.asarray(self.stored)].reshape(self.shape)
+            values: Array = small_floats.values_of(self.dtype.name)[np.asarray(self.stored)]
+            return values.reshape(self.shape)
         return np.asarray(self.stored).reshape(self.shape)
 
     def expression(self) -> GraphExpr:
