@@ -95,7 +95,8 @@ def run_one(key: str, seed: int) -> str:
             _read_pair(content if first == 0 else whole[0], content if first == 1 else whole[1])
         elif key in WEIGHTS:
             for weight in read_weights(content).values():
-                weight.numbers()
+                if weight.blocks is None or weight.blocks.numbers is not None:
+                    weight.numbers()
         else:
             from_file(content, format=key)
     except UserError:
