@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.formats import Format, from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.sklearn import from_sklearn
+    from tilewright.frontend.tflite import from_tflite
     from tilewright.frontend.torch import from_torch
     from tilewright.frontend.weights import read_weights
 
@@ -21,6 +22,7 @@ __all__ = [
     "from_lightgbm",
     "from_onnx",
     "from_sklearn",
+    "from_tflite",
     "from_torch",
     "from_xgboost",
     "known_formats",
@@ -35,6 +37,7 @@ _HOMES = {
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_onnx": "tilewright.frontend.onnx",
     "from_sklearn": "tilewright.frontend.sklearn",
+    "from_tflite": "tilewright.frontend.tflite",
     "from_torch": "tilewright.frontend.torch",
     "from_xgboost": "tilewright.frontend.boosting",
     "known_formats": "tilewright.frontend.formats",

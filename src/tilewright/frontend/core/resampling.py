@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.frontend.core.builder import Builder, dtype_of, rank_of, sizes_of
 from tilewright.graph.ir.dimensions import Size, floor_divide, multiply, subtract
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 
 _LARGEST_SCALED = 1 << 16
 """Sizes up to this one are scaled by fractions exactly as by floats."""
@@ -117,3 +118,18 @@ def _within(
     for weight in kept[1:]:
         total = builder.call("add", total, weight)
     return [builder.call("divide", weight, total) for weight in kept]
+
+
+def weighted_taps(builder: Builder, data: GraphExpr, axis: int, places: Array, weights: Array) -> GraphExpr:
+    """The weighted sum of taps (elements, taps) along an axis; one tap of weight 1 is a mere choice."""
+    if places.shape[1] == 1 and (weights == 1).all():
+        return builder.call("take", data, builder.constant(places[:, 0], "int64"), axis=axis)
+    shape = [-1 if at == axis else 1 for at in range(rank_of(data))]
+    total: GraphExpr | None = None
+    for tap in range(places.shape[1]):
+        chosen = builder.call("take", data, builder.constant(places[:, tap], "int64"), axis=axis)
+        factor = builder.constant(weights[:, tap].reshape(shape), dtype_of(data))
+        part = builder.call("multiply", chosen, factor)
+        total = part if total is None else builder.call("add", total, part)
+    assert total is not None
+    return total

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from tilewright.frontend.core.builder import rank_of, shape_of, sizes_of
+from tilewright.frontend.core.windows import Extents, Window, known_sizes
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.windows import (
-    Extents,
-    Window,
-    from_planes,
-    known_sizes,
-    read_padded,
-    to_planes,
-)
+from tilewright.frontend.onnx.windows import from_planes, read_padded, to_planes
 from tilewright.graph.ir.dimensions import Sizes, add, different, floor_divide, multiply, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import size_text, sizes_text

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from tilewright.frontend.core.builder import Builder, Undecided, check_size
+from tilewright.frontend.core.input_shapes import input_shapes
 from tilewright.frontend.onnx import (
     activation,
     classic,
@@ -71,7 +72,6 @@ from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
 from tilewright.frontend.onnx.scopes import Rest, Scope, last_uses
-from tilewright.frontend.onnx.shapes import input_shapes
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import Type, tensor_type

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core import indexing
+from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, evaluate, rank_of, shape_of, sizes_of
 from tilewright.frontend.core.checks import checked_index
+from tilewright.frontend.core.indexing import along, limit_work, scalar, wrapped
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
@@ -15,13 +17,11 @@ from tilewright.graph.ir.dimensions import Size, Sizes, add, at_least, constants
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
 from tilewright.graph.ops.common import size_text, sizes_text
-from tilewright.ir.dtype import BOOL, INT64, DataType
+from tilewright.ir.dtype import BOOL, INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
 _MOST_ROUNDS = 64
 """The most updates that a scatter combines in one place."""
-_MOST_COMPARISONS = 1 << 32
-"""The most work of a scatter with computed indices: each element of the result looks at each update."""
 _REDUCTIONS = {"none": None, "add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 
@@ -37,25 +37,6 @@ def gather(node: NodeContext) -> GraphExpr:
     return node.call("take", data, indices, axis=axis)
 
 
-def _wrapped(node: NodeContext, indices: GraphExpr, size: Size) -> GraphExpr:
-    """Negative indices counted from the end."""
-    zero, length = node.builder.constant_like(0, indices), _scalar(node, size, dtype_of(indices))
-    return node.call("where", node.call("less", indices, zero), node.call("add", indices, length), indices)
-
-
-def _scalar(node: NodeContext, size: Size, dtype: DataType = INT64) -> GraphExpr:
-    """A size as a scalar tensor."""
-    return node.builder.reshape(node.builder.cast(node.builder.shape_tensor([size]), dtype), ())
-
-
-def _along(node: NodeContext, axis: int, rank: int, count: Size, step: Size) -> GraphExpr:
-    """0, step, 2 * step ... along one axis of tensors of a rank."""
-    shape: list[Size] = [1] * rank
-    shape[axis] = count
-    numbers = node.builder.reshape(node.builder.arange(count), shape)
-    return numbers if same(step, 1) else node.call("multiply", numbers, _scalar(node, step))
-
-
 @converter("GatherElements")
 def gather_elements(node: NodeContext) -> GraphExpr:
     """One element an index: positions in the flattened data are computed, then taken."""
@@ -66,48 +47,23 @@ def gather_elements(node: NodeContext) -> GraphExpr:
         raise UserError(f"indices of shape {sizes_text(wanted)} do not fit data of shape {sizes_text(dims)}")
     steps = [product(dims[place + 1 :]) for place in range(len(dims))]
     indices = checked_index(node.builder, indices, [dims[axis]], [axis])
-    place = _wrapped(node, indices, dims[axis])
-    place = node.call("multiply", place, _scalar(node, steps[axis]))
+    place = wrapped(node.builder, indices, dims[axis])
+    place = node.call("multiply", place, scalar(node.builder, steps[axis]))
     for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
         if other == axis:
             continue
         if at_least(size, add(limit, 1)):
             raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
         if not same(size, 1):
-            place = node.call("add", place, _along(node, other, len(dims), size, steps[other]))
+            place = node.call("add", place, along(node.builder, other, len(dims), size, steps[other]))
     flat = node.builder.reshape(data, (product(dims),))
     return node.call("take", flat, place, axis=0, mode="inside")
 
 
 @converter("GatherND")
 def gather_nd(node: NodeContext) -> GraphExpr:
-    """Slices chosen by tuples of indices: their positions are computed, then taken."""
-    data, indices = node.input(0), node.builder.cast(node.input(1), "int64")
-    dims, wanted = sizes_of(data), sizes_of(indices)
-    batch = node.integer("batch_dims", 0)
-    depth = size_at(indices, -1) if wanted else 0
-    fits = 0 <= batch < len(wanted) and depth >= 1 and batch + depth <= len(dims)
-    if not fits or any(map(different, dims[:batch], wanted[:batch])):
-        raise UserError(
-            f"indices of shape {sizes_text(wanted)} with {batch} batch dimensions "
-            f"do not fit data of shape {sizes_text(dims)}"
-        )
-    indexed, rest = dims[batch : batch + depth], dims[batch + depth :]
-    indices = checked_index(node.builder, indices, indexed, range(batch, batch + depth))
-    place: GraphExpr | None = None
-    for column in range(depth):
-        part = node.builder.slice_axis(indices, len(wanted) - 1, column, column + 1)
-        part = _wrapped(node, node.builder.reshape(part, wanted[:-1]), indexed[column])
-        step = product(indexed[column + 1 :])
-        part = part if same(step, 1) else node.call("multiply", part, _scalar(node, step))
-        place = part if place is None else node.call("add", place, part)
-    assert place is not None
-    if batch:
-        starts = _along(node, 0, 1, product(dims[:batch]), product(indexed))
-        starts = node.builder.reshape(starts, (*dims[:batch], *(1,) * (len(wanted) - 1 - batch)))
-        place = node.call("add", place, starts)
-    flat = node.builder.reshape(data, (product(dims[: batch + depth]), *rest))
-    return node.call("take", flat, place, axis=0, mode="inside")
+    """Slices chosen by tuples of indices."""
+    return indexing.gather_nd(node.builder, node.input(0), node.input(1), node.integer("batch_dims", 0))
 
 
 def _scatter(node: NodeContext, data: GraphExpr, places: Array, updates: GraphExpr) -> GraphExpr:
@@ -155,7 +111,7 @@ def _rounds(places: Array) -> list[Array]:
 def _scatter_rows(node: NodeContext, rows: GraphExpr, places: GraphExpr, updates: GraphExpr) -> GraphExpr:
     """Rows written at computed places."""
     reduction = _reduction(node)
-    _limit_work(node, product((*sizes_of(rows), *sizes_of(places))))
+    limit_work(product((*sizes_of(rows), *sizes_of(places))), sizes_text(sizes_of(node.input(0))))
     return node.builder.reshape(
         node.call("scatter", rows, places, updates, reduction=reduction, inside=True), sizes_of(node.input(0))
     )
@@ -166,11 +122,6 @@ def _reduction(node: NodeContext) -> str:
     if reduction not in _REDUCTIONS:
         raise UserError(f"unknown reduction {reduction!r}", hint=f"one of {', '.join(_REDUCTIONS)}")
     return reduction
-
-
-def _limit_work(node: NodeContext, comparisons: Size) -> None:
-    if isinstance(comparisons, int) and comparisons > _MOST_COMPARISONS:
-        raise UnsupportedError(f"{node.node.op_type} with computed indices on data of shape {shape_of(node.input(0))}")
 
 
 def _do_not_fit(found: Sizes, wanted: Sizes) -> bool:
@@ -196,31 +147,8 @@ def _scatter_computed_elements(node: NodeContext, axis: int) -> GraphExpr:
     ):
         raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
     reduction = _reduction(node)
-    _limit_work(node, product((*dims, wanted[axis])))
+    limit_work(product((*dims, wanted[axis])), sizes_text(dims))
     return node.call("scatter_elements", data, indices, updates, axis=axis, reduction=reduction, inside=True)
-
-
-def _scatter_computed_slices(node: NodeContext) -> GraphExpr:
-    """Slices at tuples of indices that are data."""
-    builder = node.builder
-    data, indices, updates = node.input(0), builder.cast(node.input(1), "int64"), node.input(2)
-    dims, wanted = sizes_of(data), sizes_of(indices)
-    depth = size_at(indices, -1) if wanted else 0
-    if depth < 1 or depth > len(dims) or _do_not_fit(sizes_of(updates), (*wanted[:-1], *dims[depth:])) or 0 in wanted:
-        raise _misfit(indices, updates, dims)
-    updates = builder.match(updates, (*wanted[:-1], *dims[depth:]))
-    count, inner = product(wanted[:-1]), product(dims[depth:])
-    indices = checked_index(builder, indices, dims[:depth], range(depth))
-    table = builder.reshape(indices, (count, depth))
-    place: GraphExpr | None = None
-    for column in range(depth):
-        part = builder.reshape(builder.slice_axis(table, 1, column, column + 1), (count,))
-        part = _wrapped(node, part, dims[column])
-        part = node.call("multiply", part, _scalar(node, product(dims[column + 1 : depth])))
-        place = part if place is None else node.call("add", place, part)
-    assert place is not None
-    rows = builder.reshape(data, (product(dims[:depth]), inner))
-    return _scatter_rows(node, rows, place, builder.reshape(updates, (count, inner)))
 
 
 @converter("TensorScatter")
@@ -289,7 +217,7 @@ def scatter_nd(node: NodeContext) -> GraphExpr:
     data, updates = node.input(0), node.input(2)
     known = evaluate(node.input(1))
     if known is None or constants((*sizes_of(data), *sizes_of(updates))) is None:
-        return _scatter_computed_slices(node)
+        return indexing.scatter_nd(node.builder, data, node.input(1), updates, _reduction(node))
     dims = shape_of(data)
     indices = known.astype(np.int64)
     depth = indices.shape[-1] if indices.ndim else 0
@@ -314,7 +242,7 @@ def one_hot(node: NodeContext) -> GraphExpr:
         raise UserError(f"OneHot of depth {size_text(depth)} with values of shape {sizes_text(sizes_of(values))}")
     axis = node.axis(node.integer("axis", -1), rank_of(indices) + 1)
     whole = node.builder.cast(indices, "int64")
-    place = node.builder.expand_dims(_wrapped(node, whole, depth), (axis,))
+    place = node.builder.expand_dims(wrapped(node.builder, whole, depth), (axis,))
     counter: list[Size] = [1] * rank_of(place)
     counter[axis] = depth
     order = node.builder.reshape(numbers, counter)
@@ -375,22 +303,8 @@ def reverse_sequence(node: NodeContext) -> GraphExpr:
         raise UserError(
             f"ReverseSequence over {sizes_text(found)} lengths does not fit data of shape {sizes_text(dims)}"
         )
-    steps, count = dims[time_axis], dims[batch_axis]
+    steps = dims[time_axis]
     known = evaluate(node.input(1))
     if known is not None and isinstance(steps, int) and ((known < 0) | (known > steps)).any():
         raise UserError(f"lengths {known[:8].tolist()} do not fit sequences of {steps}")
-    lengths = builder.cast(builder.match(node.input(1), (count,)), INT64)
-    lengths = checked_index(builder, lengths, [steps], [time_axis], is_length=True)
-    # Along each sequence: length - 1 - t as long as t is below the length.
-    across = 0 if batch_axis == 0 else 1
-    lengths = builder.expand_dims(lengths, (1 - across,))
-    time = _along(node, 1 - across, 2, steps, 1)
-    last = node.call("subtract", lengths, builder.constant(1, INT64))
-    inside = node.call("less", time, lengths)
-    places = node.call("where", inside, node.call("subtract", last, time), time)
-    if batch_axis == 0:
-        places = node.call("add", places, _along(node, 0, 2, count, steps))
-    else:
-        places = node.call("add", node.call("multiply", places, _scalar(node, count)), _along(node, 1, 2, count, 1))
-    flat = builder.reshape(data, (product(dims[:2]), *dims[2:]))
-    return node.call("take", flat, places, axis=0, mode="inside")
+    return indexing.reverse_sequences(builder, data, node.input(1), time_axis, batch_axis)

@@ -9,10 +9,10 @@ import numpy as np
 from tilewright.frontend.core.builder import dtype_of, evaluate, of_known_length, rank_of, shape_of, sizes_of
 from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.core.ranks import MOST_RANK
+from tilewright.frontend.core.windows import Extents
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.tensor import known_or_named
-from tilewright.frontend.onnx.windows import Extents
 from tilewright.graph.ir.dimensions import as_dims, constants
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array

@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.windows import Extents, Window
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import spatial_rank
 from tilewright.frontend.onnx.patches import positions_of_maxima
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.windows import Extents, Window, read_padded
+from tilewright.frontend.onnx.windows import read_padded
 from tilewright.graph.ir.dimensions import Sizes, add, ceil_divide, minimum, product
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text

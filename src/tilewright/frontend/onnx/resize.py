@@ -9,13 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, of_known_length, rank_of, sizes_of
-from tilewright.frontend.core.resampling import number, plain, scaled_size
+from tilewright.frontend.core.resampling import number, plain, scaled_size, weighted_taps
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.resize_symbolic import Region, Scale, resample_axis, resample_by_matrix
 from tilewright.graph.ir.dimensions import Size, Sizes, same
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.graph.ir.op import Array
 from tilewright.graph.ops.resampling import LARGEST_AXIS, Rule, taps
 from tilewright.ir.dtype import BOOL, FLOAT32, FLOAT64, DataType
 from tilewright.support.errors import UserError
@@ -194,7 +193,10 @@ def _resample(
             if not 0 <= size <= LARGEST_AXIS or (dim == 0 and size):
                 raise UserError(f"cannot resize dimension {axis} from {dim} to {size}")
             places, weights, mask = taps(rule, dim, size, scale, (bounds[0], bounds[1]) if bounds else None)
-            result, beyond = _along(node, result, axis, places, weights), node.builder.constant(mask, BOOL)
+            result, beyond = (
+                weighted_taps(node.builder, result, axis, places, weights),
+                node.builder.constant(mask, BOOL),
+            )
         outside.append((axis, beyond))
     if rule.transformation == "tf_crop_and_resize":
         value = node.builder.constant_like(rule.extrapolation, result)
@@ -221,19 +223,3 @@ def _restored(node: NodeContext, value: GraphExpr, dtype: DataType) -> GraphExpr
     limit = float(high) if int(float(high)) <= high else math.nextafter(float(high), 0.0)
     rounded = node.call("round", value)
     return node.builder.cast(node.call("clip", rounded, minimum=float(low), maximum=limit), dtype)
-
-
-def _along(node: NodeContext, data: GraphExpr, axis: int, places: Array, weights: Array) -> GraphExpr:
-    """The weighted sum of taps along an axis; one tap of weight 1 is a mere choice."""
-    builder = node.builder
-    if places.shape[1] == 1 and (weights == 1).all():
-        return node.call("take", data, builder.constant(places[:, 0], "int64"), axis=axis)
-    shape = [-1 if at == axis else 1 for at in range(rank_of(data))]
-    total: GraphExpr | None = None
-    for tap in range(places.shape[1]):
-        chosen = node.call("take", data, builder.constant(places[:, tap], "int64"), axis=axis)
-        factor = builder.constant(weights[:, tap].reshape(shape), dtype_of(data))
-        part = node.call("multiply", chosen, factor)
-        total = part if total is None else node.call("add", total, part)
-    assert total is not None
-    return total

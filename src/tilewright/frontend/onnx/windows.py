@@ -1,99 +1,15 @@
-"""Windows that move over data (convolutions, pooling): their attributes, and one dimension seen as two."""
+"""Windows that move over data (convolutions, pooling): what nodes say of them, and one dimension seen as two."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.frontend.core.builder import sizes_of
+from tilewright.frontend.core.windows import Extents, known_sizes, open_same_padding, same_padding
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.graph.ir.dimensions import (
-    Size,
-    Sizes,
-    add,
-    ceil_divide,
-    constants,
-    floor_divide,
-    maximum,
-    multiply,
-    subtract,
-)
+from tilewright.graph.ir.dimensions import Size, Sizes, floor_divide, subtract
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.graph.ops.common import sizes_text
-from tilewright.support.errors import UnsupportedError, UserError
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A window in two dimensions."""
-
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    """Top, left, bottom, right."""
-    dilation: tuple[int, int]
-
-    @staticmethod
-    def of(
-        kernel: Sequence[int],
-        strides: Sequence[int],
-        before: Sequence[int],
-        after: Sequence[int],
-        dilation: Sequence[int],
-    ) -> Window:
-        """From one or two dimensions; a missing first one is a unit."""
-        missing = 2 - len(kernel)
-        kernel, strides, dilation = ([1] * missing + list(item) for item in (kernel, strides, dilation))
-        before, after = ([0] * missing + list(item) for item in (before, after))
-        return Window(
-            (kernel[0], kernel[1]),
-            (strides[0], strides[1]),
-            (before[0], before[1], after[0], after[1]),
-            (dilation[0], dilation[1]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Extents:
-    """The window attributes of a node in as many dimensions as it has."""
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    dilation: tuple[int, ...]
-
-    def part(self, axes: slice) -> Extents:
-        """The window along some of its dimensions."""
-        return Extents(self.kernel[axes], self.strides[axes], self.before[axes], self.after[axes], self.dilation[axes])
-
-    def fields(self) -> tuple[tuple[int, ...], ...]:
-        """Kernel, strides, padding before and after, dilation."""
-        return self.kernel, self.strides, self.before, self.after, self.dilation
-
-    def with_unit(self) -> Extents:
-        """The window with one more dimension at the end, along which it takes one element at a time."""
-        return Extents((*self.kernel, 1), (*self.strides, 1), (*self.before, 0), (*self.after, 0), (*self.dilation, 1))
-
-
-def known_sizes(size: Sizes, what: str) -> tuple[int, ...]:
-    """Spatial sizes that must be numbers."""
-    found = constants(size)
-    if found is None:
-        raise UnsupportedError(
-            f"{what} of data of symbolic size {sizes_text(size)}",
-            hint="export with explicit padding, or give the size: shapes={...}",
-        )
-    return found
-
-
-def _same_padding(mode: str, length: Size, stride: int, kernel: int, dilation: int) -> int:
-    """The padding with which there are as many windows as steps; with steps of 1 it is the same for all lengths."""
-    reach = (kernel - 1) * dilation + 1
-    if stride == 1:
-        return reach - 1
-    (known,) = known_sizes((length,), f"{mode} with strides")
-    return max(0, (-(-known // stride) - 1) * stride + reach - known)
+from tilewright.support.errors import UserError
 
 
 def read_extents(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> Extents:
@@ -115,7 +31,10 @@ def read_extents(node: NodeContext, kernel: tuple[int, ...], size: Sizes) -> Ext
         case "VALID":
             before, after = (0,) * rank, (0,) * rank
         case "SAME_UPPER" | "SAME_LOWER":
-            total = [_same_padding(mode, *item) for item in zip(size, strides, kernel, dilation, strict=True)]
+            total = [
+                same_padding(known_sizes((length,), f"{mode} with strides")[0] if step > 1 else 1, step, taps, space)
+                for length, step, taps, space in zip(size, strides, kernel, dilation, strict=True)
+            ]
             small, large = tuple(item // 2 for item in total), tuple(item - item // 2 for item in total)
             before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
         case _:
@@ -139,8 +58,7 @@ def read_padded(
     small: list[Size] = [0, 0]
     large: list[Size] = [0, 0]
     for length, stride, taps, space in zip(size, plain.strides, plain.kernel, plain.dilation, strict=True):
-        end = add(multiply(subtract(ceil_divide(length, stride), 1), stride), (taps - 1) * space + 1)
-        total = maximum(subtract(end, length), 0)
+        total = open_same_padding(length, stride, taps, space)
         small.append(floor_divide(total, 2))
         large.append(subtract(total, small[-1]))
     before, after = (small, large) if mode == "SAME_UPPER" else (large, small)

@@ -9,15 +9,30 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from tilewright.frontend.onnx.model import ValueInfo
 from tilewright.graph.ir.dimensions import Size, Sizes, normal
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UserError
 
 Entry = int | str | None
 """A dimension as given: a number, a name, or nothing (left as the model has it)."""
+
+
+class Declared(Protocol):
+    """An input as a model declares it."""
+
+    @property
+    def name(self) -> str:
+        """What the model calls it."""
+        ...
+
+    @property
+    def dims(self) -> tuple[Entry, ...] | None:
+        """Numbers, names, or None where open; None if not even their number is known."""
+        ...
+
+
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -42,7 +57,7 @@ class Symbols:
         return self.symbols.setdefault(name, Var(name))
 
 
-def input_shapes(source: str, inputs: Sequence[ValueInfo], shapes: Mapping[str, Sequence[Entry]]) -> list[Sizes | None]:
+def input_shapes(source: str, inputs: Sequence[Declared], shapes: Mapping[str, Sequence[Entry]]) -> list[Sizes | None]:
     """A shape for every input; None where neither says how many dimensions there are.
 
     `shapes` fixes dimensions at numbers, or names them. A dimension that has a name in the model takes the same size
@@ -105,7 +120,7 @@ def _arithmetic(text: str, symbols: Symbols, plain: set[str]) -> Size | None:
     return read(tree)
 
 
-def _checked(source: str, info: ValueInfo, shape: Sequence[Entry]) -> tuple[Entry, ...]:
+def _checked(source: str, info: Declared, shape: Sequence[Entry]) -> tuple[Entry, ...]:
     where = f"{source}, shapes[{info.name!r}]"
     hint = "a tuple of whole numbers and names"
     if isinstance(shape, str):
@@ -134,7 +149,7 @@ def _checked(source: str, info: ValueInfo, shape: Sequence[Entry]) -> tuple[Entr
     return tuple(given)
 
 
-def _fix(source: str, info: ValueInfo, shape: tuple[Entry, ...], symbols: Symbols) -> None:
+def _fix(source: str, info: Declared, shape: tuple[Entry, ...], symbols: Symbols) -> None:
     """Remember the numbers, or other names, that names of the model are given."""
     for name, dim in zip(info.dims or (), shape, strict=False):
         if isinstance(name, str) and isinstance(dim, str):

@@ -1,0 +1,184 @@
+"""Converters of operators whose indices are data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, sizes_of
+from tilewright.frontend.core.checks import checked_index
+from tilewright.frontend.core.indexing import along, gather_nd, reverse_sequences, scatter_nd
+from tilewright.frontend.tflite.context import NodeContext
+from tilewright.frontend.tflite.registry import converter
+from tilewright.graph.ir.dimensions import Size, different, product
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ops.common import sizes_text
+from tilewright.ir.dtype import FLOAT32, INT64
+from tilewright.support.errors import UnsupportedError, UserError
+
+
+@converter("GATHER")
+def gather(node: NodeContext) -> GraphExpr:
+    """Slices along an axis; the first dimensions may be those of a batch."""
+    builder, data, indices = node.builder, node.input(0), node.input(1)
+    rank = rank_of(data)
+    axis, batch = node.axis(node.integer("axis"), rank), node.integer("batch_dims")
+    if batch < 0:
+        batch += rank_of(indices)
+    if not 0 <= batch <= min(axis, rank_of(indices)):
+        raise UserError(f"GATHER along dimension {axis} with {batch} batch dimensions")
+    sizes, wanted = sizes_of(data), sizes_of(indices)
+    indices = checked_index(builder, indices, [sizes[axis]], [axis], negative=False)
+    if not batch:
+        return node.call("take", data, indices, axis=axis)
+    if any(map(different, sizes[:batch], wanted[:batch])):
+        raise UserError(f"indices of shape {sizes_text(wanted)} do not fit data of shape {sizes_text(sizes)}")
+    # The batch becomes part of the axis that is taken along; what lies between goes behind it.
+    between, after = sizes[batch:axis], sizes[axis + 1 :]
+    order = (*range(batch), axis, *range(batch, axis), *range(axis + 1, rank))
+    count = product(sizes[:batch])
+    flat = builder.reshape(builder.transpose(data, order), (product((count, sizes[axis])), *between, *after))
+    inner = wanted[batch:]
+    starts = builder.reshape(along(builder, 0, 1, count, sizes[axis]), (count, *(1,) * len(inner)))
+    places = node.call("add", builder.reshape(builder.cast(indices, INT64), (count, *inner)), starts)
+    taken = node.call("take", flat, places, axis=0, mode="inside")
+    taken = builder.reshape(taken, (*sizes[:batch], *inner, *between, *after))
+    first, middle = batch + len(inner), len(between)
+    back = (*range(batch), *range(first, first + middle), *range(batch, first), *range(first + middle, rank_of(taken)))
+    return builder.transpose(taken, back)
+
+
+@converter("GATHER_ND")
+def gather_by_tuples(node: NodeContext) -> GraphExpr:
+    """Slices chosen by tuples of indices."""
+    return gather_nd(node.builder, node.input(0), node.input(1))
+
+
+@converter("SCATTER_ND")
+def scatter_by_tuples(node: NodeContext) -> GraphExpr:
+    """Slices added up at tuples of indices in zeros of a shape."""
+    updates = node.input(1)
+    shape = node.sizes(2, "the shape")
+    if shape is None:
+        raise UnsupportedError("SCATTER_ND to a shape that only a run knows")
+    zeros = node.builder.filled(0, shape, dtype_of(updates))
+    return scatter_nd(node.builder, zeros, node.input(0), updates, "add")
+
+
+@converter("SPARSE_TO_DENSE")
+def sparse_to_dense(node: NodeContext) -> GraphExpr:
+    """Values at places, one other value elsewhere."""
+    builder, places, values = node.builder, node.input(0), node.input(2)
+    shape = node.sizes(1, "the shape")
+    if shape is None:
+        raise UnsupportedError("SPARSE_TO_DENSE to a shape that only a run knows")
+    if rank_of(places) < 2:
+        count = sizes_of(places)[0] if rank_of(places) else 1
+        places = builder.reshape(places, (count, 1) if len(shape) == 1 else (1, count))
+    whole = builder.broadcast_to(builder.reshape(node.input(3), ()), shape)
+    spread = builder.broadcast_to(values, sizes_of(places)[:1])
+    return scatter_nd(builder, whole, places, spread)
+
+
+@converter("EMBEDDING_LOOKUP")
+def embedding_lookup(node: NodeContext) -> GraphExpr:
+    """Rows of a table; those of bytes become floats."""
+    builder, table = node.builder, node.input(1)
+    indices = checked_index(builder, node.input(0), [sizes_of(table)[0]], [0], negative=False)
+    rows = node.call("take", table, indices, axis=0)
+    if not node.is_quantized(1) or not node.output_dtype().is_float:
+        return rows
+    levels = node.levels(1)
+    if not levels.by_tensor and levels.axis != 0:
+        raise UserError(f"scales of a table along dimension {levels.axis}")
+    steps = builder.cast(rows, FLOAT32)
+    scales = builder.constant(np.asarray(levels.scales, np.float32), FLOAT32)
+    if levels.by_tensor:
+        return node.call("multiply", steps, builder.reshape(scales, ()))
+    chosen = node.call("take", scales, indices, axis=0)
+    wide = builder.reshape(chosen, (*sizes_of(chosen), *(1,) * (rank_of(rows) - rank_of(chosen))))
+    return node.call("multiply", steps, wide)
+
+
+@converter("ONE_HOT")
+def one_hot(node: NodeContext) -> GraphExpr:
+    """One of two values by whether an index names the place along a new axis."""
+    builder, indices = node.builder, node.input(0)
+    depth = node.size(1, "the depth")
+    axis = node.axis(node.integer("axis", -1), rank_of(indices) + 1)
+    place = builder.expand_dims(builder.cast(indices, INT64), (axis,))
+    order = along(builder, axis, rank_of(place), depth, 1)
+    on, off = (builder.reshape(node.input(at), ()) for at in (2, 3))
+    return node.call("where", node.call("equal", place, order), on, off)
+
+
+@converter("WHERE")
+def where(node: NodeContext) -> GraphExpr:
+    """The places of elements other than zero, a row each."""
+    data = node.input(0)
+    known = evaluate(data)
+    if known is not None:
+        return node.builder.constant(np.argwhere(known), INT64)
+    found = node.call("host.nonzero", data, dims=(node.symbol("count"),), dtype=dtype_of(data))
+    return node.builder.transpose(found, (1, 0))
+
+
+@converter("UNIQUE")
+def unique(node: NodeContext) -> list[GraphExpr]:
+    """The distinct elements in the order in which they come, and which one each place holds."""
+    data = node.input(0)
+    found = node.call("host.unique", data, dims=(node.symbol("count"),), axis=-1, sorted=False, dtype=dtype_of(data))
+    return [node.builder.item(found, 0), node.builder.cast(node.builder.item(found, 2), node.output_dtype(1))]
+
+
+@converter("REVERSE_SEQUENCE")
+def reverse_sequence(node: NodeContext) -> GraphExpr:
+    """The first elements of each sequence in reverse."""
+    data, rank = node.input(0), rank_of(node.input(0))
+    time_axis, batch_axis = node.axis(node.integer("seq_dim"), rank), node.axis(node.integer("batch_dim"), rank)
+    if time_axis == batch_axis:
+        raise UserError(f"REVERSE_SEQUENCE along dimension {time_axis} of a batch in the same dimension")
+    return reverse_sequences(node.builder, data, node.input(1), time_axis, batch_axis)
+
+
+@converter("MATRIX_DIAG")
+def matrix_diag(node: NodeContext) -> GraphExpr:
+    """Matrices with the last dimension as their diagonal."""
+    builder, data = node.builder, node.input(0)
+    size = sizes_of(data)[-1]
+    rows = builder.expand_dims(data, (rank_of(data),))
+    return node.call("where", _diagonal(node, size, size), rows, builder.constant_like(0, data))
+
+
+@converter("MATRIX_SET_DIAG")
+def matrix_set_diag(node: NodeContext) -> GraphExpr:
+    """Matrices with another diagonal."""
+    builder, data, diagonal = node.builder, node.input(0), node.input(1)
+    rows, columns = sizes_of(data)[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise UnsupportedError("MATRIX_SET_DIAG of open sizes")
+    grown = diagonal
+    if rows > columns:
+        pads = [0] * rank_of(diagonal)
+        pads[-1] = rows - columns
+        grown = node.call("pad", diagonal, before=(0,) * rank_of(diagonal), after=tuple(pads))
+    wide = builder.expand_dims(grown, (rank_of(diagonal),))
+    return node.call("where", _diagonal(node, rows, columns), wide, data)
+
+
+def _diagonal(node: NodeContext, rows: Size, columns: Size) -> GraphExpr:
+    first, second = along(node.builder, 0, 2, rows, 1), along(node.builder, 1, 2, columns, 1)
+    return node.call("equal", first, second)
+
+
+@converter("HASHTABLE_LOOKUP")
+def hashtable_lookup(node: NodeContext) -> list[GraphExpr]:
+    """Rows of a table by sorted keys, zeros for keys that are not there, and whether they are."""
+    builder, call = node.builder, node.call
+    wanted, keys, rows = node.input(0), node.input(1), node.input(2)
+    count = sizes_of(keys)[0]
+    equal = call("equal", builder.expand_dims(wanted, (1,)), builder.reshape(keys, (1, count)))
+    hit = call("any", equal, axes=(1,))
+    place = call("argmax", builder.cast(equal, "int32"), axis=1)
+    taken = call("take", rows, place, axis=0, mode="inside")
+    known = builder.reshape(hit, (*sizes_of(hit), *(1,) * (rank_of(taken) - 1)))
+    return [call("where", known, taken, builder.constant_like(0, taken)), builder.cast(hit, node.output_dtype(1))]

@@ -1,0 +1,101 @@
+"""Converters of reductions and of positions of extremes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.tflite.context import NodeContext
+from tilewright.frontend.tflite.fixed_point import Multiplier, as_steps, finished, rescaled, rounded_away
+from tilewright.frontend.tflite.pooling import divided_away
+from tilewright.frontend.tflite.registry import converter
+from tilewright.graph.ir.dimensions import product
+from tilewright.graph.ir.expr import GraphExpr
+from tilewright.ir.dtype import FLOAT32, INT32, INT64
+from tilewright.support.errors import UnsupportedError
+
+_REDUCTIONS = {
+    "MEAN": "mean",
+    "SUM": "sum",
+    "REDUCE_PROD": "prod",
+    "REDUCE_MAX": "max",
+    "REDUCE_MIN": "min",
+    "REDUCE_ANY": "any",
+    "REDUCE_ALL": "all",
+}
+
+
+def _axes(node: NodeContext) -> tuple[int, ...]:
+    rank = rank_of(node.input(0))
+    return tuple(sorted({node.axis(item, rank) for item in node.constant_ints(1, "the axes")}))
+
+
+@converter(*_REDUCTIONS)
+def reduction(node: NodeContext) -> GraphExpr:
+    """Over axes that are an input."""
+    data, name, axes, keepdims = node.input(0), node.node.name, _axes(node), node.flag("keep_dims")
+    if not axes:
+        return data
+    if node.is_quantized() and name in ("MEAN", "SUM"):
+        return _quantized(node, axes, keepdims)
+    if node.is_quantized() and name == "REDUCE_PROD":
+        raise UnsupportedError("REDUCE_PROD of quantised tensors")
+    if name == "MEAN" and not dtype_of(data).is_float:
+        # Whole numbers are added in 64 bits, and divided toward zero.
+        total = node.call("sum", node.builder.cast(data, INT64), axes=axes, keepdims=keepdims)
+        count = node.builder.reshape(node.builder.shape_tensor([product([sizes_of(data)[at] for at in axes])]), ())
+        return node.builder.cast(node.call("divide", total, count), dtype_of(data))
+    return node.call(_REDUCTIONS[name], data, axes=axes, keepdims=keepdims)
+
+
+def _quantized(node: NodeContext, axes: tuple[int, ...], keepdims: bool) -> GraphExpr:
+    """Sums and means of quantised numbers."""
+    builder, call, to = node.builder, node.call, node.output_dtype()
+    data, levels, result = node.input(0), node.levels(0), node.output_levels()
+    sizes = [sizes_of(data)[at] for at in axes]
+    if not all(isinstance(size, int) for size in sizes):
+        raise UnsupportedError(f"{node.node.name} of quantised tensors over open dimensions")
+    count = math.prod(size for size in sizes if isinstance(size, int))
+    bounds = (to.min_value(), to.max_value())
+    is_mean = node.node.name == "MEAN"
+    scale = np.float64(levels.scales[0]) / np.float64(result.scales[0])
+    if is_mean and rank_of(data) == 4 and axes == (1, 2) and keepdims:
+        sums = call("sum", as_steps(builder, data, levels.zero), axes=axes, keepdims=keepdims)
+        value = rescaled(builder, sums, Multiplier.of(scale))
+        return finished(builder, divided_away(node, value, builder.constant(count, INT32)), result.zero, bounds, to)
+    if levels.scale == result.scale and levels.zero == result.zero and is_mean:
+        sums = call("sum", builder.cast(data, INT32), axes=axes, keepdims=keepdims)
+        return finished(builder, divided_away(node, sums, builder.constant(count, INT32)), 0, bounds, to)
+    sums = builder.cast(call("sum", builder.cast(data, INT32), axes=axes, keepdims=keepdims), FLOAT32)
+    step = np.float32(levels.scales[0]) / np.float32(result.scales[0])
+    offset = -np.float32(levels.zero) * step * np.float32(1 if is_mean else count)
+    if is_mean:
+        sums = call("divide", sums, builder.constant(np.float32(count), FLOAT32))
+    value = call("add", call("multiply", sums, builder.constant(step, FLOAT32)), builder.constant(offset, FLOAT32))
+    return finished(builder, rounded_away(builder, value), result.zero, bounds, to)
+
+
+@converter("ARG_MAX", "ARG_MIN")
+def arg_extreme(node: NodeContext) -> GraphExpr:
+    """The position of the greatest or the least along an axis that is an input; the first of equal ones."""
+    data = node.input(0)
+    axis = node.axis(node.constant_int(1, "the axis"), rank_of(data))
+    name = "argmax" if node.node.name == "ARG_MAX" else "argmin"
+    return node.builder.cast(node.call(name, data, axis=axis), node.output_dtype())
+
+
+@converter("TOPK_V2")
+def topk(node: NodeContext) -> list[GraphExpr]:
+    """The k greatest along the last axis, and where they are."""
+    data = node.input(0)
+    axis = rank_of(data) - 1
+    found = node.sizes(1, "k")
+    if found is None:
+        count = node.symbol("k")
+        both = node.call("host.topk", data, node.input(1), dims=(count,), axis=axis, dtype=dtype_of(data))
+    else:
+        both = node.call("topk", data, axis=axis, k=found[0])
+    values, places = node.builder.item(both, 0), node.builder.item(both, 1)
+    return [values, node.builder.cast(places, node.output_dtype(1))]
