@@ -35,7 +35,8 @@ class Case:
     model: bytes
     inputs: list[Array]
     tolerance: float = 1e-5
-    operators: tuple[str, ...] = ()
+    optimized: bool = False
+    """Compare with the default kernels: there is no reference kernel, or it is off by one."""
 
 
 CASES: dict[str, Callable[[], Case]] = {}
@@ -72,6 +73,7 @@ def single(
     options: Mapping[str, Any] | None = None,
     tolerance: float = 1e-5,
     shapes: Sequence[Sequence[int]] | None = None,
+    optimized: bool = False,
     **rest: Any,
 ) -> Case:
     """A model of one operator."""
@@ -98,7 +100,7 @@ def single(
             tensors.append(Tensor(f"y{at}", shape, kind[0], scale=kind[1], zero=kind[2]))
     graph.add(name, places, tensors, options, **rest)
     graph.output(*range(len(graph.tensors) - len(tensors), len(graph.tensors)))
-    return Case(name, write([graph]), inputs, tolerance, (name,))
+    return Case(name, write([graph]), inputs, tolerance, optimized)
 
 
 def case(name: str) -> Callable[[Callable[[], Case]], Callable[[], Case]]:

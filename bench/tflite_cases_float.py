@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.tflite_cases import add, fixed, integers, numbers
+from bench.tflite_cases import Value, add, fixed, integers, numbers
 
 _SAME, _VALID = 0, 1
 _POSITIVE = ("LOG", "RSQRT", "SQRT")
 for _name in ("ABS", "CEIL", "COS", "EXP", "FLOOR", "LOG", "NEG", "ROUND", "RSQRT", "SIGN", "SIN", "SQRT", "SQUARE"):
-    add(f"{_name}", _name, [numbers(3, 5, low=0.1 if _name in _POSITIVE else -3, high=3)])
+    add(_name, _name, [numbers(3, 5, low=0.1 if _name in _POSITIVE else -3, high=3)], optimized=_name in ("CEIL", "ROUND"))
 for _name in ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LOGISTIC", "TANH", "HARD_SWISH", "ELU"):
-    add(_name, _name, [numbers(3, 5, low=-8, high=8)])
+    add(_name, _name, [numbers(3, 5, low=-8, high=8)], optimized=_name == "ELU")
 add("LEAKY_RELU", "LEAKY_RELU", [numbers(3, 5)], options={"alpha": 0.3})
 add("PRELU", "PRELU", [numbers(2, 3, 4, 5), fixed(numbers(1, 1, 5))])
 add("GELU", "GELU", [numbers(3, 5)], options={"approximate": 0})
@@ -94,7 +94,7 @@ add("EXPAND_DIMS", "EXPAND_DIMS", [numbers(3, 2), fixed(-1, np.int32)])
 add("TRANSPOSE", "TRANSPOSE", [numbers(2, 3, 4), fixed([2, 0, 1], np.int32)])
 add("SHAPE", "SHAPE", [numbers(2, 3)], "int32", {"out_type": 2})
 add("RANK", "RANK", [numbers(2, 3)], "int32")
-add("CONCATENATION", "CONCATENATION", [numbers(2, 3), numbers(2, 4)], options={"axis": -1, "fused_activation_function": 1})
+add("CONCATENATION", "CONCATENATION", [numbers(2, 3), numbers(2, 4)], options={"axis": -1})
 add("PACK", "PACK", [numbers(2, 3), numbers(2, 3, seed=1)], options={"axis": 1, "values_count": 2})
 add("UNPACK", "UNPACK", [numbers(3, 2)], ["float32"] * 3, {"axis": 0, "num": 3})
 add("SPLIT", "SPLIT", [fixed(1, np.int32), numbers(2, 6)], ["float32"] * 3, {"num_splits": 3})
@@ -103,7 +103,7 @@ add("SPACE_TO_DEPTH", "SPACE_TO_DEPTH", [numbers(1, 4, 6, 3)], options={"block_s
 add("DEPTH_TO_SPACE", "DEPTH_TO_SPACE", [numbers(1, 2, 3, 8)], options={"block_size": 2})
 add("SPACE_TO_BATCH_ND", "SPACE_TO_BATCH_ND", [numbers(1, 4, 5, 2), fixed([2, 3], np.int32), fixed([[0, 0], [1, 0]], np.int32)])
 add("BATCH_TO_SPACE_ND", "BATCH_TO_SPACE_ND", [numbers(6, 2, 2, 2), fixed([2, 3], np.int32), fixed([[0, 1], [1, 0]], np.int32)])
-add("BROADCAST_TO", "BROADCAST_TO", [numbers(3, 1), fixed([2, 3, 4], np.int32)])
+add("BROADCAST_TO", "BROADCAST_TO", [numbers(3, 1), fixed([2, 3, 4], np.int32)], optimized=True, version=2)
 add("BROADCAST_ARGS", "BROADCAST_ARGS", [fixed([3, 1], np.int32), fixed([2, 1, 4], np.int32)], "int32")
 add("TILE", "TILE", [numbers(2, 3), fixed([2, 1], np.int32)])
 add("SLICE", "SLICE", [numbers(4, 5), fixed([1, 2], np.int32), fixed([2, -1], np.int32)])
@@ -141,7 +141,7 @@ add("UNIQUE", "UNIQUE", [np.int32([3, 1, 3, 2, 1])], ["int32", "int32"], {"idx_o
 add("REVERSE_SEQUENCE", "REVERSE_SEQUENCE", [numbers(2, 3, 4), np.int32([2, 4, 1])], options={"seq_dim": 2, "batch_dim": 1})
 add("MATRIX_DIAG", "MATRIX_DIAG", [numbers(2, 3)])
 add("MATRIX_SET_DIAG", "MATRIX_SET_DIAG", [numbers(2, 3, 4), numbers(2, 3, seed=1)])
-add("SEGMENT_SUM", "SEGMENT_SUM", [numbers(5, 2), np.int32([0, 0, 1, 3, 3])])
+add("SEGMENT_SUM", "SEGMENT_SUM", [numbers(5, 2), np.int32([0, 0, 1, 3, 3])], optimized=True)
 for _name in ("SUM", "PROD", "MAX", "MIN"):
     add(f"UNSORTED_SEGMENT_{_name}", f"UNSORTED_SEGMENT_{_name}", [numbers(5, 2), np.int32([2, 0, 1, 2, -1]), fixed(4, np.int32)])
 _boxes = np.float32([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [0, 10.1, 1, 11.1]])
@@ -159,6 +159,14 @@ for _corners, _half in ((0, 0), (1, 0), (0, 1)):
             add(f"{_name}/{_corners}{_half}/{_target[0]}", _name, [numbers(1, 4, 5, 2), fixed(_target, np.int32)], options=_options)
 add("L2_NORMALIZATION", "L2_NORMALIZATION", [numbers(3, 5)])
 add("LOCAL_RESPONSE_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION", [numbers(1, 2, 3, 8)],
-    options={"radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.6})  # fmt: skip
+    options={"radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.6}, optimized=True)  # fmt: skip
 add("DEQUANTIZE/float16", "DEQUANTIZE", [fixed(numbers(3, 4).astype(np.float16))])
-add("DENSIFY", "DENSIFY", [fixed(numbers(3, 4))])
+_CSR = {
+    "traversal_order": [0, 1], "block_map": None,
+    "dim_metadata": [
+        {"format": 0, "dense_size": 3},
+        {"format": 1, "array_segments_type": 1, "array_segments": ("Int32Vector", {"values": [0, 2, 2, 3]}),
+         "array_indices_type": 1, "array_indices": ("Int32Vector", {"values": [0, 3, 2]})},
+    ],
+}  # fmt: skip
+add("DENSIFY", "DENSIFY", [Value(np.float32([1, 2, 3]), True, {"shape": (3, 4), "sparsity": _CSR})])

@@ -163,10 +163,11 @@ class Graph:
         return self.inputs[-1]
 
     def constant(self, value: Any, name: str = "", dtype: str | None = None, **quantization: Any) -> int:
+        quantization = dict(quantization)
         array = np.asarray(value)
         kind = dtype or array.dtype.name
-        number = len(self.tensors)
-        return self.tensor(Tensor(name or f"constant_{number}", array.shape, kind, data=array, **quantization))
+        shape = quantization.pop("shape", array.shape)
+        return self.tensor(Tensor(name or f"constant_{len(self.tensors)}", shape, kind, data=array, **quantization))
 
     def add(
         self,
