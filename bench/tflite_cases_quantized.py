@@ -18,7 +18,14 @@ for _name in ("ADD", "SUB", "MUL"):
     for _activation in (0, 1, 3):
         add(f"{_name}/int8/{_activation}", _name, [levels(_X, 0.05, 3), levels(_Y, 0.02, -5)], ("int8", 0.031, 1),
             {"fused_activation_function": _activation, **({} if _name == "MUL" else {"pot_scale_int16": 0})}, 0)  # fmt: skip
-    add(f"{_name}/int8/broadcast", _name, [levels(_X, 0.05, 3), levels(_Y[0], 0.02, -5, True)], ("int8", 0.031, 1), {}, 0)
+    add(
+        f"{_name}/int8/broadcast",
+        _name,
+        [levels(_X, 0.05, 3), levels(_Y[0], 0.02, -5, True)],
+        ("int8", 0.031, 1),
+        {},
+        0,
+    )
     add(f"{_name}/uint8", _name, [levels(_X.view(np.uint8), 0.05, 130), levels(_Y.view(np.uint8), 0.02, 120)],
         ("uint8", 0.031, 127), {}, 0)  # fmt: skip
     add(f"{_name}/int16", _name, [levels(_WORDS, 0.0005), levels(_MORE_WORDS, 0.0002)],
@@ -27,7 +34,14 @@ for _name in ("MAXIMUM", "MINIMUM"):
     add(f"{_name}/int8", _name, [levels(_X, 0.05, 3), levels(_Y, 0.05, 3)], ("int8", 0.05, 3), {}, 0)
 for _name in ("EQUAL", "LESS", "GREATER_EQUAL"):
     add(f"{_name}/int8", _name, [levels(_X, 0.05, 3), levels(_Y, 0.04, -5)], "bool", {}, 0)
-add("SQUARED_DIFFERENCE/int8", "SQUARED_DIFFERENCE", [levels(_X, 0.05, 3), levels(_Y, 0.02, -5)], ("int8", 0.3, -100), {}, 0)
+add(
+    "SQUARED_DIFFERENCE/int8",
+    "SQUARED_DIFFERENCE",
+    [levels(_X, 0.05, 3), levels(_Y, 0.02, -5)],
+    ("int8", 0.3, -100),
+    {},
+    0,
+)
 
 for _name in ("RELU", "RELU6", "RELU_N1_TO_1"):
     add(f"{_name}/int8", _name, [levels(_ANY, 0.05, 3)], ("int8", 0.04, -10), {}, 0)
@@ -46,11 +60,32 @@ add("PRELU/int8", "PRELU", [levels(integers(2, 3, 4, 5), 0.05, 3), levels(intege
     ("int8", 0.04, -10), {}, 0)  # fmt: skip
 add("ELU/int8", "ELU", [levels(_ANY, 0.05, 3)], ("int8", 0.04, -60), {}, 0, optimized=True)
 add("GELU/int8", "GELU", [levels(_ANY, 0.05, 3)], ("int8", 0.04, -60), {"approximate": 1}, 0, version=2)
-for _name, _scale, _zero in (("ABS", 0.04, -128), ("EXP", 0.1, -128), ("RSQRT", 0.1, -128), ("LOG", 0.05, 0), ("SQRT", 0.02, -128)):
+for _name, _scale, _zero in (
+    ("ABS", 0.04, -128),
+    ("EXP", 0.1, -128),
+    ("RSQRT", 0.1, -128),
+    ("LOG", 0.05, 0),
+    ("SQRT", 0.02, -128),
+):
     _source = _ANY if _name in ("ABS", "EXP") else np.arange(-100, 128, dtype=np.int8)
-    add(f"{_name}/int8", _name, [levels(_source, 0.03, 3 if _name in ("ABS", "EXP") else -120)], ("int8", _scale, _zero), {}, 0, version=2)
+    add(
+        f"{_name}/int8",
+        _name,
+        [levels(_source, 0.03, 3 if _name in ("ABS", "EXP") else -120)],
+        ("int8", _scale, _zero),
+        {},
+        0,
+        version=2,
+    )
 add("SOFTMAX/int8", "SOFTMAX", [levels(integers(5, 17), 0.08, 3)], ("int8", 1 / 256, -128), {"beta": 1.0}, 0)
-add("SOFTMAX/uint8", "SOFTMAX", [levels(integers(5, 17).view(np.uint8), 0.08, 100)], ("uint8", 1 / 256, 0), {"beta": 0.7}, 0)
+add(
+    "SOFTMAX/uint8",
+    "SOFTMAX",
+    [levels(integers(5, 17).view(np.uint8), 0.08, 100)],
+    ("uint8", 1 / 256, 0),
+    {"beta": 0.7},
+    0,
+)
 add("LOG_SOFTMAX/int8", "LOG_SOFTMAX", [levels(integers(5, 17), 0.08, 3)], ("int8", 16 / 256, 127), {}, 0)
 
 for _stride, _dilation, _padding, _by_channel in ((1, 1, _SAME, True), (2, 1, _VALID, True), (1, 2, _SAME, False)):
@@ -120,18 +155,63 @@ add("DEPTHWISE_CONV_2D/hybrid", "DEPTHWISE_CONV_2D",
 for _stride, _padding in ((1, _SAME), (2, _VALID)):
     _pool = {"padding": _padding, "stride_h": _stride, "stride_w": _stride, "filter_height": 3, "filter_width": 2}
     for _name in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
-        add(f"{_name}/int8/{_padding}", _name, [levels(integers(2, 8, 7, 3), 0.05, 3)], ("int8", 0.05, 3), {**_pool, "fused_activation_function": 1 - _padding}, 0)
-        add(f"{_name}/uint8/{_padding}", _name, [levels(integers(2, 8, 7, 3).view(np.uint8), 0.05, 3)], ("uint8", 0.05, 3), _pool, 0)
+        add(
+            f"{_name}/int8/{_padding}",
+            _name,
+            [levels(integers(2, 8, 7, 3), 0.05, 3)],
+            ("int8", 0.05, 3),
+            {**_pool, "fused_activation_function": 1 - _padding},
+            0,
+        )
+        add(
+            f"{_name}/uint8/{_padding}",
+            _name,
+            [levels(integers(2, 8, 7, 3).view(np.uint8), 0.05, 3)],
+            ("uint8", 0.05, 3),
+            _pool,
+            0,
+        )
 for _tag, _scale, _zero, _axes, _keep in (
     ("image", 0.04, -3, [1, 2], 1), ("same", 0.05, 3, [1, 2], 1), ("drop", 0.04, -3, [1, 2], 0), ("last", 0.04, -3, [3], 0), ("last/same", 0.05, 3, [3], 1),
 ):  # fmt: skip
     add(f"MEAN/int8/{_tag}", "MEAN", [levels(integers(2, 8, 7, 3), 0.05, 3), fixed(_axes, np.int32)], ("int8", _scale, _zero),
         {"keep_dims": _keep}, 0, version=2)  # fmt: skip
-add("SUM/int8", "SUM", [levels(integers(2, 8, 7, 3), 0.05, 3), fixed([3], np.int32)], ("int8", 0.1, -3), {}, 0, version=2)
+add(
+    "SUM/int8",
+    "SUM",
+    [levels(integers(2, 8, 7, 3), 0.05, 3), fixed([3], np.int32)],
+    ("int8", 0.1, -3),
+    {},
+    0,
+    version=2,
+)
 for _name in ("REDUCE_MAX", "REDUCE_MIN"):
-    add(f"{_name}/int8", _name, [levels(integers(2, 5, 3), 0.05, 3), fixed([1], np.int32)], ("int8", 0.05, 3), {}, 0, version=2)
-add("CONCATENATION/int8", "CONCATENATION", [levels(_X, 0.05, 3), levels(_Y, 0.05, 3)], ("int8", 0.05, 3), {"axis": 1}, 0, version=2)
-add("CONCATENATION/uint8", "CONCATENATION", [levels(_X.view(np.uint8), 0.05, 3), levels(_Y.view(np.uint8), 0.03, 120)], ("uint8", 0.06, 30), {"axis": 1}, 0)
+    add(
+        f"{_name}/int8",
+        _name,
+        [levels(integers(2, 5, 3), 0.05, 3), fixed([1], np.int32)],
+        ("int8", 0.05, 3),
+        {},
+        0,
+        version=2,
+    )
+add(
+    "CONCATENATION/int8",
+    "CONCATENATION",
+    [levels(_X, 0.05, 3), levels(_Y, 0.05, 3)],
+    ("int8", 0.05, 3),
+    {"axis": 1},
+    0,
+    version=2,
+)
+add(
+    "CONCATENATION/uint8",
+    "CONCATENATION",
+    [levels(_X.view(np.uint8), 0.05, 3), levels(_Y.view(np.uint8), 0.03, 120)],
+    ("uint8", 0.06, 30),
+    {"axis": 1},
+    0,
+)
 add("PAD/int8", "PAD", [levels(_X, 0.05, 3), fixed([[1, 0], [0, 2]], np.int32)], ("int8", 0.05, 3), {}, 0, version=2)
 add("QUANTIZE", "QUANTIZE", [numbers(50, 40, low=-8, high=8)], ("int8", 0.05, 3), {}, 0)
 add("QUANTIZE/uint8", "QUANTIZE", [numbers(50, 40, low=-8, high=8)], ("uint8", 0.05, 100), {}, 0)
@@ -141,7 +221,15 @@ add("QUANTIZE/sign", "QUANTIZE", [levels(_UNSIGNED, 0.05, 128)], ("int8", 0.05, 
 add("QUANTIZE/wider", "QUANTIZE", [levels(_ANY, 0.05, 3)], ("int16", 0.0004, 0), {}, 0, version=2)
 add("DEQUANTIZE", "DEQUANTIZE", [levels(_ANY, 0.05, 3)], "float32", {}, 0, version=2)
 add("DEQUANTIZE/uint8", "DEQUANTIZE", [levels(_UNSIGNED, 0.05, 3)], "float32", {}, 0)
-add("DEQUANTIZE/channels", "DEQUANTIZE", [levels(integers(3, 4), [0.05, 0.1, 0.2], [1, 2, 3], True)], "float32", {}, 0, version=5)
+add(
+    "DEQUANTIZE/channels",
+    "DEQUANTIZE",
+    [levels(integers(3, 4), [0.05, 0.1, 0.2], [1, 2, 3], True)],
+    "float32",
+    {},
+    0,
+    version=5,
+)
 for _corners, _half in ((0, 0), (1, 0), (0, 1)):
     for _target in ((7, 9), (3, 2)):
         _options = {"align_corners": _corners, "half_pixel_centers": _half}
@@ -149,7 +237,31 @@ for _corners, _half in ((0, 0), (1, 0), (0, 1)):
             [levels(integers(1, 4, 5, 2), 0.05, 3), fixed(_target, np.int32)], ("int8", 0.05, 3), _options, 0, version=3)  # fmt: skip
         add(f"RESIZE_BILINEAR/uint8/{_corners}{_half}/{_target[0]}", "RESIZE_BILINEAR",
             [levels(integers(1, 4, 5, 2).view(np.uint8), 0.05, 3), fixed(_target, np.int32)], ("uint8", 0.05, 3), _options, 0, version=3)  # fmt: skip
-add("EMBEDDING_LOOKUP/int8", "EMBEDDING_LOOKUP", [np.int32([2, 0, 2]), levels(integers(4, 5), 0.03, 0, True)], "float32", {}, 2e-6, version=3)
+add(
+    "EMBEDDING_LOOKUP/int8",
+    "EMBEDDING_LOOKUP",
+    [np.int32([2, 0, 2]), levels(integers(4, 5), 0.03, 0, True)],
+    "float32",
+    {},
+    2e-6,
+    version=3,
+)
 add("SELECT_V2/int8", "SELECT_V2", [_X > 0, levels(_X, 0.05, 3), levels(_Y, 0.05, 3)], ("int8", 0.05, 3), {}, 0)
-add("L2_NORMALIZATION/int8", "L2_NORMALIZATION", [levels(integers(5, 16), 0.05, 3)], ("int8", 1 / 128, 0), {}, 0, version=2)
-add("DIV/uint8", "DIV", [levels(_X.view(np.uint8), 0.05, 130), levels(integers(4, 33, low=130, high=256, dtype=np.uint8), 0.02, 120)], ("uint8", 0.5, 127), {}, 0, version=2)
+add(
+    "L2_NORMALIZATION/int8",
+    "L2_NORMALIZATION",
+    [levels(integers(5, 16), 0.05, 3)],
+    ("int8", 1 / 128, 0),
+    {},
+    0,
+    version=2,
+)
+add(
+    "DIV/uint8",
+    "DIV",
+    [levels(_X.view(np.uint8), 0.05, 130), levels(integers(4, 33, low=130, high=256, dtype=np.uint8), 0.02, 120)],
+    ("uint8", 0.5, 127),
+    {},
+    0,
+    version=2,
+)

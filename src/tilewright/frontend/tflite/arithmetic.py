@@ -8,9 +8,10 @@ from tilewright.frontend.core.activations import activated
 from tilewright.frontend.core.builder import dtype_of, evaluate, is_plain, sizes_of
 from tilewright.frontend.core.checks import checked_divisor
 from tilewright.frontend.tflite.context import NodeContext
-from tilewright.frontend.tflite.fixed_point import same_levels
+from tilewright.frontend.tflite.fixed_point import away, same_levels
 from tilewright.frontend.tflite.quantized_arithmetic import (
     compared,
+    quantized_abs,
     quantized_product,
     quantized_sum,
     requantized,
@@ -47,7 +48,6 @@ _UNARY = {
     "STABLEHLO_TANH": "tanh",
 }
 _TABLES = {
-    "ABS": np.abs,
     "CEIL": np.ceil,
     "COS": np.cos,
     "EXP": np.exp,
@@ -91,8 +91,13 @@ _DIRECTIONS = ("equal", "not_equal", "greater_equal", "greater", "less_equal", "
 def unary(node: NodeContext) -> GraphExpr:
     """Functions of one value; of quantised ones by a table."""
     data, name = node.input(0), node.node.name
+    if node.is_quantized() and name == "ABS":
+        return quantized_abs(node)
     if node.is_quantized() and name in _TABLES:
-        return by_function(node.builder, data, node.levels(0), node.output_levels(), node.output_dtype(), _TABLES[name])
+        # The kernel of SQRT cuts off what others round.
+        rounded = np.trunc if name == "SQRT" else away
+        levels, result = node.levels(0), node.output_levels()
+        return by_function(node.builder, data, levels, result, node.output_dtype(), _TABLES[name], rounded)
     return node.call(_UNARY[name], data)
 
 

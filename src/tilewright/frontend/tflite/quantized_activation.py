@@ -22,9 +22,9 @@ from tilewright.support.errors import UnsupportedError
 
 
 def _ratio(node: NodeContext, factor: float = 1.0) -> Multiplier:
-    """Steps of the input in steps of the result."""
-    scale = np.float64(node.levels(0).scales[0]) * np.float64(np.float32(factor))
-    return Multiplier.of(scale / np.float64(node.output_levels().scales[0]))
+    """Steps of the input in steps of the result: a quotient in float32, as these kernels compute it."""
+    scale = np.float32(node.levels(0).scales[0]) * np.float32(factor)
+    return Multiplier.of(scale / np.float32(node.output_levels().scales[0]))
 
 
 def quantized_relu(node: NodeContext, name: str) -> GraphExpr:
@@ -57,8 +57,8 @@ def quantized_prelu(node: NodeContext) -> GraphExpr:
     steps = as_steps(builder, node.input(0), node.levels(0).zero)
     slope = as_steps(builder, node.input(1), node.levels(1).zero)
     above = rescaled(builder, steps, _ratio(node))
-    scale = np.float64(node.levels(0).scales[0]) * np.float64(node.levels(1).scales[0])
-    by = Multiplier.of(scale / np.float64(result.scales[0]))
+    scale = np.float32(node.levels(0).scales[0]) * np.float32(node.levels(1).scales[0])
+    by = Multiplier.of(scale / np.float32(result.scales[0]))
     below = rescaled(builder, builder.call("multiply", steps, slope), by)
     is_above = builder.call("greater_equal", steps, builder.constant_like(0, steps))
     return finished(builder, builder.call("where", is_above, above, below), result.zero, _range(to), to)
@@ -101,7 +101,7 @@ def _words_multiplier(scale: float) -> tuple[int, int]:
     while factor <= 32767.0 / 2.0 and shift <= 30:
         shift += 1
         factor *= 2
-    return int(np.floor(factor + 0.5)), shift
+    return int(factor), shift
 
 
 def _table_of_sigmoid() -> Array:

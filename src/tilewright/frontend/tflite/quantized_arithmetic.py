@@ -52,9 +52,18 @@ def quantized_product(node: NodeContext) -> GraphExpr:
     builder, to = node.builder, node.output_dtype()
     first, second, result = node.levels(0), node.levels(1), node.output_levels()
     parts = [as_steps(builder, node.input(index), item.zero) for index, item in enumerate((first, second))]
-    scale = np.float64(first.scales[0]) * np.float64(second.scales[0]) / np.float64(result.scales[0])
+    scale = np.float32(first.scales[0]) * np.float32(second.scales[0]) / np.float32(result.scales[0])
     value = rescaled(builder, builder.call("multiply", *parts), Multiplier.of(scale))
     return finished(builder, value, result.zero, bounds_of(node.activation, result, to), to)
+
+
+def quantized_abs(node: NodeContext) -> GraphExpr:
+    """|x|, rescaled."""
+    builder, to, levels, result = node.builder, node.output_dtype(), node.levels(0), node.output_levels()
+    size = builder.call("abs", as_steps(builder, node.input(0), levels.zero))
+    if levels.scale != result.scale:
+        size = rescaled(builder, size, Multiplier.of(np.float32(levels.scales[0]) / np.float32(result.scales[0])))
+    return finished(builder, size, result.zero, _whole(to), to)
 
 
 def compared(node: NodeContext, name: str) -> GraphExpr:

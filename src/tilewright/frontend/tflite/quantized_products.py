@@ -15,7 +15,8 @@ from tilewright.frontend.tflite.fixed_point import (
     rescaled_wide,
 )
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import INT64
+from tilewright.graph.ir.op import Array
+from tilewright.ir.dtype import INT32, INT64
 from tilewright.support.errors import UserError
 
 
@@ -34,7 +35,7 @@ def operands(node: NodeContext, data: GraphExpr, weight: GraphExpr) -> tuple[Gra
 def rescaled_sums(node: NodeContext, sums: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
     """Sums plus a bias as integers of the result; channels are the last axis."""
     builder, to, result = node.builder, node.output_dtype(), node.output_levels()
-    scales = np.asarray(node.levels(1).scales, np.float64) * np.float64(node.levels(0).scales[0])
+    scales = _product_scales(node)
     numbers = scales / np.float64(result.scales[0])
     by = Multiplier.of(numbers[0] if numbers.size == 1 else numbers)
     if bias is not None:
@@ -45,10 +46,22 @@ def rescaled_sums(node: NodeContext, sums: GraphExpr, bias: GraphExpr | None) ->
     return finished(builder, value, result.zero, bounds_of(node.activation, result, to), to)
 
 
+def _product_scales(node: NodeContext) -> Array:
+    """What a sum's steps stand for: kernels with a scale a channel multiply in float64, others in float32."""
+    data, weights = node.levels(0), node.levels(1)
+    if node.node.name.endswith("CONV_2D") and dtype_of(node.input(0)).name != "uint8" or not weights.by_tensor:
+        return np.asarray(weights.scales, np.float64) * np.float64(data.scales[0])
+    return (np.asarray(weights.scales, np.float32) * np.float32(data.scales[0])).astype(np.float64)
+
+
 def quantized_dense(node: NodeContext, rows: GraphExpr, weight: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
     """Rows times the transposed weights."""
     steps, kernel = operands(node, rows, weight)
-    return rescaled_sums(node, node.call("matmul", steps, kernel, transpose_b=True), bias)
+    sums = node.call("matmul", steps, kernel, transpose_b=True)
+    if dtype_of(sums) is INT64 and bias is not None:
+        sums, bias = node.call("add", sums, node.builder.cast(bias, INT64)), None
+    # Unlike convolutions, products of 16-bit data are rescaled in 32 bits.
+    return rescaled_sums(node, node.builder.cast(sums, INT32), bias)
 
 
 def quantized_matmul(

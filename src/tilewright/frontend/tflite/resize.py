@@ -51,6 +51,8 @@ def resize_bilinear(node: NodeContext) -> GraphExpr:
         raise UnsupportedError("RESIZE_BILINEAR of quantised images of open sizes")
     if dtype_of(data).is_integer and dtype_of(data).name != "uint8":
         return _in_integers(node, data, wanted)
+    if dtype_of(data).is_integer:
+        return _of_bytes(node, data, wanted)
     result = node.builder.cast(data, FLOAT32)
     for axis, new in enumerate(wanted, 1):
         old = sizes_of(data)[axis]
@@ -58,9 +60,28 @@ def resize_bilinear(node: NodeContext) -> GraphExpr:
             result = weighted_taps(node.builder, result, axis, *_linear_taps(node, old, new))
         else:
             result = linear_at(node.builder, result, axis, _open_places(node, old, new))
-    if dtype_of(data).is_float:
-        return node.builder.cast(result, dtype_of(data))
-    return node.builder.cast(node.call("add", result, plain(node.builder, 0.5)), dtype_of(data))
+    return node.builder.cast(result, dtype_of(data))
+
+
+def _of_bytes(node: NodeContext, data: GraphExpr, wanted: list[Size]) -> GraphExpr:
+    """Unsigned bytes: each of the four neighbours times both its weights in float32, in the order of the kernel."""
+    builder, call = node.builder, node.call
+    tables = []
+    for axis, new in enumerate(wanted, 1):
+        old = sizes_of(data)[axis]
+        assert isinstance(old, int) and isinstance(new, int)
+        tables.append(_linear_taps(node, old, new))
+    (rows, down), (columns, across) = tables
+    total: GraphExpr | None = None
+    for right, below in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        taken = call("take", data, builder.constant(rows[:, below], INT64), axis=1)
+        taken = builder.cast(call("take", taken, builder.constant(columns[:, right], INT64), axis=2), FLOAT32)
+        first = builder.constant(down[:, below].reshape(-1, 1, 1), FLOAT32)
+        second = builder.constant(across[:, right].reshape(-1, 1), FLOAT32)
+        part = call("multiply", call("multiply", taken, first), second)
+        total = part if total is None else call("add", total, part)
+    assert total is not None
+    return builder.cast(call("add", total, plain(builder, 0.5)), dtype_of(data))
 
 
 def _linear_taps(node: NodeContext, old: int, new: int) -> tuple[Array, Array]:

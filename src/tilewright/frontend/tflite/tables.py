@@ -35,12 +35,13 @@ def by_function(
     result: Quantization,
     to: DataType,
     function: Callable[[Array], Array],
+    rounded: Callable[[Array], Array] = away,
 ) -> GraphExpr:
     """A function of the numbers that integers stand for, computed in float32 and rounded to the result's levels."""
     numbers = (codes_of(dtype_of(value)) - levels.zero).astype(np.float32) * np.float32(levels.scales[0])
     with np.errstate(all="ignore"):
         results = np.asarray(function(numbers), np.float32)
         # By the inverse, as the kernels make their tables.
-        steps = away(results * (np.float32(1) / np.float32(result.scales[0]))) + result.zero
+        steps = rounded(results * (np.float32(1) / np.float32(result.scales[0]))) + result.zero
     kept = np.clip(np.nan_to_num(steps), to.min_value(), to.max_value())
     return looked_up(builder, value, kept.astype(to.numpy()), to)
