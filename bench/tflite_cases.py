@@ -1,7 +1,7 @@
 """Single operators as TFLite models: what `bench.frontends_tflite` compares with LiteRT, and tests with its answers.
 
 A case is a model of one operator (or a few) and inputs. Values are arrays: inputs of the model, or constants (`fixed`),
-quantised ones with scale and zero point (`levels`). The answers of LiteRT's reference kernels are kept beside the tests.
+quantised ones with scale and zero point (`levels`). Answers of LiteRT's reference kernels are kept beside the tests.
 """
 
 from __future__ import annotations
@@ -118,3 +118,7 @@ def add(name: str, operator: str, values: Sequence[Any], *args: Any, **kwargs: A
     """Register a case of one operator."""
     assert name not in CASES, name
     CASES[name] = lambda: single(operator, values, *args, **kwargs)
+
+
+REFUSED = frozenset({"DIV/uint8", "L2_NORMALIZATION/int8", "LOG_SOFTMAX/int8"})
+"""Cases that LiteRT has kernels for and the importer refuses."""

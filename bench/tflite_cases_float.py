@@ -64,9 +64,13 @@ add("SIGN/int32", "SIGN", [integers(7, dtype=np.int32)], "int32")
 
 for _stride, _dilation, _padding in ((1, 1, _SAME), (2, 1, _SAME), (2, 1, _VALID), (1, 2, _SAME)):
     _options = {
-        "padding": _padding, "stride_h": _stride, "stride_w": _stride, "dilation_h_factor": _dilation,
-        "dilation_w_factor": _dilation, "fused_activation_function": 3,
-    }  # fmt: skip
+        "padding": _padding,
+        "stride_h": _stride,
+        "stride_w": _stride,
+        "dilation_h_factor": _dilation,
+        "dilation_w_factor": _dilation,
+        "fused_activation_function": 3,
+    }
     _tag = f"{'SV'[_padding]}{_stride}{_dilation}"
     add(
         f"CONV_2D/{_tag}",
@@ -75,9 +79,11 @@ for _stride, _dilation, _padding in ((1, 1, _SAME), (2, 1, _SAME), (2, 1, _VALID
         options=_options,
     )
     add(
-        f"DEPTHWISE_CONV_2D/{_tag}", "DEPTHWISE_CONV_2D",
-        [numbers(2, 8, 7, 3), fixed(numbers(1, 3, 2, 6)), fixed(numbers(6))], options={**_options, "depth_multiplier": 2},
-    )  # fmt: skip
+        f"DEPTHWISE_CONV_2D/{_tag}",
+        "DEPTHWISE_CONV_2D",
+        [numbers(2, 8, 7, 3), fixed(numbers(1, 3, 2, 6)), fixed(numbers(6))],
+        options={**_options, "depth_multiplier": 2},
+    )
     if _dilation == 1:
         _pool = {"padding": _padding, "stride_h": _stride, "stride_w": _stride, "filter_height": 3, "filter_width": 2}
         for _name in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"):
@@ -85,12 +91,17 @@ for _stride, _dilation, _padding in ((1, 1, _SAME), (2, 1, _SAME), (2, 1, _VALID
         for _shape, _target in (((2, 4, 5, 4), (2, 4 * _stride + 2 * _padding, 5 * _stride + _padding, 3)),):
             if _padding == _VALID or _stride == 2:
                 add(
-                    f"TRANSPOSE_CONV/{_tag}", "TRANSPOSE_CONV",
-                    [fixed(_target, np.int32), fixed(numbers(3, 4 if _padding == _SAME else 4, 3, 4)), numbers(*_shape)],
+                    f"TRANSPOSE_CONV/{_tag}",
+                    "TRANSPOSE_CONV",
+                    [fixed(_target, np.int32), fixed(numbers(3, 4, 3, 4)), numbers(*_shape)],
                     options={"padding": _padding, "stride_h": _stride, "stride_w": _stride},
-                )  # fmt: skip
-add("CONV_2D/groups", "CONV_2D", [numbers(1, 5, 5, 4), fixed(numbers(6, 3, 3, 2)), fixed(numbers(6))],
-    options={"padding": _SAME, "stride_h": 1, "stride_w": 1})  # fmt: skip
+                )
+add(
+    "CONV_2D/groups",
+    "CONV_2D",
+    [numbers(1, 5, 5, 4), fixed(numbers(6, 3, 3, 2)), fixed(numbers(6))],
+    options={"padding": _SAME, "stride_h": 1, "stride_w": 1},
+)
 add("FULLY_CONNECTED", "FULLY_CONNECTED", [numbers(3, 6), fixed(numbers(4, 6)), fixed(numbers(4))])
 add(
     "FULLY_CONNECTED/rank",
@@ -149,14 +160,24 @@ add("TILE", "TILE", [numbers(2, 3), fixed([2, 1], np.int32)])
 add("SLICE", "SLICE", [numbers(4, 5), fixed([1, 2], np.int32), fixed([2, -1], np.int32)])
 add("SLICE/data", "SLICE", [numbers(4, 5), np.int32([1, 2]), fixed([2, 3], np.int32)])
 for _tag, _masks, _begin, _end, _steps in (
-    ("plain", {}, [1, 0], [4, 5], [2, 1]), ("masks", {"begin_mask": 1, "end_mask": 2}, [1, 2], [3, 4], [1, 2]),
-    ("shrink", {"shrink_axis_mask": 1}, [-1, 0], [0, 5], [1, 1]), ("back", {}, [3, 4], [-5, 0], [-1, -2]),
+    ("plain", {}, [1, 0], [4, 5], [2, 1]),
+    ("masks", {"begin_mask": 1, "end_mask": 2}, [1, 2], [3, 4], [1, 2]),
+    ("shrink", {"shrink_axis_mask": 1}, [-1, 0], [0, 5], [1, 1]),
+    ("back", {}, [3, 4], [-5, 0], [-1, -2]),
     ("ellipsis", {"ellipsis_mask": 1, "new_axis_mask": 2}, [0, 0, 1], [0, 0, 3], [1, 1, 1]),
-):  # fmt: skip
-    add(f"STRIDED_SLICE/{_tag}", "STRIDED_SLICE", [numbers(4, 5), *(fixed(item, np.int32) for item in (_begin, _end, _steps))],
-        options=_masks)  # fmt: skip
-add("STRIDED_SLICE/data", "STRIDED_SLICE", [numbers(4, 5), np.int32([1, 0]), np.int32([3, 4]), fixed([1, 2], np.int32)],
-    options={"end_mask": 2})  # fmt: skip
+):
+    add(
+        f"STRIDED_SLICE/{_tag}",
+        "STRIDED_SLICE",
+        [numbers(4, 5), *(fixed(item, np.int32) for item in (_begin, _end, _steps))],
+        options=_masks,
+    )
+add(
+    "STRIDED_SLICE/data",
+    "STRIDED_SLICE",
+    [numbers(4, 5), np.int32([1, 0]), np.int32([3, 4]), fixed([1, 2], np.int32)],
+    options={"end_mask": 2},
+)
 add("PAD", "PAD", [numbers(2, 3), fixed([[1, 0], [0, 2]], np.int32)])
 add("PADV2", "PADV2", [numbers(2, 3), fixed([[1, 0], [0, 2]], np.int32), fixed(7.0, np.float32)])
 add("MIRROR_PAD", "MIRROR_PAD", [numbers(3, 4), fixed([[1, 2], [0, 3]], np.int32)], options={"mode": 0})
@@ -214,11 +235,18 @@ for _name in ("SUM", "PROD", "MAX", "MIN"):
     )
 _boxes = np.float32([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [0, 10.1, 1, 11.1]])
 _scores = np.float32([0.9, 0.75, 0.6, 0.95, 0.5])
-add("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V4",
-    [_boxes, _scores, fixed(4, np.int32), fixed(0.5, np.float32), fixed(0.4, np.float32)], ["int32", "int32"])  # fmt: skip
-add("NON_MAX_SUPPRESSION_V5", "NON_MAX_SUPPRESSION_V5",
+add(
+    "NON_MAX_SUPPRESSION_V4",
+    "NON_MAX_SUPPRESSION_V4",
+    [_boxes, _scores, fixed(4, np.int32), fixed(0.5, np.float32), fixed(0.4, np.float32)],
+    ["int32", "int32"],
+)
+add(
+    "NON_MAX_SUPPRESSION_V5",
+    "NON_MAX_SUPPRESSION_V5",
     [_boxes, _scores, fixed(4, np.int32), fixed(0.5, np.float32), fixed(0.4, np.float32), fixed(0.0, np.float32)],
-    ["int32", "float32", "int32"])  # fmt: skip
+    ["int32", "float32", "int32"],
+)
 
 for _corners, _half in ((0, 0), (1, 0), (0, 1)):
     _options = {"align_corners": _corners, "half_pixel_centers": _half}
@@ -231,15 +259,26 @@ for _corners, _half in ((0, 0), (1, 0), (0, 1)):
                 options=_options,
             )
 add("L2_NORMALIZATION", "L2_NORMALIZATION", [numbers(3, 5)])
-add("LOCAL_RESPONSE_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION", [numbers(1, 2, 3, 8)],
-    options={"radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.6}, optimized=True)  # fmt: skip
+add(
+    "LOCAL_RESPONSE_NORMALIZATION",
+    "LOCAL_RESPONSE_NORMALIZATION",
+    [numbers(1, 2, 3, 8)],
+    options={"radius": 2, "bias": 1.5, "alpha": 0.3, "beta": 0.6},
+    optimized=True,
+)
 add("DEQUANTIZE/float16", "DEQUANTIZE", [fixed(numbers(3, 4).astype(np.float16))])
 _CSR = {
-    "traversal_order": [0, 1], "block_map": None,
+    "traversal_order": [0, 1],
+    "block_map": None,
     "dim_metadata": [
         {"format": 0, "dense_size": 3},
-        {"format": 1, "array_segments_type": 1, "array_segments": ("Int32Vector", {"values": [0, 2, 2, 3]}),
-         "array_indices_type": 1, "array_indices": ("Int32Vector", {"values": [0, 3, 2]})},
+        {
+            "format": 1,
+            "array_segments_type": 1,
+            "array_segments": ("Int32Vector", {"values": [0, 2, 2, 3]}),
+            "array_indices_type": 1,
+            "array_indices": ("Int32Vector", {"values": [0, 3, 2]}),
+        },
     ],
-}  # fmt: skip
+}
 add("DENSIFY", "DENSIFY", [Value(np.float32([1, 2, 3]), True, {"shape": (3, 4), "sparsity": _CSR})])

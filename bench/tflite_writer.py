@@ -20,15 +20,33 @@ from tilewright.frontend.tflite.schema import OPERATORS, OPTIONS, OPTIONS_2, TYP
 
 _SIZES = {kind: struct.calcsize("<" + kind) for kind in "bBhHiIqQfd?"}
 _OPTION_NAMES = {
-    "ADD": "AddOptions", "AVERAGE_POOL_2D": "Pool2DOptions", "MAX_POOL_2D": "Pool2DOptions",
-    "L2_POOL_2D": "Pool2DOptions", "LOGISTIC": "", "REDUCE_PROD": "ReducerOptions", "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions", "REDUCE_ANY": "ReducerOptions", "REDUCE_ALL": "ReducerOptions",
-    "MEAN": "ReducerOptions", "SUM": "ReducerOptions", "TOPK_V2": "TopKV2Options",
-    "L2_NORMALIZATION": "L2NormOptions", "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
-    "MAXIMUM": "MaximumMinimumOptions", "MINIMUM": "MaximumMinimumOptions", "PADV2": "PadV2Options",
-    "RANDOM_UNIFORM": "RandomOptions", "RANDOM_STANDARD_NORMAL": "RandomOptions", "MULTINOMIAL": "RandomOptions",
-    "CONV_3D_TRANSPOSE": "Conv3DOptions", "RELU": "", "RELU6": "", "TANH": "", "STABLEHLO_COMPOSITE": "StableHLOCompositeOptions",
-}  # fmt: skip
+    "ADD": "AddOptions",
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "L2_POOL_2D": "Pool2DOptions",
+    "LOGISTIC": "",
+    "REDUCE_PROD": "ReducerOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_MIN": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
+    "REDUCE_ALL": "ReducerOptions",
+    "MEAN": "ReducerOptions",
+    "SUM": "ReducerOptions",
+    "TOPK_V2": "TopKV2Options",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
+    "MAXIMUM": "MaximumMinimumOptions",
+    "MINIMUM": "MaximumMinimumOptions",
+    "PADV2": "PadV2Options",
+    "RANDOM_UNIFORM": "RandomOptions",
+    "RANDOM_STANDARD_NORMAL": "RandomOptions",
+    "MULTINOMIAL": "RandomOptions",
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
+    "RELU": "",
+    "RELU6": "",
+    "TANH": "",
+    "STABLEHLO_COMPOSITE": "StableHLOCompositeOptions",
+}
 
 
 def _options_name(operator: str) -> str:
@@ -75,7 +93,7 @@ class _Flat:
         self.data += bytes(at)
         struct.pack_into("<i", self.data, start, start - vtable)
         later: list[tuple[int, str, Any]] = []
-        for item, key, value in inline:
+        for item, _, value in inline:
             place = start + offsets[item.slot]
             if item.kind in _SIZES:
                 struct.pack_into("<" + item.kind, self.data, place, value)
@@ -155,15 +173,17 @@ class Graph:
     operators: list[Operator] = field(default_factory=list)
 
     def tensor(self, item: Tensor) -> int:
+        """Add a tensor; gives its number."""
         self.tensors.append(item)
         return len(self.tensors) - 1
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32", **quantization: Any) -> int:
+        """Add an input; gives its number."""
         self.inputs.append(self.tensor(Tensor(name, shape, dtype, **quantization)))
         return self.inputs[-1]
 
     def constant(self, value: Any, name: str = "", dtype: str | None = None, **quantization: Any) -> int:
-        quantization = dict(quantization)
+        """Add a constant; gives its number."""
         array = np.asarray(value)
         kind = dtype or array.dtype.name
         shape = quantization.pop("shape", array.shape)
@@ -184,6 +204,7 @@ class Graph:
         return places[0] if places else -1
 
     def output(self, *places: int) -> Graph:
+        """Say which tensors are results."""
         self.outputs.extend(places)
         return self
 
@@ -224,35 +245,59 @@ def write(
         tensors: list[dict[str, Any]] = []
         for item in graph.tensors:
             raw = _bytes(item)
-            tensors.append({
-                "shape": list(item.shape), "type": TYPES.index(item.dtype), "name": item.name,
-                "buffer": len(buffers) if raw else 0, "quantization": _quantization(item), "is_variable": item.variable,
-                "shape_signature": item.signature, "sparsity": item.sparsity, "has_rank": True,
-            })  # fmt: skip
+            tensors.append(
+                {
+                    "shape": list(item.shape),
+                    "type": TYPES.index(item.dtype),
+                    "name": item.name,
+                    "buffer": len(buffers) if raw else 0,
+                    "quantization": _quantization(item),
+                    "is_variable": item.variable,
+                    "shape_signature": item.signature,
+                    "sparsity": item.sparsity,
+                    "has_rank": True,
+                }
+            )
             if raw:
                 buffers.append({"data": raw})
         operators = [_operator(item, codes) for item in graph.operators]
-        tables.append({
-            "tensors": tensors, "inputs": graph.inputs, "outputs": graph.outputs, "operators": operators,
-            "name": graph.name,
-        })  # fmt: skip
+        tables.append(
+            {
+                "tensors": tensors,
+                "inputs": graph.inputs,
+                "outputs": graph.outputs,
+                "operators": operators,
+                "name": graph.name,
+            }
+        )
     stored = [{"name": name, "buffer": len(buffers) + at} for at, name in enumerate(metadata or {})]
     buffers.extend({"data": raw} for raw in (metadata or {}).values())
     flat = _Flat()
     flat.data[4:8] = b"TFL3"
-    flat.table("Model", {
-        "version": 3, "operator_codes": [_code(*item) for item in codes], "subgraphs": tables, "description": "tests",
-        "buffers": buffers, "metadata": stored or None, "signature_defs": [_signature(item) for item in signatures] or None,
-    }, 0)  # fmt: skip
+    flat.table(
+        "Model",
+        {
+            "version": 3,
+            "operator_codes": [_code(*item) for item in codes],
+            "subgraphs": tables,
+            "description": "tests",
+            "buffers": buffers,
+            "metadata": stored or None,
+            "signature_defs": [_signature(item) for item in signatures] or None,
+        },
+        0,
+    )
     return bytes(flat.data)
 
 
 def _code(name: str, custom: bool, version: int) -> dict[str, Any]:
     number = OPERATORS.index("CUSTOM" if custom else name)
     return {
-        "deprecated_builtin_code": min(number, 127), "builtin_code": number, "custom_code": name if custom else None,
+        "deprecated_builtin_code": min(number, 127),
+        "builtin_code": number,
+        "custom_code": name if custom else None,
         "version": version,
-    }  # fmt: skip
+    }
 
 
 def _operator(item: Operator, codes: list[tuple[str, bool, int]]) -> dict[str, Any]:
@@ -266,11 +311,16 @@ def _operator(item: Operator, codes: list[tuple[str, bool, int]]) -> dict[str, A
     if "fused_activation_function" in fields_of(table):
         options.setdefault("fused_activation_function", 0)
     return {
-        "opcode_index": codes.index(key), "inputs": item.inputs, "outputs": item.outputs,
-        "builtin_options_type": first, "builtin_options": (table, options) if first else None,
-        "builtin_options2_type": second or None, "builtin_options2": (table, options) if second else None,
-        "custom_options": item.custom or None, "intermediates": list(item.intermediates) or None,
-    }  # fmt: skip
+        "opcode_index": codes.index(key),
+        "inputs": item.inputs,
+        "outputs": item.outputs,
+        "builtin_options_type": first,
+        "builtin_options": (table, options) if first else None,
+        "builtin_options2_type": second or None,
+        "builtin_options2": (table, options) if second else None,
+        "custom_options": item.custom or None,
+        "intermediates": list(item.intermediates) or None,
+    }
 
 
 def _signature(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -111,6 +111,11 @@ SAMPLES: list[Sample] = [
         {"strides": (2, 1), "padding": (1, 0, 1, 1), "pad": 3, "offset": -5, "low": -100},
     ),
     (
+        "qnn.high_product",
+        [_(3, 37, dtype="int32", low=-99999999, high=99999999), _(37, dtype="int32", low=1 << 30, high=(1 << 31) - 1)],
+        {},
+    ),
+    (
         "qnn.fixed_point",
         [
             _(3, 37, dtype="int32", low=-99999, high=99999),

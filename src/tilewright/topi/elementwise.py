@@ -14,7 +14,7 @@ from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te.language import compute
 from tilewright.te.tensor import Tensor
-from tilewright.topi.fixed_point import Requantization, rescaled
+from tilewright.topi.fixed_point import Requantization, high_product, rescaled
 from tilewright.topi.registry import compute_of, result_shape
 
 
@@ -340,6 +340,17 @@ def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         return cast(cast(x[i], INT32) - cast(shift, INT32), scale.dtype) * factor
 
     return compute(shape, numbers, "dequantize")
+
+
+@compute_of("qnn.high_product")
+def _high_product(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    shape = result_shape(result)
+
+    def element(*i: ExprLike) -> PrimExpr:
+        data, multiplier = (item[broadcast_index(item, shape, i)] for item in inputs)
+        return high_product(data, multiplier)
+
+    return compute(shape, element, "high_product")
 
 
 @compute_of("qnn.fixed_point")

@@ -56,6 +56,17 @@ def test_biases_of_whole_steps_are_added_to_integers(whole: bool) -> None:
     np.testing.assert_allclose(evaluate(after, *data([x])), evaluate(before, *data([x])), rtol=1e-5, atol=1e-3)
 
 
+def test_constants_that_are_added_to_a_sum_meet() -> None:
+    """The correction for the zero point of the data and the bias are one constant."""
+    x = Var("x", tensor_type((5, 8), "uint8"))
+    wide = call("subtract", call("cast", x, dtype=INT32), constant(np.int32(3)))
+    weights = np.random.default_rng(1).integers(-128, 128, (8, 16)).astype(np.int32)
+    total = call("matmul", wide, constant(weights))
+    before, after = optimized([x], call("add", total, constant(np.arange(16, dtype=np.int32) - np.int32(2**31 - 1))))
+    assert names_of(after).count("add") == 1
+    np.testing.assert_array_equal(evaluate(after, *data([x])), evaluate(before, *data([x])))
+
+
 def test_biases_that_do_not_fit_stay_numbers() -> None:
     x = Var("x", tensor_type((5, 8), "uint8"))
     for bias in (np.full(16, 1e9, np.float32), np.full(16, np.inf, np.float32)):

@@ -3,7 +3,7 @@
 A positive number m is `multiplier * 2^(shift - 31)` with a multiplier from 2^30 to 2^31 - 1. A product with it is
 rounded twice, as the kernels do it:
 
-    high    = (x * 2^max(shift, 0) * multiplier + 2^30) >> 31                 halves up
+    high    = (x * 2^max(shift, 0) * multiplier + 2^30) >> 31                 qnn.high_product: halves up
     result  = (high + 2^(s - 1) - (high < 0)) >> s,   s = max(-shift, 0)      halves away from zero
 
 All of it is written in graph operators, which fuse with the product before.
@@ -56,9 +56,7 @@ def rescaled(builder: Builder, value: GraphExpr, by: Multiplier) -> GraphExpr:
     left, right = np.maximum(by.shift, 0), np.maximum(-by.shift, 0)
     if left.any():
         value = call("left_shift", value, builder.constant(left, INT32))
-    wide = call("multiply", builder.cast(value, INT64), builder.constant(by.multiplier, INT64))
-    nudged = call("add", wide, builder.constant(1 << (_DIGITS - 1), INT64))
-    high = builder.cast(call("right_shift", nudged, builder.constant(_DIGITS, INT64)), INT32)
+    high = call("qnn.high_product", value, builder.constant(by.multiplier, INT32))
     if not right.any():
         return high
     half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)

@@ -41,7 +41,8 @@ def by_function(
     numbers = (codes_of(dtype_of(value)) - levels.zero).astype(np.float32) * np.float32(levels.scales[0])
     with np.errstate(all="ignore"):
         results = np.asarray(function(numbers), np.float32)
-        # By the inverse, as the kernels make their tables.
-        steps = rounded(results * (np.float32(1) / np.float32(result.scales[0]))) + result.zero
+        # By the inverse, as the kernels make their tables; the one that cuts off divides.
+        scale = np.float32(result.scales[0])
+        steps = rounded(results / scale if rounded is np.trunc else results * (np.float32(1) / scale)) + result.zero
     kept = np.clip(np.nan_to_num(steps), to.min_value(), to.max_value())
     return looked_up(builder, value, kept.astype(to.numpy()), to)

@@ -45,6 +45,28 @@ def requantized(args: list[Array], attributes: FixedPointAttributes) -> Array:
     return np.asarray(np.clip(rounded, attributes.low, attributes.high), np.int8)
 
 
+def high_product(args: list[Array], attributes: object) -> Array:
+    """The rounded upper half of twice the product, of arrays."""
+    data, multiplier = args
+    return np.asarray((data.astype(np.int64) * multiplier + (1 << 30)) >> 31, np.int32)
+
+
+@operator(
+    "qnn.high_product",
+    inputs=("data", "multiplier"),
+    kind=FusionKind.INJECTIVE,
+    reference=high_product,
+    elementwise=True,
+)
+def _high_product(types: Types, attributes: object) -> Type:
+    """data * multiplier / 2^31 of 32-bit integers, rounded, halves up: a product with a fraction of 31 digits."""
+    found = tensors(types, ("data", "multiplier"))
+    for name, item in zip(("data", "multiplier"), found, strict=True):
+        if item.dtype is not INT32:
+            raise UserError(f"'{name}' must be {INT32}; it is {item.dtype}")
+    return TensorType(broadcast_shapes([item.shape for item in found]), INT32)
+
+
 @operator(
     "qnn.fixed_point",
     inputs=_NAMES,

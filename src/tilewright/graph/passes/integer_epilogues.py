@@ -1,5 +1,9 @@
 """What follows an integer product, in as few steps as say the same.
 
+Constants that are added to a sum one after the other, as corrections for a zero point and biases are, become one:
+
+    (sum + c) + bias       ->   sum + (c + bias)
+
 Biases that are whole steps of a product's scale are added as integers, where they meet the correction for a zero point:
 
     float(sum - c) * scale + bias       ->   float(sum + (bias / scale - c)) * scale
@@ -101,6 +105,16 @@ def _negated(b: Bindings) -> GraphExpr | None:
         return make("add", b["x"], constant(np.negative(value.data)), span=root.span)
 
 
+def _joined(b: Bindings) -> GraphExpr | None:
+    """Two constants that are added to a sum of integers, as one."""
+    root, first, second = b.call("root"), b.constant("first"), b.constant("second")
+    total = b["total"]
+    if root.tensor_type.dtype is not INT32 or not _is_product(total) or root.type is not total.type:
+        return None
+    with np.errstate(over="ignore"):
+        return make("add", total, constant(np.asarray(first.data + second.data, np.int32)), span=root.span)
+
+
 def _is_product(item: GraphExpr) -> bool:
     return any(is_call_to(item, name) for name in _PRODUCTS)
 
@@ -181,6 +195,11 @@ def _without_clamp(item: GraphExpr, low: float, high: float) -> GraphExpr:
 _SCALED = P.op("multiply", P.op("cast", P.any("total")), P.const("scale"), name="scaled")
 RULES = (
     Rule("corrections are added", P.op("subtract", P.any("x"), P.const("c"), name="root"), _negated),
+    Rule(
+        "constants that are added meet",
+        P.op("add", P.op("add", P.any("total"), P.const("first")), P.const("second"), name="root"),
+        _joined,
+    ),
     Rule("bias in integers", P.op("add", _SCALED, P.const("bias"), name="root"), _integer_bias),
     Rule("casts saturate", P.op("cast", P.any("x"), name="root"), _saturated),
 )
