@@ -219,7 +219,7 @@ def _bytes(tensor: Tensor) -> bytes:
         return struct.pack(f"<i{len(texts) + 1}i", len(texts), *starts) + b"".join(texts)
     if tensor.dtype in ("int4", "uint4"):
         codes = data.ravel().astype(np.uint8) & 15
-        codes = np.append(codes, 0) if codes.size % 2 else codes
+        codes = np.append(codes, np.uint8(0)) if codes.size % 2 else codes
         return (codes[::2] | codes[1::2] << 4).tobytes()
     return np.ascontiguousarray(data).tobytes()
 

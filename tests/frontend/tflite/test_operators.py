@@ -31,7 +31,9 @@ def answers():
 
 
 def expected(answers, name):
-    return [answers[key] for key in sorted(answers, key=lambda key: int(key.split("#")[1])) if key.split("#")[0] == name]
+    return [
+        answers[key] for key in sorted(answers, key=lambda key: int(key.split("#")[1])) if key.split("#")[0] == name
+    ]
 
 
 def test_there_are_answers_for_all_cases(answers):

@@ -49,7 +49,7 @@ def rescaled_sums(node: NodeContext, sums: GraphExpr, bias: GraphExpr | None) ->
 def _product_scales(node: NodeContext) -> Array:
     """What a sum's steps stand for: kernels with a scale a channel multiply in float64, others in float32."""
     data, weights = node.levels(0), node.levels(1)
-    if node.node.name.endswith("CONV_2D") and dtype_of(node.input(0)).name != "uint8" or not weights.by_tensor:
+    if (node.node.name.endswith("CONV_2D") and dtype_of(node.input(0)).name != "uint8") or not weights.by_tensor:
         return np.asarray(weights.scales, np.float64) * np.float64(data.scales[0])
     return (np.asarray(weights.scales, np.float32) * np.float32(data.scales[0])).astype(np.float64)
 
