@@ -430,3 +430,12 @@ add(
     0,
     version=2,
 )
+add(
+    "SOFTMAX/int16",
+    "SOFTMAX",
+    [levels(integers(5, 17, low=-32768, high=32768, dtype=np.int16), 0.0002)],
+    ("int16", 1 / 32768, 0),
+    {"beta": 1.0},
+    0,
+    version=3,
+)

@@ -247,7 +247,11 @@ def clamp(node: NodeContext) -> GraphExpr:
 
 @converter("CAST", "STABLEHLO_CONVERT")
 def cast(node: NodeContext) -> GraphExpr:
-    """Convert to the type of the result."""
+    """Convert to the type of the result; of complex numbers the real part."""
+    if node.pair(0):
+        pairs = node.input(0)
+        real = node.builder.slice_axis(pairs, len(sizes_of(pairs)) - 1, 0, 1)
+        return node.builder.cast(node.builder.reshape(real, sizes_of(pairs)[:-1]), node.output_dtype())
     return node.builder.cast(node.input(0), node.output_dtype())
 
 

@@ -15,7 +15,7 @@ from tilewright.frontend.tflite.model import TfliteOperator
 from tilewright.frontend.tflite.quantized_products import operands, rescaled_sums
 from tilewright.frontend.tflite.registry import converter
 from tilewright.frontend.tflite.windows import padded, window_of
-from tilewright.graph.ir.dimensions import Size, add
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT32
@@ -109,28 +109,23 @@ def transpose_conv(node: NodeContext) -> GraphExpr:
     if min(strides) < 1:
         raise UserError(f"strides {strides} must be positive")
     form = builder.transpose(weight, (1, 2, 3, 0))
-    is_same = node.integer("padding") == 0
-    before = [0, 0]
-    for axis in range(2):
-        if is_same:
-            # What the convolution from the result back to the data pads.
-            size, target = sizes_of(data)[axis + 1], wanted[axis + 1]
-            if not isinstance(size, int) or not isinstance(target, int):
-                raise UnsupportedError(
-                    "TRANSPOSE_CONV with SAME padding of open sizes", hint="give the shapes of inputs: shapes={...}"
-                )
-            before[axis] = max(0, (size - 1) * strides[axis] + kernel[axis] - target) // 2
+    extents = [
+        _transposed(node, size, target, taps, stride)
+        for size, target, taps, stride in zip(sizes_of(data)[1:3], wanted[1:3], kernel, strides, strict=True)
+    ]
+    (top, bottom, more_rows), (left, right, more_columns) = extents
 
     def convolve(values: GraphExpr, weights: GraphExpr) -> GraphExpr:
-        result = call(
+        return call(
             "nn.conv2d_transpose",
             values,
             weights,
             strides=strides,
+            padding=(top, left, bottom, right),
+            output_padding=(more_rows, more_columns),
             data_layout="NHWC",
             kernel_layout="HWIO",
         )
-        return _fitted(node, result, before, wanted)
 
     if node.is_quantized(2):
         return _quantized_transpose(node, data, form, bias, convolve)
@@ -142,16 +137,18 @@ def transpose_conv(node: NodeContext) -> GraphExpr:
     return activated(builder, result, node.activation)
 
 
-def _fitted(node: NodeContext, value: GraphExpr, before: list[int], wanted: tuple[Size, ...]) -> GraphExpr:
-    """The part of a transposed convolution that the result shows; zeros where it reaches beyond."""
-    for axis in (1, 2):
-        start, size, target = before[axis - 1], sizes_of(value)[axis], wanted[axis]
-        if isinstance(size, int) and isinstance(target, int) and start + target > size:
-            after = [0] * 4
-            after[axis] = start + target - size
-            value = node.call("pad", value, before=(0,) * 4, after=tuple(after))
-        value = node.builder.slice_axis(value, axis, start, add(target, start))
-    return value
+def _transposed(node: NodeContext, size: Size, target: Size, taps: int, stride: int) -> tuple[int, int, int]:
+    """What a dimension of a transposed convolution loses before and after, and has more at the end."""
+    if not isinstance(size, int) or not isinstance(target, int):
+        if node.integer("padding") == 0:
+            raise UnsupportedError(
+                "TRANSPOSE_CONV with SAME padding of open sizes", hint="give the shapes of inputs: shapes={...}"
+            )
+        return 0, 0, 0
+    total = (size - 1) * stride + taps - target
+    # As much as the convolution from the result back to the data pads before it.
+    before = max(0, total) // 2 if node.integer("padding") == 0 else 0
+    return before, max(0, total - before), max(0, before - total)
 
 
 def _quantized_transpose(

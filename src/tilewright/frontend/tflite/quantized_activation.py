@@ -14,6 +14,7 @@ from tilewright.frontend.tflite.fixed_point import (
     rescaled,
     rounded_away,
 )
+from tilewright.frontend.tflite.softmax_of_words import softmax_of_words
 from tilewright.frontend.tflite.tables import by_function, codes_of, looked_up
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
@@ -197,8 +198,8 @@ def quantized_softmax(node: NodeContext) -> GraphExpr:
     """exp from a table by the distance to the greatest, sums in float32, one rounding."""
     builder, call = node.builder, node.call
     data, to, result = node.input(0), node.output_dtype(), node.output_levels()
-    if dtype_of(data).bits != 8:
-        raise UnsupportedError("SOFTMAX of 16-bit integers")
+    if dtype_of(data).name == "int16":
+        return softmax_of_words(node)
     axis = rank_of(data) - 1
     scale = -np.float32(node.levels(0).scales[0]) * np.float32(node.number("beta"))
     table = np.exp((scale * np.arange(256, dtype=np.float32)).astype(np.float32)).astype(np.float32)

@@ -60,22 +60,22 @@ def _by_data(node: NodeContext, data: GraphExpr) -> GraphExpr:
 @converter("SQUEEZE")
 def squeeze(node: NodeContext) -> GraphExpr:
     """Without dimensions of 1: those that are named, or all."""
-    data = node.input(0)
-    sizes = sizes_of(data)
+    data, pair = node.input(0), node.pair(0)
+    sizes = sizes_of(data)[: rank_of(data) - len(pair)]
     axes = {node.axis(int(item), len(sizes)) for item in node.option("squeeze_dims", ())}
     if not axes:
         axes = {at for at, size in enumerate(sizes) if isinstance(size, int) and size == 1}
     for at in axes:
         if isinstance(sizes[at], int) and sizes[at] != 1:
             raise UserError(f"dimension {at} of {sizes_text(sizes)} is not 1")
-    return node.builder.reshape(data, [size for at, size in enumerate(sizes) if at not in axes])
+    return node.builder.reshape(data, [*(size for at, size in enumerate(sizes) if at not in axes), *pair])
 
 
 @converter("EXPAND_DIMS")
 def expand_dims(node: NodeContext) -> GraphExpr:
     """A new dimension of 1 at a place that is an input."""
     data = node.input(0)
-    axis = node.axis(node.constant_int(1, "the axis"), rank_of(data) + 1)
+    axis = node.axis(node.constant_int(1, "the axis"), rank_of(data) - len(node.pair(0)) + 1)
     return node.builder.expand_dims(data, (axis,))
 
 

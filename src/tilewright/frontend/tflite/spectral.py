@@ -10,7 +10,7 @@ from tilewright.graph.ir.dimensions import Size, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 
-OF_PAIRS = frozenset({"RFFT2D", "REAL", "IMAG", "COMPLEX_ABS"})
+OF_PAIRS = frozenset({"RFFT2D", "REAL", "IMAG", "COMPLEX_ABS", "SQUEEZE", "EXPAND_DIMS", "CAST"})
 """Operators that know what pairs are."""
 
 
