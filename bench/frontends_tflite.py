@@ -73,6 +73,19 @@ def run_litert(model: bytes, inputs: Sequence[Any] | None, optimized: bool) -> t
     return given, [interpreter.get_tensor(item["index"]) for item in interpreter.get_output_details()]
 
 
+def answers_of(case: Case) -> list[Any]:
+    """What LiteRT gives for a case: the first answer that two runs agree on.
+
+    Its kernel of bidirectional LSTMs reads memory that nothing has written, so that single runs differ.
+    """
+    answers: list[list[Any]] = []
+    for _ in range(8):
+        answers.append(run_litert(case.model, case.inputs, case.optimized)[1])
+        if any(not difference(answers[-1], other, 0) for other in answers[:-1]):
+            return answers[-1]
+    return answers[-1]
+
+
 def _random(item: dict[str, Any]) -> Any:
     random = np.random.default_rng(len(item["shape"]))
     dtype = np.dtype(item["dtype"])
@@ -108,9 +121,8 @@ def interpreted(case: Case) -> list[Any]:
 def run_case(name: str) -> Outcome:
     """A case against LiteRT."""
     case = CASES[name]()
-    _, expected = run_litert(case.model, case.inputs, case.optimized)
     try:
-        reason = difference(interpreted(case), expected, case.tolerance)
+        reason = difference(interpreted(case), answers_of(case), case.tolerance)
     except UserError as error:
         return Outcome(name, "refused", error.message)
     return Outcome(name, "failed" if reason else "passed", reason)
@@ -160,9 +172,7 @@ def record() -> None:
     """Keep LiteRT's answers to all cases."""
     answers: dict[str, Any] = {}
     for name, build in CASES.items():
-        case = build()
-        _, expected = run_litert(case.model, case.inputs, case.optimized)
-        answers.update({f"{name}#{at}": value for at, value in enumerate(expected)})
+        answers.update({f"{name}#{at}": value for at, value in enumerate(answers_of(build()))})
     np.savez_compressed(ANSWERS, **answers)
 
 
