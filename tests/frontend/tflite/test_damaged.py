@@ -71,6 +71,37 @@ def test_constants_that_do_not_fit_their_shape():
         from_tflite(write([graph]))
 
 
+def test_numbers_that_no_memory_holds():
+    graph = Graph()
+    x = graph.input("x", (1, 4, 4, 3), "int8", scale=0.1)
+    options = {"padding": 0, "stride_h": 1, "stride_w": 1, "filter_height": 3, "filter_width": (1 << 31) - 1}
+    graph.output(graph.add("AVERAGE_POOL_2D", [x], [Tensor("y", (), "int8", 0.1)], options))
+    with pytest.raises(UserError, match="too large"):
+        from_tflite(write([graph]))
+    graph = Graph()
+    limits = [graph.constant(np.float32(value)) for value in (0, 3e38, 1)]
+    graph.output(graph.add("RANGE", limits, [Tensor("y", ())]))
+    with pytest.raises(UserError, match="too long"):
+        from_tflite(write([graph]))
+
+
+def test_inputs_that_do_not_fit_an_operator():
+    graph = Graph()
+    x = graph.input("x", (2, 3))
+    pads = graph.constant(np.int32([1, 2, 3]))
+    graph.output(graph.add("MIRROR_PAD", [x, pads], [Tensor("y", ())]))
+    with pytest.raises(UserError, match="MIRROR_PAD do not fit together"):
+        from_tflite(write([graph]))
+
+
+def test_zero_points_outside_of_their_type():
+    graph = Graph()
+    x = graph.input("x", (2, 3), "int8", scale=0.1, zero=1 << 31)
+    graph.output(graph.add("RELU", [x], [Tensor("y", (), "int8", 0.1)]))
+    with pytest.raises(UserError, match="zero points of 'x'"):
+        from_tflite(write([graph]))
+
+
 def test_damaged_options_of_custom_operators():
     for data in (b"", b"\0\0\0", bytes(range(40)), b"\xff" * 40):
         with pytest.raises(UserError, match="options of the custom operator"):

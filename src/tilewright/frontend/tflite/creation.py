@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.core.builder import dtype_of, evaluate, sizes_of
+from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, evaluate, sizes_of
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.registry import converter
@@ -53,6 +53,8 @@ def range_(node: NodeContext) -> GraphExpr:
         start, limit, delta = (item.item() for item in numbers)
         if delta == 0:
             raise UserError("the step of RANGE is 0")
+        if not math.isfinite((limit - start) / delta) or (limit - start) / delta > LARGEST_MADE:
+            raise UserError(f"RANGE from {start} to {limit} by {delta} is too long")
         count = max(0, math.ceil((limit - start) / delta))
         return node.builder.constant(start + delta * np.arange(count), dtype)
     sizes = [symbolic_value(value) for value in values]

@@ -248,7 +248,11 @@ class _Importer:
                 f"the operator {node.name} is not supported" + ("" if reason is None else f": {reason}"),
                 hint="register a converter of your own: @tilewright.frontend.tflite.converter",
             )
-        result = convert(context)
+        try:
+            result = convert(context)
+        except (IndexError, ValueError, OverflowError) as error:
+            # Files may say anything: ranks and lengths that no operator of that kind has are met in the arithmetic.
+            raise UserError(f"the inputs and options of {node.name} do not fit together: {error}") from error
         if isinstance(result, GraphExpr):
             return (result,)
         if isinstance(result, (list, tuple)) and all(item is None or isinstance(item, GraphExpr) for item in result):

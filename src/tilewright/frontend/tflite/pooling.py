@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tilewright.frontend.core.activations import activated
-from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.core.windows import Extents
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.fixed_point import bounds_of, finished
@@ -23,7 +21,10 @@ def _window(node: NodeContext) -> Extents:
     data = node.input(0)
     if rank_of(data) != 4:
         raise UserError(f"{node.node.name} needs data of 4 dimensions, it is {sizes_text(sizes_of(data))}")
-    return window_of(node, (node.integer("filter_height"), node.integer("filter_width")))
+    extents = window_of(node, (node.integer("filter_height"), node.integer("filter_width")))
+    if math.prod(extents.kernel) > LARGEST_MADE:
+        raise UserError(f"a window of {extents.kernel[0]} x {extents.kernel[1]} elements is too large")
+    return extents
 
 
 def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, fill: float = 0.0) -> GraphExpr:
@@ -90,7 +91,7 @@ def _sums(node: NodeContext, data: GraphExpr, extents: Extents) -> GraphExpr:
     return node.call(
         "nn.conv2d",
         values,
-        node.builder.constant(np.ones((*extents.kernel, 1, channels), np.int32), INT32),
+        node.builder.filled(1, (*extents.kernel, 1, channels), INT32),
         strides=window.strides,
         padding=window.padding,
         groups=channels,

@@ -158,6 +158,10 @@ class _Reader:
         if signature and len(signature) == len(shape) and data is None:
             dims = tuple(None if item < 0 else size for item, size in zip(signature, shape, strict=True))
         quantization = self._quantization(table.table("quantization"), shape, name)
+        if quantization is not None and dtype is not None and dtype.is_integer:
+            low, high = dtype.min_value(), dtype.max_value()
+            if (quantization.zeros < low).any() or (quantization.zeros > high).any() or (quantization.scales < 0).any():
+                raise self.buffer.damaged(f"scales or zero points of '{name}' are none of {dtype}")
         return TfliteTensor(name, kind, dtype, dims, data, quantization, bool(table.number("is_variable")))
 
     def _values(self, raw: memoryview, kind: str, shape: tuple[int, ...], table: Table, name: str) -> Array:

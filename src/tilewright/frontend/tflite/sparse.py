@@ -11,7 +11,7 @@ from tilewright.graph.ir.op import Array
 from tilewright.support.errors import UserError
 
 _VECTORS = ("", "Int32Vector", "Uint16Vector", "Uint8Vector")
-_MOST = 1 << 28
+_MOST = 1 << 26
 """Elements of a constant that is written out, at most."""
 
 
