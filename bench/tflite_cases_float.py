@@ -282,3 +282,18 @@ _CSR = {
     ],
 }
 add("DENSIFY", "DENSIFY", [Value(np.float32([1, 2, 3]), True, {"shape": (3, 4), "sparsity": _CSR})])
+for _stride, _padding in ((1, _SAME), (2, _VALID)):
+    _options = {"padding": _padding, "stride_d": _stride, "stride_h": _stride, "stride_w": 1}
+    add(
+        f"CONV_3D/{_padding}",
+        "CONV_3D",
+        [numbers(1, 4, 5, 6, 2), fixed(numbers(2, 3, 3, 2, 4)), fixed(numbers(4))],
+        options={**_options, "fused_activation_function": 1},
+    )
+    _target = (1, 3 * _stride + _padding, 4 * _stride + _padding, 5 + 2 * _padding, 3)
+    add(
+        f"CONV_3D_TRANSPOSE/{_padding}",
+        "CONV_3D_TRANSPOSE",
+        [fixed(_target, np.int32), fixed(numbers(2 if _padding else 3, 3, 3, 3, 2)), numbers(1, 3, 4, 5, 2)],
+        options=_options,
+    )

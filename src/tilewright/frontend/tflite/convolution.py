@@ -9,12 +9,14 @@ import numpy as np
 
 from tilewright.frontend.core.activations import activated
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.volumes import transposed_volume, volume
+from tilewright.frontend.core.windows import Extents
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.hybrid import rounded_ranges, rounded_rows
 from tilewright.frontend.tflite.model import TfliteOperator
 from tilewright.frontend.tflite.quantized_products import operands, rescaled_sums
 from tilewright.frontend.tflite.registry import converter
-from tilewright.frontend.tflite.windows import padded, window_of
+from tilewright.frontend.tflite.windows import padded, paddings, window_of
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
@@ -164,3 +166,53 @@ def _quantized_transpose(
 def _reordered(node: NodeContext) -> TfliteOperator:
     places = node.node.inputs
     return replace(node.node, inputs=(places[2], places[1], *places[3:]))
+
+
+_FIRST = (0, 4, 1, 2, 3)
+"""Axes of a transpose from channels last to channels first, in three dimensions."""
+_LAST = (0, 2, 3, 4, 1)
+
+
+def _depths(node: NodeContext, data: GraphExpr, kernel: tuple[int, ...]) -> Extents:
+    """The window of a convolution in three dimensions over data of a known size."""
+    extents = window_of(node, kernel)
+    before, after = paddings(node, extents, sizes_of(data)[1:4])
+    known = [item for item in (*before, *after) if isinstance(item, int)]
+    if len(known) < 6:
+        raise UnsupportedError(
+            f"{node.node.name} with SAME padding of open sizes", hint="give the shapes of inputs: shapes={...}"
+        )
+    return replace(extents, before=tuple(known[:3]), after=tuple(known[3:]))
+
+
+@converter("CONV_3D")
+def conv_3d(node: NodeContext) -> GraphExpr:
+    """In three dimensions; weights are (depth, height, width, inputs, outputs)."""
+    builder, data, weight, bias = node.builder, node.input(0), node.input(1), node.optional(2)
+    if rank_of(data) != 5 or rank_of(weight) != 5 or not dtype_of(data).is_float:
+        raise UnsupportedError(f"CONV_3D of {dtype_of(data)} data of {rank_of(data)} dimensions")
+    extents = _depths(node, data, shape_of(weight)[:3])
+    groups = size_at(data, 4) // max(1, size_at(weight, 3))
+    images, kernel = builder.transpose(data, _FIRST), builder.transpose(weight, (4, 3, 0, 1, 2))
+    result = builder.transpose(volume(builder, images, kernel, extents, groups), _LAST)
+    result = result if bias is None else node.call("add", result, bias)
+    return activated(builder, result, node.activation)
+
+
+@converter("CONV_3D_TRANSPOSE")
+def conv_3d_transpose(node: NodeContext) -> GraphExpr:
+    """To a shape that is an input; weights are (depth, height, width, outputs, inputs)."""
+    builder, weight, data, bias = node.builder, node.input(1), node.input(2), node.optional(3)
+    wanted = node.sizes(0, "the shape of the result")
+    if rank_of(data) != 5 or rank_of(weight) != 5 or wanted is None or not dtype_of(data).is_float:
+        raise UnsupportedError(f"CONV_3D_TRANSPOSE of {dtype_of(data)} data of {rank_of(data)} dimensions")
+    extents = window_of(node, shape_of(weight)[:3])
+    if any(item > 1 for item in extents.dilation):
+        raise UnsupportedError("CONV_3D_TRANSPOSE with dilation")
+    sizes = zip(sizes_of(data)[1:4], wanted[1:4], extents.kernel, extents.strides, strict=True)
+    before, after, extra = zip(*(_transposed(node, *item) for item in sizes), strict=True)
+    extents = replace(extents, before=before, after=after)
+    images, kernel = builder.transpose(data, _FIRST), builder.transpose(weight, (4, 3, 0, 1, 2))
+    result = builder.transpose(transposed_volume(builder, images, kernel, extents, extra, 1), _LAST)
+    result = result if bias is None else node.call("add", result, bias)
+    return activated(builder, result, node.activation)
