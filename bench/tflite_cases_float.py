@@ -297,3 +297,23 @@ for _stride, _padding in ((1, _SAME), (2, _VALID)):
         [fixed(_target, np.int32), fixed(numbers(2 if _padding else 3, 3, 3, 3, 2)), numbers(1, 3, 4, 5, 2)],
         options=_options,
     )
+for _combiner in range(3):
+    add(
+        f"EMBEDDING_LOOKUP_SPARSE/{_combiner}",
+        "EMBEDDING_LOOKUP_SPARSE",
+        [
+            np.int32([1, 3, 0, 3]),
+            np.int32([[0, 0], [2, 0], [2, 1], [1, 0]]),
+            fixed([4, 2], np.int32),
+            np.float32([1, 2, 4, 0.5]),
+            fixed(numbers(4, 3)),
+        ],
+        options={"combiner": _combiner},
+    )
+for _number, _start in ((1, 0.0), (3, 9.0), (4, -9.0)):
+    add(
+        f"REDUCE_WINDOW/{_number}",
+        "REDUCE_WINDOW",
+        [numbers(6, 7), fixed(_start, np.float32), *(fixed(item, np.int64) for item in ([2, 3], [2, 1], [1, 2]))],
+        options={"reduce_function": _number},
+    )

@@ -11,10 +11,10 @@ from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.fixed_point import Multiplier, as_steps, finished, rescaled, rounded_away
 from tilewright.frontend.tflite.pooling import divided_away
 from tilewright.frontend.tflite.registry import converter
-from tilewright.graph.ir.dimensions import product
+from tilewright.graph.ir.dimensions import add, floor_divide, multiply, product, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, INT32, INT64
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import UnsupportedError, UserError
 
 _REDUCTIONS = {
     "MEAN": "mean",
@@ -99,3 +99,37 @@ def topk(node: NodeContext) -> list[GraphExpr]:
         both = node.call("topk", data, axis=axis, k=found[0])
     values, places = node.builder.item(both, 0), node.builder.item(both, 1)
     return [values, node.builder.cast(places, node.output_dtype(1))]
+
+
+_WINDOWS = ("", "add", "multiply", "minimum", "maximum", "logical_and", "logical_or")
+"""How REDUCE_WINDOW combines elements, by number."""
+_MOST_TAPS = 1024
+"""Elements of a window that are combined one by one, at most."""
+
+
+@converter("REDUCE_WINDOW")
+def reduce_window(node: NodeContext) -> GraphExpr:
+    """Elements of windows combined, beginning with an initial value; sizes, steps and gaps are inputs."""
+    builder, data = node.builder, node.input(0)
+    windows, strides, gaps = (
+        node.constant_ints(at, what) for at, what in ((2, "windows"), (3, "strides"), (4, "gaps"))
+    )
+    number, sizes = node.integer("reduce_function"), sizes_of(data)
+    if not 0 < number < len(_WINDOWS) or not len(windows) == len(strides) == len(gaps) == len(sizes):
+        raise UserError(f"REDUCE_WINDOW by the function {number} over windows {windows}")
+    if math.prod(windows) > _MOST_TAPS or min((*windows, *strides, *gaps), default=1) < 1:
+        raise UnsupportedError(f"REDUCE_WINDOW over windows of {windows}")
+    counts = [
+        add(floor_divide(subtract(size, (taps - 1) * gap + 1), stride), 1)
+        for size, taps, stride, gap in zip(sizes, windows, strides, gaps, strict=True)
+    ]
+    result: GraphExpr = builder.reshape(node.input(1), ())
+    for place in np.ndindex(*windows):
+        begin = tuple(at * gap for at, gap in zip(place, gaps, strict=True))
+        end = tuple(
+            add(first, add(multiply(subtract(count, 1), stride), 1))
+            for first, count, stride in zip(begin, counts, strides, strict=True)
+        )
+        part = node.call("slice", data, begin=begin, end=end, strides=strides)
+        result = node.call(_WINDOWS[number], result, part)
+    return result
