@@ -102,7 +102,7 @@ def gelu(node: NodeContext) -> GraphExpr:
 
 def _gelu_tanh(x: Array) -> Array:
     inner = np.float32(0.7978845608028654) * (x + np.float32(0.044715) * x * x * x)
-    return np.float32(0.5) * x * (np.float32(1) + np.tanh(inner))
+    return np.asarray(np.float32(0.5) * x * (np.float32(1) + np.tanh(inner)))
 
 
 def _gelu(x: Array) -> Array:

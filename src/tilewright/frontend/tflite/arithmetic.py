@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tilewright.frontend.core.activations import activated
@@ -20,6 +22,7 @@ from tilewright.frontend.tflite.quantized_arithmetic import (
 from tilewright.frontend.tflite.registry import converter
 from tilewright.frontend.tflite.tables import by_function
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import BOOL, INT32
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -47,7 +50,7 @@ _UNARY = {
     "STABLEHLO_RSQRT": "rsqrt",
     "STABLEHLO_TANH": "tanh",
 }
-_TABLES = {
+_TABLES: dict[str, Callable[[Array], Array]] = {
     "CEIL": np.ceil,
     "COS": np.cos,
     "EXP": np.exp,

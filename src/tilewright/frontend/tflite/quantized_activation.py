@@ -158,8 +158,8 @@ def quantized_hard_swish(node: NodeContext) -> GraphExpr:
     dtype, to = dtype_of(node.input(0)), node.output_dtype()
     steps = codes_of(dtype) - node.levels(0).zero
     fine = np.float32(1.0 / 128.0) * np.float32(node.levels(0).scales[0])
-    preshift, shift = _word_multiplier(np.float32(fine) / np.float32(node.output_levels().scales[0]))
-    ramp, ramp_shift = _word_multiplier(np.float32(fine) / np.float32(3.0 / 32768.0))
+    preshift, shift = _word_multiplier(float(fine / np.float32(node.output_levels().scales[0])))
+    ramp, ramp_shift = _word_multiplier(float(fine / np.float32(3.0 / 32768.0)))
     fine_steps = steps << 7
     on_output = _high_product(fine_steps, preshift)
     value = fine_steps
@@ -186,7 +186,7 @@ def _word_multiplier(number: float) -> tuple[int, int]:
 
 def _high_product(value: Array, by: int) -> Array:
     """Twice the product's upper half, of 16-bit numbers, rounded."""
-    return np.minimum((value * by + (1 << 14)) >> 15, 32767)
+    return np.asarray(np.minimum((value * by + (1 << 14)) >> 15, 32767))
 
 
 def _divided(value: Array, places: int) -> Array:

@@ -80,7 +80,9 @@ def _cell(node: NodeContext, first: int, norms: int | None) -> _Cell:
     at = [_floats(node, first + place) for place in range(17)]
     call = node.call
     entering, recurrent, biases, peepholes = at[0:4], at[4:8], at[11:15], [at[8], at[9], None, at[10]]
-    normed = [None] * 4 if norms is None else [_floats(node, norms + place) for place in range(4)]
+    normed: list[GraphExpr | None] = (
+        [None] * 4 if norms is None else [_floats(node, norms + place) for place in range(4)]
+    )
     if entering[0] is None:
         # Without an input gate it is 1 - forget, the forget gate of negated sums.
         if normed[1] is not None:

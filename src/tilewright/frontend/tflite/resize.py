@@ -163,7 +163,7 @@ def _nearest(node: NodeContext, old: int, new: int) -> Array:
     half = np.float32(0.5 if node.flag("half_pixel_centers") else 0.0)
     places = (np.arange(new, dtype=np.float32) + half) * _scale(node, old, new)
     chosen = np.floor(places + np.float32(0.5)) if node.flag("align_corners") else np.floor(places)
-    return np.clip(chosen, 0, old - 1).astype(np.int64)
+    return np.asarray(np.clip(chosen, 0, old - 1), np.int64)
 
 
 def _open_nearest(node: NodeContext, old: Size, new: Size) -> GraphExpr:

@@ -40,7 +40,7 @@ def _table(scale: float, zero: int, function: Callable[[Array], Array]) -> Array
     entries = np.append(samples, last).astype(np.int64)
     codes = np.arange(_LEAST, _MOST + 1)
     place, offset = _STEPS // 2 + (codes >> 7), codes & 127
-    return entries[place] + (((entries[place + 1] - entries[place]) * offset + 64) >> 7)
+    return np.asarray(entries[place] + (((entries[place + 1] - entries[place]) * offset + 64) >> 7))
 
 
 @lru_cache(maxsize=1)

@@ -112,7 +112,7 @@ def _joined(b: Bindings) -> GraphExpr | None:
     if root.tensor_type.dtype is not INT32 or not _is_product(total) or root.type is not total.type:
         return None
     with np.errstate(over="ignore"):
-        return make("add", total, constant(np.asarray(first.data + second.data, np.int32)), span=root.span)
+        return make("add", total, constant(np.add(first.data, second.data, dtype=np.int32)), span=root.span)
 
 
 def _is_product(item: GraphExpr) -> bool:
