@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tilewright.frontend.core.builder import dtype_of
+from tilewright.frontend.core.arithmetic import Number, Operand
 from tilewright.frontend.core.checks import checked_divisor
-from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
+from tilewright.frontend.core.elementary import atan2, is_negative
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import DataType
@@ -234,34 +235,16 @@ def masked_fill(b: TorchBuilder, x: GraphExpr, mask: GraphExpr, value: Operand) 
 
 
 @converter("atan2")
-def atan2(b: TorchBuilder, x: GraphExpr, other: GraphExpr) -> GraphExpr:
+def angle_of(b: TorchBuilder, x: GraphExpr, other: GraphExpr) -> GraphExpr:
     """The angle of the point (other, x), in all four quadrants."""
-    y, across = b.operand(x, b.dtype), b.operand(other, b.dtype)
-    steep = b.call("greater", b.call("abs", y), b.call("abs", across))
-    # The quotient is kept within 1, so that nothing overflows; 0 / 0 and inf / inf have angles of their own.
-    small = b.call("minimum", b.call("abs", y), b.call("abs", across))
-    large = b.call("maximum", b.call("abs", y), b.call("abs", across))
-    ratio = b.divide(small, large)
-    ratio = b.where(b.compare("equal", large, 0), 0.0, ratio)
-    both = b.call("logical_and", b.call("isinf", y), b.call("isinf", across))
-    ratio = b.where(both, 1.0, ratio)
-    angle = b.call("atan", ratio)
-    angle = b.where(steep, b.subtract(math.pi / 2, angle), angle)
-    angle = b.where(_negative(b, across), b.subtract(math.pi, angle), angle)
-    return b.where(_negative(b, y), b.call("negative", angle), angle)
-
-
-def _negative(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
-    """Whether the sign bit is set."""
-    bits = b.call("reinterpret", x, dtype=DataType.of(f"int{dtype_of(x).bits}"))
-    return b.compare("less", bits, 0)
+    return atan2(b, b.operand(x, b.dtype), b.operand(other, b.dtype))
 
 
 @converter("copysign")
 def copysign(b: TorchBuilder, x: GraphExpr, other: Operand) -> GraphExpr:
     """The size of x with the sign of the other."""
     size, sign = b.call("abs", b.operand(x, b.dtype)), b.operand(other, b.dtype)
-    return b.where(_negative(b, sign), b.call("negative", size), size)
+    return b.where(is_negative(b, sign), b.call("negative", size), size)
 
 
 @converter("hypot")

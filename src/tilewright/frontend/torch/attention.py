@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.matrices import product
 from tilewright.frontend.torch.builder import TorchBuilder
-from tilewright.frontend.torch.contract import linear, product
+from tilewright.frontend.torch.contract import linear
 from tilewright.frontend.torch.normalization import layer_norm
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.ir.expr import GraphExpr

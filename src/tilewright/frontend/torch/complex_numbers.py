@@ -14,26 +14,14 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
-from tilewright.frontend.torch.arithmetic import atan2
+from tilewright.frontend.core.complex_values import Complex
+from tilewright.frontend.core.elementary import atan2
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
 from tilewright.frontend.torch.registry import Converter, converter, find_converter
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
 
 _C = TypeVar("_C", bound=Converter)
-
-
-@dataclass(frozen=True, slots=True)
-class Complex:
-    """A tensor of complex numbers."""
-
-    real: GraphExpr
-    imaginary: GraphExpr
-
-    @property
-    def parts(self) -> tuple[GraphExpr, GraphExpr]:
-        """The real part, the imaginary part."""
-        return self.real, self.imaginary
 
 
 @dataclass(frozen=True, slots=True)

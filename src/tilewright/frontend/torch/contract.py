@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
-from tilewright.frontend.torch.builder import Number, TorchBuilder
+from tilewright.frontend.core.arithmetic import Number
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.matrices import product
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT64, DataType
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError
-
-
-def product(b: TorchBuilder, x: GraphExpr, y: GraphExpr, transpose_b: bool = False) -> GraphExpr:
-    """The product of matrices; a product over nothing is zero."""
-    if sizes_of(x)[-1] == 0:
-        columns = shape_of(y)[-2 if transpose_b else -1]
-        outer = np.broadcast_shapes(shape_of(x)[:-2], shape_of(y)[:-2])
-        return b.filled(0, (*outer, shape_of(x)[-2], columns), dtype_of(x))
-    return b.call("matmul", x, y, transpose_b=transpose_b)
 
 
 @converter("mm", "bmm")

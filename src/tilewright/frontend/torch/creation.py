@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.frontend.core.arithmetic import Number, Operand
 from tilewright.frontend.core.builder import LARGEST_MADE
-from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter, refuse
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr

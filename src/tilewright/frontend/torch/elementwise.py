@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from tilewright.frontend.core.arithmetic import Number
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
-from tilewright.frontend.torch.builder import Number, TorchBuilder
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT64, INT64, DataType

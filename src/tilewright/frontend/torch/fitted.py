@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.frontend.torch.builder import Operand, TorchBuilder
+from tilewright.frontend.core.arithmetic import Operand
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import FLOAT64, INT64

@@ -1,8 +1,4 @@
-"""Converters of linear algebra on small matrices: factorisations unrolled step by step over whole batches.
-
-Each step is a few elementwise operators and reductions on all matrices at once, as LAPACK's unblocked forms do it
-(the same pivots and signs). The number of steps is the size of the matrix, which is why large ones are refused.
-"""
+"""Converters of linear algebra on small matrices: what factorisations (`core/matrices.py`) are for."""
 
 from __future__ import annotations
 
@@ -11,100 +7,28 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.matrices import (
+    cholesky_factor,
+    factorize,
+    is_empty,
+    mask,
+    one_triangle,
+    product,
+    row_of,
+    solve_triangular,
+    turned,
+)
 from tilewright.frontend.torch.builder import TorchBuilder
-from tilewright.frontend.torch.contract import product
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import BOOL, INT64, DataType
-from tilewright.support.errors import UnsupportedError
+from tilewright.ir.dtype import INT64, DataType
 
-_MOST_STEPS = 32
-"""The most steps that are unrolled."""
 _INT32 = DataType.of("int32")
-
-
-def check_steps(steps: int) -> None:
-    """Refuse matrices that take too many steps."""
-    if steps > _MOST_STEPS:
-        raise UnsupportedError(f"a factorisation of matrices of {steps} rows, at most {_MOST_STEPS} are supported")
-
-
-def mask(b: TorchBuilder, kept: object) -> GraphExpr:
-    """A constant mask."""
-    return b.constant(np.asarray(kept, bool), BOOL)
-
-
-def turned(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
-    """Rows and columns exchanged."""
-    order = list(range(rank_of(x)))
-    order[-2], order[-1] = order[-1], order[-2]
-    return b.transpose(x, order)
-
-
-def row_of(b: TorchBuilder, x: GraphExpr, index: int) -> GraphExpr:
-    """One row of each matrix, which stays a dimension."""
-    return b.slice_axis(x, rank_of(x) - 2, index, index + 1)
-
-
-def column_of(b: TorchBuilder, x: GraphExpr, index: int) -> GraphExpr:
-    """One column of each matrix, which stays a dimension."""
-    return b.slice_axis(x, rank_of(x) - 1, index, index + 1)
 
 
 def _no_info(b: TorchBuilder, batch: Sequence[int]) -> GraphExpr:
     """Zeros: nothing went wrong (what did shows as infinities and NaN)."""
     return b.filled(0, batch, _INT32) if 0 not in batch else b.empty(batch, _INT32)
-
-
-def factorize(b: TorchBuilder, a: GraphExpr, steps: int, pivot: bool = True) -> tuple[GraphExpr, list[GraphExpr]]:
-    """The first steps of elimination with row exchanges: L below the diagonal, U above, and the pivot rows."""
-    *batch, rows, columns = shape_of(a)
-    check_steps(steps)
-    zero = b.scalar(0, dtype_of(a))
-    down = np.arange(rows)[:, None]
-    across = np.arange(columns)[None, :]
-    pivots: list[GraphExpr] = []
-    for step in range(steps):
-        axis = rank_of(a) - 2
-        if pivot:
-            candidates = b.slice_axis(b.call("abs", column_of(b, a, step)), axis, step, rows)
-            place = b.add(b.call("argmax", b.reshape(candidates, (*batch, rows - step)), axis=len(batch)), step)
-            pivots.append(place)
-            chosen = b.call("equal", b.constant(down, INT64), b.reshape(place, (*batch, 1, 1)))
-            best = b.reduce("sum", b.where(chosen, a, zero), (axis,), True)
-            a = b.where(chosen, row_of(b, a, step), a)
-            a = b.where(mask(b, down == step), best, a)
-        else:
-            best = row_of(b, a, step)
-        head = column_of(b, best, step)
-        usable = b.compare("not_equal", head, 0)
-        factor = b.divide(column_of(b, a, step), b.where(usable, head, b.scalar(1, dtype_of(a))))
-        factor = b.where(b.call("logical_and", mask(b, down > step), usable), factor, zero)
-        a = b.subtract(a, b.multiply(factor, b.where(mask(b, across > step), best, zero)))
-        below = b.call("logical_and", mask(b, (down > step) & (across == step)), usable)
-        a = b.where(below, factor, a)
-    return a, pivots
-
-
-def solve_triangular(b: TorchBuilder, a: GraphExpr, right: GraphExpr, upper: bool, unit: bool = False) -> GraphExpr:
-    """x with a @ x = right, row by row."""
-    rows = shape_of(a)[-1]
-    check_steps(rows)
-    batch = np.broadcast_shapes(shape_of(a)[:-2], shape_of(right)[:-2])
-    right = b.broadcast_to(right, (*batch, *shape_of(right)[-2:]))
-    found: dict[int, GraphExpr] = {}
-    for index in reversed(range(rows)) if upper else range(rows):
-        value = row_of(b, right, index)
-        if not unit:
-            value = b.divide(value, column_of(b, row_of(b, a, index), index))
-        found[index] = value
-        right = b.subtract(right, b.multiply(column_of(b, a, index), value))
-    return b.concatenate([found[index] for index in range(rows)], rank_of(right) - 2)
-
-
-def is_empty(*values: GraphExpr) -> bool:
-    """Whether any of some values has no elements."""
-    return any(0 in shape_of(value) for value in values)
 
 
 def _pivot_list(b: TorchBuilder, pivots: Sequence[GraphExpr], batch: Sequence[int]) -> GraphExpr:
@@ -341,13 +265,6 @@ def triangular(
     return b.broadcast_to(turned(b, value), b.shape)
 
 
-def one_triangle(b: TorchBuilder, a: GraphExpr, upper: bool) -> GraphExpr:
-    """Zeros outside of one triangle."""
-    rows, columns = shape_of(a)[-2:]
-    kept = ~np.tri(rows, columns, -1, dtype=bool) if upper else np.tri(rows, columns, dtype=bool)
-    return b.where(mask(b, kept), a, b.scalar(0, dtype_of(a)))
-
-
 @converter("triangular_solve")
 def triangular_solve(
     b: TorchBuilder,
@@ -368,21 +285,6 @@ def triangular_solve(
 
 
 # Cholesky
-
-
-def cholesky_factor(b: TorchBuilder, a: GraphExpr) -> GraphExpr:
-    """L with L @ L^T = a, column by column, from the lower triangle."""
-    rows = shape_of(a)[-1]
-    check_steps(rows)
-    down = np.arange(rows)[:, None]
-    zero = b.scalar(0, dtype_of(a))
-    columns: list[GraphExpr] = []
-    for step in range(rows):
-        root = b.call("sqrt", column_of(b, row_of(b, a, step), step))
-        column = b.where(mask(b, down >= step), b.divide(column_of(b, a, step), root), zero)
-        columns.append(column)
-        a = b.subtract(a, b.multiply(column, turned(b, column)))
-    return b.concatenate(columns, rank_of(a) - 1)
 
 
 @converter("linalg_cholesky_ex")

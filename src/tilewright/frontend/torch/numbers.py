@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.frontend.core.arithmetic import Operand
 from tilewright.frontend.core.builder import dtype_of
-from tilewright.frontend.torch.builder import Operand, TorchBuilder, common_type
+from tilewright.frontend.torch.builder import TorchBuilder, common_type
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT32, FLOAT64, INT64, DataType

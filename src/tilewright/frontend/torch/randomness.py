@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.core.arithmetic import Number, Operand
 from tilewright.frontend.core.builder import dtype_of, sizes_of
-from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.frontend.torch.sorting import ordered
 from tilewright.graph.ir import dimensions

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tilewright.frontend.core.arithmetic import Number
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
-from tilewright.frontend.torch.builder import Number, TorchBuilder
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import GraphExpr

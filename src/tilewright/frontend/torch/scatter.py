@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tilewright.frontend.core.arithmetic import Number, Operand
 from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, shape_of, sizes_of
-from tilewright.frontend.torch.builder import Number, Operand, TorchBuilder
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.indexing import Index, wrapped
 from tilewright.frontend.torch.registry import converter
 from tilewright.frontend.torch.sizes import from_front

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from tilewright.frontend.core.arithmetic import Number
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
-from tilewright.frontend.torch.builder import Number, TorchBuilder
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.indexing import nonzero_places
 from tilewright.frontend.torch.registry import converter
 from tilewright.frontend.torch.scatter import write_rows

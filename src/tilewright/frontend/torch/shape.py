@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.frontend.core.arithmetic import Number
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
-from tilewright.frontend.torch.builder import Number, TorchBuilder
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.frontend.torch.sizes import from_front
 from tilewright.graph.ir import dimensions

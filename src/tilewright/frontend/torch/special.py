@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.frontend.torch.builder import Operand, TorchBuilder
+from tilewright.frontend.core.arithmetic import Operand
+from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.fitted import fitted, polynomial
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.ir.expr import GraphExpr

@@ -7,14 +7,9 @@ import math
 import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.matrices import is_empty, product, turned, unit_matrix
 from tilewright.frontend.torch.builder import TorchBuilder
-from tilewright.frontend.torch.contract import product
-from tilewright.frontend.torch.linalg import (
-    is_empty,
-    turned,
-    unit_or_empty,
-)
-from tilewright.frontend.torch.reflections import unit_matrix
+from tilewright.frontend.torch.linalg import unit_or_empty
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.ir.expr import GraphExpr
 
