@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.formats import Format, from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.sklearn import from_sklearn
+    from tilewright.frontend.stablehlo import from_jax, from_stablehlo
     from tilewright.frontend.tflite import from_tflite
     from tilewright.frontend.torch import from_torch
     from tilewright.frontend.weights import read_weights
@@ -19,9 +20,11 @@ __all__ = [
     "Format",
     "from_darknet",
     "from_file",
+    "from_jax",
     "from_lightgbm",
     "from_onnx",
     "from_sklearn",
+    "from_stablehlo",
     "from_tflite",
     "from_torch",
     "from_xgboost",
@@ -34,9 +37,11 @@ _HOMES = {
     "Format": "tilewright.frontend.formats",
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
+    "from_jax": "tilewright.frontend.stablehlo",
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_onnx": "tilewright.frontend.onnx",
     "from_sklearn": "tilewright.frontend.sklearn",
+    "from_stablehlo": "tilewright.frontend.stablehlo",
     "from_tflite": "tilewright.frontend.tflite",
     "from_torch": "tilewright.frontend.torch",
     "from_xgboost": "tilewright.frontend.boosting",
