@@ -4,8 +4,8 @@
     python -m bench.frontends_stablehlo --filter 'scan|cond'      # some of them
     python -m bench.frontends_stablehlo --interpreter             # quick: through the graph interpreter
 
-Needs jax. A function passes when all its samples do (`bench/stablehlo_cases.py`); what JAX cannot export with any of the
-templates is not counted. Prints what did not pass, with the reason, and ends with one line of JSON.
+Needs jax. A function passes when all its samples do (`bench/stablehlo_cases.py`); what JAX cannot export with any
+of the templates is not counted. Prints what did not pass, with the reason, and ends with one line of JSON.
 """
 
 from __future__ import annotations

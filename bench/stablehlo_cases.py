@@ -1,7 +1,7 @@
 """The cases of the StableHLO benchmark: public functions of JAX on arguments that they take, and forms of `jax.lax`.
 
-A function of `jax.numpy` and its kin is tried on a list of argument templates; each that JAX itself traces and exports is
-a sample. Functions whose arguments need more than arrays have samples of their own.
+A function of `jax.numpy` and its kin is tried on a list of argument templates; each that JAX itself traces and exports
+is a sample. Functions whose arguments need more than arrays have samples of their own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _SIGNLESS = frozenset({"numpy.linalg.svd", "numpy.linalg.eigh", "lax.linalg.svd"
 _LEFT_OUT = frozenset(
     # What asks about types and shapes, makes no arrays of its own, or holds anything.
     "numpy.empty numpy.empty_like lax.empty numpy.save numpy.load numpy.printoptions numpy.set_printoptions "
-    "numpy.shape numpy.ndim numpy.size numpy.result_type numpy.can_cast numpy.iscomplexobj numpy.isrealobj numpy.isscalar "
+    "numpy.shape numpy.ndim numpy.size numpy.result_type numpy.can_cast numpy.iscomplexobj numpy.isrealobj "
+    "numpy.isscalar "
     "numpy.promote_types numpy.iterable numpy.issubdtype numpy.from_dlpack numpy.frombuffer numpy.fromfile "
     "numpy.fromfunction numpy.apply_along_axis numpy.apply_over_axes numpy.vectorize numpy.get_printoptions "
     "lax.dtype lax.shape_as_value lax.asarray lax.stop_gradient lax.create_token lax.after_all "

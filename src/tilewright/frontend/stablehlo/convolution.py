@@ -38,7 +38,7 @@ class _Window:
 def convolution(b: StableBuilder, operation: Operation, x: Tensor, weight: Tensor) -> Tensor:
     """A convolution with padding that is known."""
     layout = _layout(operation)
-    rank = len(layout["input_spatial_dimensions"])
+    rank = len(numbers(layout["input_spatial_dimensions"]))
     pads = b.list_of("padding", [0] * 2 * rank)
     return _any(b, operation, x, weight, layout, pads[::2], pads[1::2])
 
@@ -66,7 +66,7 @@ def _any(
     low: Sequence[Size],
     high: Sequence[Size],
 ) -> Tensor:
-    rank = len(layout["input_spatial_dimensions"])
+    rank = len(numbers(layout["input_spatial_dimensions"]))
     window = _Window(
         b.list_of("window_strides", [1] * rank),
         list(low),

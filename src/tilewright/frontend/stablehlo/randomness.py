@@ -43,7 +43,8 @@ def random_bits(b: StableBuilder, operation: Operation, state: GraphExpr) -> lis
     if algorithm in ("THREE_FRY", "THREEFRY"):
         made, counters = _threefry_bits(b, parts[0], parts[1], shape, spec.dtype)
     else:
-        high = parts[2] if count == 3 else b.scalar(0, _DOUBLE)
+        # Of a state of two numbers, the key is the upper half of the counter too.
+        high = parts[2] if count == 3 else parts[0]
         made, counters = _philox_bits(b, parts[0], parts[1], high, shape, spec.dtype)
     after = b.stack([parts[0], *counters[: count - 1]], 0)
     if dtype_of(state) is not _DOUBLE:
