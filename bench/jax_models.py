@@ -9,6 +9,7 @@ Each is compiled by Tilewright and by `jax.jit`, compared, and timed by turns in
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -43,7 +44,7 @@ def _weights(seed: int, *shape: int) -> Any:
 def mlp() -> Model:
     """Three layers on a batch of 32."""
     sizes = (256, 512, 512, 10)
-    layers = [_weights(at, *pair) for at, pair in enumerate(zip(sizes, sizes[1:], strict=False))]
+    layers = [_weights(at, *pair) for at, pair in enumerate(itertools.pairwise(sizes))]
 
     def apply(x: Any) -> Any:
         for weight in layers[:-1]:
@@ -59,7 +60,7 @@ def resnet() -> Model:
     stem = _weights(0, 3, 3, 3, widths[0])
     blocks = [
         (_weights(10 * at, 3, 3, a, b), _weights(10 * at + 1, 3, 3, b, b), _weights(10 * at + 2, 1, 1, a, b))
-        for at, (a, b) in enumerate(zip(widths, widths[1:], strict=False))
+        for at, (a, b) in enumerate(itertools.pairwise(widths))
     ]
     head = _weights(77, widths[-1], 10)
 

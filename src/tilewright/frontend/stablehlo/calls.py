@@ -169,6 +169,24 @@ def top_k(b: StableBuilder, operation: Operation, x: GraphExpr) -> list[GraphExp
     return [along(b, x, places, axis), b.cast(places, places_type)]
 
 
+@target("ApproxTopK")
+def approximate_top_k(
+    b: StableBuilder, operation: Operation, x: GraphExpr, places: GraphExpr, *_: GraphExpr
+) -> list[GraphExpr]:
+    """The greatest or least along a dimension, here exactly; their places are those that the call was given."""
+    config = operation.attributes.get("mhlo.backend_config")
+    computed = operation.attributes.get("called_computations")
+    axis = config.get("reduction_dim") if isinstance(config, dict) else None
+    if not isinstance(axis, int) or not isinstance(computed, list) or not computed:
+        raise UserError("ApproxTopK does not say along which dimension")
+    count = operation.results[0].tensor.shape[axis]
+    if not isinstance(count, int):
+        raise UnsupportedError("the greatest of an open dimension", hint="give it a size")
+    largest = "_gt_" in str(computed[0])
+    found = b.item(b.call("topk", x, axis=axis, k=count, largest=largest), 1)
+    return [along(b, x, found, axis), along(b, places, found, axis)]
+
+
 refuse(
     "it exchanges values between devices, and a compiled program runs on one",
     *("all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "reduce_scatter"),

@@ -36,6 +36,15 @@ from tilewright.support.span import Span
 
 _MOST_CALLS = 200
 """Functions that call each other: deeper ones are taken for an endless recursion."""
+_OF_BROKEN_PROGRAMS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
 _TEXT_STARTS = ("module", "func.func", "#", "//", '"builtin.module"', "builtin.module", "!")
 
 
@@ -196,17 +205,23 @@ class _ProgramImporter:
         if not block.operations:
             raise UserError("a block without operations")
         for operation in block.operations[:-1]:
+            if operation.short == "return":
+                raise UserError("a block goes on after its return")
             for value, made in zip(operation.results, self._convert(operation), strict=True):
                 self.values[value] = made
         last = block.operations[-1]
         if last.short != "return":
             raise UserError(f"a block ends with {last.name}, not with a return")
+        if any(value not in self.values for value in last.operands):
+            raise UserError("a block returns a value that is not there")
         return [self.values[value] for value in last.operands]
 
     def _convert(self, operation: Operation) -> list[Any]:
         b = self.builder
         with self._located(operation):
             b.operation = operation
+            if any(value not in self.values for value in operation.operands):
+                raise UserError(f"{operation.name} uses a value that is not there yet")
             operands = [self.values[value] for value in operation.operands]
             entry = find_converter(operation.name)
             reason = refusal(operation.name)
@@ -214,7 +229,14 @@ class _ProgramImporter:
                 raise UnsupportedError(f"the operation {operation.name} is not supported: {reason}")
             if entry is None:
                 raise UnsupportedError(f"the operation {operation.name} is not supported")
-            made = _apply(b, entry, operation, operands)
+            try:
+                made = _apply(b, entry, operation, operands)
+            except _OF_BROKEN_PROGRAMS as error:
+                # Programs are not verified first: what a converter takes for granted is missing, or of another kind.
+                raise UserError(
+                    f"{operation.name} is not as StableHLO has it ({type(error).__name__}: {error})",
+                    hint="verify the program with stablehlo-opt; if it is valid, please report this",
+                ) from error
             results = made if isinstance(made, list) else [made]
             if len(results) != len(operation.results):
                 raise UserError(f"{operation.name} gives {len(results)} results, not {len(operation.results)}")

@@ -71,9 +71,13 @@ def _letter(operation: Operation, name: str) -> str:
     return chr(value) if isinstance(value, int) and 0 < value < 128 else ""
 
 
+def _fixed_shape(operation: Operation, place: int) -> list[int]:
+    return [size for size in operation.results[place].tensor.shape if size is not None]
+
+
 def _no_info(b: StableBuilder, operation: Operation, place: int) -> GraphExpr:
     """Zeros: nothing went wrong (what did shows as infinities and NaN)."""
-    shape = [size for size in operation.results[place].tensor.shape if size is not None]
+    shape = _fixed_shape(operation, place)
     return b.empty(shape, _INT32) if 0 in shape else b.filled(0, shape, _INT32)
 
 
@@ -149,9 +153,9 @@ def gesdd(b: StableBuilder, operation: Operation, a: GraphExpr) -> list[GraphExp
     if is_empty(a):
         raise UnsupportedError("singular values of an empty matrix")
     left, values, right = _host(b, "host.svd", a, 3, full_matrices=mode == "A")
-    rows, columns = shape_of(a)[-2:]
     if mode == "N":
-        left, right = unit_matrix(b, a, rows), unit_matrix(b, turned(b, a), columns)
+        # Nobody looks at vectors that were not asked for.
+        left, right = (b.filled(0, _fixed_shape(operation, place), dtype_of(a)) for place in (2, 3))
     return [a, values, left, right, _no_info(b, operation, 4)]
 
 

@@ -54,7 +54,6 @@ def read_pretty(reader: Reader, count: int) -> Read:
     name = reader.word()
     if name is None:
         reader.fail("an operation is missing")
-    assert name is not None
     if name in ("call", "return", "constant"):
         name = f"func.{name}"
     form = _FORMS.get(name.split(".", 1)[-1])
@@ -84,7 +83,6 @@ def _plain(reader: Reader, name: str, count: int) -> Read:
             word = reader.word()
             if word is None or reader.sees("loc("):
                 reader.fail(f"the form of {name} cannot be read")
-            assert word is not None
             if reader.accept("="):
                 attributes[keys.get(word, word)] = reader.attribute()
             else:
@@ -279,7 +277,6 @@ def _while(reader: Reader, name: str, count: int) -> Read:
         named = reader.value_name()
         if named is None:
             reader.fail("an argument of the loop is missing")
-        assert named is not None
         reader.expect("=")
         names.append(named[0])
         operands.append(reader.value())
@@ -343,7 +340,6 @@ def _reducer(reader: Reader, count: int) -> Block:
             named = reader.value_name()
             if named is None:
                 reader.fail("an argument of the reducer is missing")
-            assert named is not None
             reader.expect(":")
             kind = reader.type()
             pair.append(Value(kind, named[0], reader.skip_location()))

@@ -245,8 +245,11 @@ class Scanner:
         """Any attribute."""
         self.skip()
         start = self.text[self.at : self.at + 1]
+        if not start:
+            self.fail("an attribute is missing")
         if start == '"':
-            return self.string()
+            found = self.string()
+            return self.fail("a text has no end") if found is None else found
         if start == "[":
             return self.items("[", "]")
         if start == "{":
@@ -255,7 +258,7 @@ class Scanner:
             name = self.symbol()
             while self.accept("::"):
                 self.symbol()
-            return name
+            return self.fail("a name is missing") if name is None else name
         if start == "#":
             return self._dialect_attribute()
         if start in "!(":
@@ -327,7 +330,10 @@ class Scanner:
         words = body.replace(",", " ").split()
         if kind.strip() == "i1":
             return [word == "true" for word in words]
-        return [float(word) if kind.strip().startswith("f") else int(word) for word in words]
+        try:
+            return [float(word) if kind.strip().startswith("f") else int(word) for word in words]
+        except ValueError as error:
+            self.fail(f"a list of numbers: {error}")
 
     def _dialect_attribute(self) -> Any:
         self.expect("#")
@@ -399,6 +405,8 @@ class Scanner:
         if self.sees('"'):
             return self._name_or_file(depth)
         word = self.word()
+        if word is None:
+            self.fail("a location is missing")
         if word == "callsite":
             self.expect("(")
             callee = self._location(depth + 1)
@@ -421,7 +429,9 @@ class Scanner:
         return None
 
     def _name_or_file(self, depth: int) -> Location:
-        name = self.string() or ""
+        name = self.string()
+        if name is None:
+            self.fail("a text has no end")
         if self.accept(":"):
             line = self.number()
             if self.accept(":"):

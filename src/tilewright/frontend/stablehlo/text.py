@@ -26,7 +26,10 @@ _MOST_NESTED = 100
 
 def read_text(text: str) -> Program:
     """The program that a text holds."""
-    return TextReader(text).program()
+    try:
+        return TextReader(text).program()
+    except RecursionError:
+        raise UserError("the StableHLO text is nested too deeply") from None
 
 
 class TextReader(Reader):
@@ -248,7 +251,8 @@ class TextReader(Reader):
         names: list[tuple[str, int]] = []
         while self.sees("%"):
             named = self.value_name()
-            assert named is not None
+            if named is None:
+                self.fail("the name of a result is missing")
             count = 1
             if self.accept(":"):
                 count = self.number()
@@ -262,7 +266,8 @@ class TextReader(Reader):
     def _generic(self) -> tuple[Operation, list[Spec]]:
         """`"name"(operands) <{properties}> ({regions}) {attributes} : (types) -> types`."""
         name = self.string()
-        assert name is not None
+        if name is None:
+            self.fail("a text has no end")
         operands: list[Value] = []
         self.expect("(")
         while not self.accept(")"):

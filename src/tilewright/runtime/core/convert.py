@@ -119,6 +119,17 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_jax(value: object) -> bool:
+    """Whether `value` is an array of jax's; jax is not imported for the question."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array)
+
+
+def to_jax(array: Any) -> Any:
+    """A result as an array of jax's."""
+    return sys.modules["jax"].numpy.asarray(array)
+
+
 def _from_torch(tensor: Any, dtype: str | None, where: str, is_written: bool) -> tuple[Array, str]:
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":

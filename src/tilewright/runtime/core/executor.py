@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.core.artifact import Artifact, TensorInfo
-from tilewright.runtime.core.convert import HOST_DEVICES, direct, is_torch, to_storage, to_user
+from tilewright.runtime.core.convert import HOST_DEVICES, direct, is_jax, is_torch, to_jax, to_storage, to_user
 from tilewright.runtime.core.dtypes import SMALL_FLOATS
 from tilewright.runtime.core.entry import AbsentRunner, EntryRunner
 from tilewright.runtime.core.function_table import check_repeats
@@ -89,10 +89,10 @@ class Executable(Exportable):
     def __call__(self, *arrays: object, out: object = None, **named: object) -> Any:
         """Run the model; one output comes back as it is, several as a tuple.
 
-        The outputs are torch tensors when the first input is one, else numpy arrays. Where the first input is on the
-        device that the model runs on, so are the outputs, which may still be computed. `out` is an array (for several
-        outputs a list of arrays) that the results are written into, and that then comes back; where an input of the
-        model is named `out`, the word means that input, and `run` takes arrays for the results.
+        The outputs are torch tensors or arrays of jax's when the first input is one, else numpy arrays. Where the first
+        input is on the device that the model runs on, so are the outputs, which may still be computed. `out` is an
+        array (for several outputs a list of arrays) that the results are written into, and that then comes back; where
+        an input of the model is named `out`, the word means that input, and `run` takes arrays for the results.
         """
         if out is None and not named and self._entry is not None:
             # Programs of one process share a pool, so each call says how many threads it wants.
@@ -114,6 +114,8 @@ class Executable(Exportable):
             results = [_to_torch(array, info) for array, info in zip(outputs, self.model.outputs, strict=True)]
             return results[0] if len(results) == 1 else tuple(results)
         outputs = self._to_user(outputs)
+        if values and is_jax(values[0]):
+            outputs = [to_jax(array) for array in outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, inputs: Mapping[str, object], out: object = None) -> list[Any]:
