@@ -18,6 +18,7 @@ from tilewright.frontend.stablehlo.program import (
     Program,
     Spec,
     Value,
+    notes_of,
 )
 from tilewright.frontend.stablehlo.vhlo import Entries, as_stablehlo
 from tilewright.frontend.stablehlo.vhlo_attributes import ATTRIBUTES
@@ -273,7 +274,7 @@ def _function(operation: Operation) -> FunctionDefinition:
     return FunctionDefinition(
         str(attributes.get("sym_name", "main")),
         body,
-        [dict(item) for item in attributes.get("arg_attrs") or [{} for _ in body.arguments]],
-        [dict(item) for item in attributes.get("res_attrs") or [{} for _ in body.results]],
+        notes_of(attributes.get("arg_attrs"), len(body.arguments)),
+        notes_of(attributes.get("res_attrs"), len(body.results)),
         attributes.get("sym_visibility") != "private",
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, sizes_of
 from tilewright.frontend.core.symbolic_values import symbolic_value
@@ -18,6 +18,7 @@ from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.op import Operator
 from tilewright.support.errors import UnsupportedError, UserError
 
+_C = TypeVar("_C", bound=Converter)
 TARGETS: dict[str, Converter] = {}
 """Custom calls by their targets: called with the builder, the operation and its operands."""
 _TRANSPARENT = frozenset(
@@ -32,10 +33,10 @@ _TRANSPARENT = frozenset(
 """Targets that say where a value is to live: they give it back."""
 
 
-def target(*names: str) -> Any:
+def target(*names: str) -> Callable[[_C], _C]:
     """Register what custom calls mean."""
 
-    def register(convert: Converter) -> Converter:
+    def register(convert: _C) -> _C:
         for name in names:
             TARGETS[name] = convert
         return convert

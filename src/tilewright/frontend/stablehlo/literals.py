@@ -62,7 +62,7 @@ def _from_bits(raw: bytes, shape: tuple[int, ...]) -> Array:
             return np.broadcast_to(np.array(bool(data[0])), shape)
         return np.unpackbits(data, bitorder="little")[:count].astype(bool).reshape(shape)
     if data.size == count:
-        return (data != 0).reshape(shape)
+        return data.astype(bool).reshape(shape)
     if data.size != -(-count // 8):
         raise UserError(f"a constant of {count} truth values has {data.size} bytes")
     return np.unpackbits(data, bitorder="little")[:count].astype(bool).reshape(shape)

@@ -6,6 +6,7 @@ function here.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -13,16 +14,16 @@ from tilewright.frontend.stablehlo.program import Block, Dense, Operation, Spec,
 from tilewright.frontend.stablehlo.scanner import Scanner, convolution_dimensions
 
 
-class Reader(Scanner):
+class Reader(Scanner, ABC):
     """What operations are read with; `text.TextReader` knows the names of values."""
 
+    @abstractmethod
     def value(self) -> Value:
         """A value that has been defined."""
-        raise NotImplementedError
 
+    @abstractmethod
     def region(self, arguments: list[Value] | None = None) -> Block:
         """Operations in braces."""
-        raise NotImplementedError
 
 
 Read = tuple[Operation, list[Spec]]

@@ -183,6 +183,13 @@ class FunctionDefinition:
     is_public: bool = True
 
 
+def notes_of(value: object, count: int) -> list[dict[str, Any]]:
+    """What a function says of its arguments or results; nothing where it is said in another form."""
+    if not isinstance(value, list) or len(value) != count:
+        return [{} for _ in range(count)]
+    return [dict(item) if isinstance(item, dict) else {} for item in value]
+
+
 @dataclass(eq=False, slots=True)
 class Program:
     """A module: functions by name."""

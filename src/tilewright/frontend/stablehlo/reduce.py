@@ -190,7 +190,8 @@ def _keeps_extreme(b: StableBuilder, region: Block, x: GraphExpr, places: GraphE
     results = [evaluate(value) for value in b.run_wide(region, [first, index[0], second, index[1]])]
     if any(value is None for value in results):
         return False
-    for (p, q), value, place in zip(pairs, *results, strict=True):  # type: ignore[arg-type]
+    columns = [value.reshape(-1).tolist() for value in results if value is not None]
+    for (p, q), value, place in zip(pairs, columns[0], columns[1], strict=True):
         earlier = math.isnan(p) or (not math.isnan(q) and (p >= q if reduction == "max" else p <= q))
         wanted = p if earlier else q
         if place != (0 if earlier else 1) or not (value == wanted or (math.isnan(value) and math.isnan(wanted))):

@@ -13,6 +13,7 @@ from tilewright.frontend.stablehlo.program import (
     Program,
     Spec,
     Value,
+    notes_of,
 )
 from tilewright.support.errors import UserError
 
@@ -181,8 +182,8 @@ class TextReader(Reader):
             FunctionDefinition(
                 str(attributes.get("sym_name", "main")),
                 body,
-                attributes.get("arg_attrs") or [{} for _ in body.arguments],
-                attributes.get("res_attrs") or [{} for _ in body.results],
+                notes_of(attributes.get("arg_attrs"), len(body.arguments)),
+                notes_of(attributes.get("res_attrs"), len(body.results)),
                 attributes.get("sym_visibility") != "private",
             )
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.frontend.torch.complex_numbers import Complex
+from tilewright.frontend.core.complex_values import Complex
 from tilewright.frontend.torch.importer import GraphImporter, finish_module, load_torch
 from tilewright.graph.ir.expr import GraphExpr, Var
 from tilewright.ir.dtype import BOOL

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.complex_values import Complex
 from tilewright.frontend.core.fourier import half_length, real_from_half, transform
 from tilewright.frontend.torch.builder import TorchBuilder
-from tilewright.frontend.torch.complex_numbers import Complex
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size

@@ -13,9 +13,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tilewright.frontend.core.builder import check_size, dtype_of, sizes_of
+from tilewright.frontend.core.complex_values import Complex
 from tilewright.frontend.torch.assertions import ASSERTIONS, assertion, constant_item
 from tilewright.frontend.torch.builder import TorchBuilder, from_torch_dtype
-from tilewright.frontend.torch.complex_numbers import Complex, ComplexType, convert_complex, has_complex
+from tilewright.frontend.torch.complex_numbers import ComplexType, convert_complex, has_complex
 from tilewright.frontend.torch.conditions import Pair, conditions
 from tilewright.frontend.torch.control import Control
 from tilewright.frontend.torch.decompositions import UPDATES_STATISTICS, decomposed
