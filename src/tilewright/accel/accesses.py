@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.encoding import decode_micro_ops
-from tilewright.accel.instructions import Alu, Epi, Gemm, Instruction, Load, Overwrite, Store
+from tilewright.accel.instructions import Alu, Epi, Gemm, Instruction, Load, MicroOp, Overwrite, Store, layout
 
 Indices = npt.NDArray[np.int64]
 MicroOps = Mapping[str, Indices]
@@ -48,7 +48,19 @@ class MicroOpMemory:
     def __init__(self, config: AccelConfig, read_dram: Callable[[int, int], bytes]) -> None:
         self._config, self._read_dram = config, read_dram
         self._words = np.zeros(config.depth[Memory.UOP], np.uint32)
-        self.fields: MicroOps = decode_micro_ops(self._words, config)
+        self._fields: MicroOps | None = None
+
+    @property
+    def fields(self) -> MicroOps:
+        """The micro-ops that are there now."""
+        if self._fields is None:
+            self._fields = decode_micro_ops(self._words, self._config)
+        return self._fields
+
+    def accumulators(self, begin: int, end: int) -> Indices:
+        """The accumulators of some of them."""
+        low, bits = layout(MicroOp, self._config)["acc"]
+        return (self._words[begin:end].astype(np.int64) >> low) & ((1 << bits) - 1)
 
     def follow(self, item: Instruction) -> bool:
         """Take over what an instruction loads; whether it loads micro-ops. What leaves the memory is left out."""
@@ -58,7 +70,7 @@ class MicroOpMemory:
         data = np.frombuffer(b"".join(self._read_dram(first, end - first) for first, end in rows), np.uint32)
         room = self._words[item.sram : item.sram + len(data)]
         room[:] = data[: len(room)]
-        self.fields = decode_micro_ops(self._words, self._config)
+        self._fields = None
         return True
 
 

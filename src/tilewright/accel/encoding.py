@@ -43,6 +43,35 @@ def decode(data: bytes, config: AccelConfig) -> list[Instruction]:
     return [_instruction(int.from_bytes(word, "little"), index, config) for index, word in enumerate(words)]
 
 
+class FieldTable:
+    """Unsigned fields of whole programs at once: by opcode, the names of those that are wanted."""
+
+    def __init__(self, names: Mapping[Opcode, Sequence[str]], config: AccelConfig) -> None:
+        width = max(map(len, names.values()))
+        # A field is in the lower or the upper half of an instruction, or in both: shifts and masks of either part.
+        shape = (1 << OPCODE_BITS, width)
+        self._low_shift, self._low_mask, self._high_shift, self._high_left, self._high_mask = (
+            np.zeros(shape, np.uint64) for _ in range(5)
+        )
+        for opcode, fields in names.items():
+            places = layout(INSTRUCTIONS[opcode], config)
+            for place, name in enumerate(fields):
+                low, bits = places[name]
+                mask, at = (1 << bits) - 1, (int(opcode), place)
+                below = max(0, min(bits, 64 - low))
+                self._low_shift[at], self._low_mask[at] = min(low, 63), (1 << below) - 1
+                self._high_shift[at], self._high_left[at] = max(0, low - 64), min(below, 63)
+                self._high_mask[at] = mask >> below << below
+
+    def __call__(self, code: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The opcodes of a program, and a row of fields for each instruction; what has fewer of them has zeros."""
+        low, high = np.frombuffer(code, "<u8").reshape(-1, 2, 1).transpose(1, 0, 2)
+        opcode = (low[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)).astype(np.int64)
+        lower = (low >> self._low_shift[opcode]) & self._low_mask[opcode]
+        upper = ((high >> self._high_shift[opcode]) << self._high_left[opcode]) & self._high_mask[opcode]
+        return opcode, (lower | upper).view(np.int64)
+
+
 def encode_micro_ops(micro_ops: Sequence[MicroOp], config: AccelConfig) -> npt.NDArray[np.uint32]:
     """Micro-ops as words of UOP memory."""
     return np.array([_packed(item, 0, config) for item in micro_ops], np.uint32)

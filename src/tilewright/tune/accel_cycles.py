@@ -2,41 +2,29 @@
 
 The hardware (`accel/hardware`) as a loop program, which Tilewright compiles: queues, tokens, the memory port's
 arbiter, walkers of LOAD and STORE, and the pipelines of compute and EPI, as counters. One iteration is one cycle, or
-all cycles up to an instruction's last ones where nothing but its own steps goes on.
+all cycles up to the next event where each is like the one before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from tilewright.accel.accesses import MicroOpMemory, MicroOps, looped
 from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.encoding import INSTRUCTION_BYTES
-from tilewright.accel.instructions import Alu, Epi, Finish, Gemm, Instruction, Load, Overwrite, Store, Unit
+from tilewright.accel.encoding import INSTRUCTION_BYTES, encode
+from tilewright.accel.instructions import Instruction, Unit
 from tilewright.compiler import build
 from tilewright.support.errors import UserError
 from tilewright.tir.script import parse_script
+from tilewright.tune.accel_table import COLUMNS, EPI, FINISH, LOAD, STORE, Array, instruction_table
 
-Array = npt.NDArray[np.int64]
-LOAD, STEPS, EPI, STORE, FINISH = range(5)
-"""Kinds of instructions, by the part of the hardware that executes them."""
-COLUMNS: Final = (
-    "unit", "kind", "pop_prev", "pop_next", "push_prev", "push_next", "words",
-    "lead", "row_words", "gap", "rows", "tail", "is_out",
-    "steps", "period", "skip", "lower",
-    "inner", "acc", "acc_outer", "acc_inner", "element_words", "is_acc",
-)  # fmt: skip
-"""What the model knows of an instruction, a row each."""
 STATE: Final = (
     # The memory port: reads on their way, whose turn it is, where the next answer lies.
-    "outstanding", "fetch_turn", "slot", "cycles", "finished", "still", "load_streak", "store_streak",
+    "outstanding", "fetch_turn", "slot", "cycles", "finished", "still", "calm", "run", "ahead",
     # Fetch: words to ask for, words that have room, its buffer, words (or lanes) of an instruction, instructions left.
     "f_left", "f_reserved", "f_inner", "f_ready", "f_have", "f_next",
     # Command queues: entries inside and at the exit, instructions taken.
@@ -50,7 +38,7 @@ STATE: Final = (
     "c_left", "c_reserved", "c_inner", "c_ready", "v_inner", "v_ready", "v_next",
     "x_item", "x_busy", "x_pads", "x_words", "x_rows",
     # GEMM and ALU: steps left, the step in its pattern, and the pipeline (bit n: stage n).
-    "g_item", "g_busy", "g_left", "g_step", "p_valid", "p_prev", "p_next", "p_reads", "p_upper",
+    "g_item", "g_busy", "g_left", "g_step", "step_reads", "p_valid", "p_prev", "p_next", "p_reads", "p_upper",
     # EPI: tensors left, the inner step, indices; its pipeline.
     "e_item", "e_busy", "e_left", "e_inner", "e_row", "e_index", "y_valid", "y_works", "y_prev",
     # STORE: words left, words of the element left, whether it reads, copies or sends; the index that it reads.
@@ -62,20 +50,29 @@ STATE: Final = (
 _TEXT = """
 @script.function
 def cycles_of(
-    table: Buffer[(n, K), "int64"], order: Buffer[(3, n), "int64"], loads: Buffer[(2, n), "int64"],
-    ring: Buffer[(m,), "int64"], limits: Buffer[(8,), "int64"], report: Buffer[(8,), "int64"],
+    table: Buffer[(n, K), "int64"], ring: Buffer[(m,), "int64"], numbers: Buffer[(16,), "int64"],
 ):
     S = allocate((SIZE,), "int64", "local")
     for i in range(SIZE):
         S[i] = int64(0)
-    depth = limits[0]
-    room = limits[1]
-    half = limits[2]
-    per_instruction = limits[3]
-    per_word = limits[4]
-    most_still = limits[5]
-    most_cycles = limits[6]
-    S[f_left] = limits[7]
+    # Columns from `order` on: the instructions of each unit, then the LOADs of load and of compute.
+    for i in range(n):
+        table[S[table[i, unit_]], ORDER + table[i, unit_]] = i
+        S[table[i, unit_]] = S[table[i, unit_]] + 1
+        if table[i, kind_] == LOAD:
+            table[S[3 + table[i, unit_]], ORDER + 3 + table[i, unit_]] = i
+            S[3 + table[i, unit_]] = S[3 + table[i, unit_]] + 1
+    for i in range(5):
+        S[i] = int64(0)
+    depth = numbers[0]
+    room = numbers[1]
+    half = numbers[2]
+    per_instruction = numbers[3]
+    per_word = numbers[4]
+    most_still = numbers[5]
+    most_cycles = numbers[6]
+    leaps = numbers[8]
+    S[f_left] = numbers[7]
     while S[finished] == 0:
         # The port: what is asked for, who is served, what comes back.
         answer = ring[S[slot]]
@@ -96,17 +93,17 @@ def cycles_of(
         for_fetch = int64(1) if answer == 3 else int64(0)
         answered = for_compute + for_load + for_fetch
         # The heads of the three queues.
-        head0 = order[0, min(S[q_taken0], n - 1)]
-        head1 = order[1, min(S[q_taken1], n - 1)]
-        head2 = order[2, min(S[q_taken2], n - 1)]
+        head0 = table[min(S[q_taken0], n - 1), ORDER + 0]
+        head1 = table[min(S[q_taken1], n - 1), ORDER + 1]
+        head2 = table[min(S[q_taken2], n - 1), ORDER + 2]
         # Fetch: an instruction goes to its queue.
-        whole = (S[f_have] == per_instruction - 1) or (per_word > 1)
+        complete = (S[f_have] == per_instruction - 1) or (per_word > 1)
         here = min(S[f_next], n - 1)
         unit = table[here, unit_]
         has_room = (S[q_inner0] if unit == 0 else (S[q_inner1] if unit == 1 else S[q_inner2])) < room
-        given = int64(1) if (S[f_ready] != 0 and whole and has_room and S[f_next] < n) else int64(0)
+        given = int64(1) if (S[f_ready] != 0 and complete and has_room and S[f_next] < n) else int64(0)
         last_lane = per_word == 1 or S[f_have] == per_word - 1
-        reads_word = (given if last_lane else int64(0)) if whole else S[f_ready]
+        reads_word = (given if last_lane else int64(0)) if complete else S[f_ready]
         # Compute: the pipeline's read of an accumulator.
         compute_reads = S[p_reads] // 8 % 2
         compute_upper = S[p_upper] // 8 % 2
@@ -178,9 +175,11 @@ def cycles_of(
         gives_end = (table[S[s_item], push_prev_] if s_ends else (table[head2, push_prev_] if finishes else int64(0)))
         gives_store = S[y_prev] // 16 % 2 + gives_end
         # What a step reads: the first `skip` of each `period` steps read no accumulator.
-        period = max(table[S[g_item], period_], int64(1))
-        reads_acc = S[g_busy] != 0 and S[g_left] != 0 and S[g_step] % period >= table[S[g_item], skip_]
-        step_reads = int64(1) if reads_acc else int64(0)
+        period = table[S[g_item], period_]
+        skip = table[S[g_item], skip_]
+        S[step_reads] = int64(0)
+        if S[g_busy] != 0 and S[g_left] != 0 and skip < period:
+            S[step_reads] = int64(1) if skip == 0 or S[g_step] % period >= skip else int64(0)
         step_upper = int64(1) if S[g_step] >= table[S[g_item], lower_] else int64(0)
         # ---- the next state
         ring[S[slot]] = asked_compute + 2 * asked_load + 3 * asked_fetch
@@ -192,12 +191,13 @@ def cycles_of(
         elif asked_load != 0:
             S[fetch_turn] = int64(1)
         S[f_left] = S[f_left] - asked_fetch
-        S[f_reserved] = S[f_reserved] + asked_fetch - (reads_word if S[f_ready] != 0 else int64(0))
+        f_reads = reads_word if S[f_ready] != 0 else int64(0)
+        S[f_reserved] = S[f_reserved] + asked_fetch - f_reads
         if per_word > 1:
             if given != 0:
                 S[f_have] = int64(0) if S[f_have] == per_word - 1 else S[f_have] + 1
-        elif reads_word != 0 and S[f_ready] != 0:
-            S[f_have] = int64(0) if whole else S[f_have] + 1
+        elif f_reads != 0:
+            S[f_have] = int64(0) if complete else S[f_have] + 1
         f_moves = int64(1) if (S[f_inner] != 0 and (S[f_ready] == 0 or reads_word != 0)) else int64(0)
         S[f_inner] = S[f_inner] + for_fetch - f_moves
         S[f_ready] = int64(1) if f_moves != 0 else (int64(0) if reads_word != 0 else S[f_ready])
@@ -223,7 +223,7 @@ def cycles_of(
         S[p_valid] = S[p_valid] * 2 % 32 + S[g_busy] * 2
         S[p_prev] = S[p_prev] * 2 % 32 + (table[S[g_item], push_prev_] * 2 if g_pushes else int64(0))
         S[p_next] = S[p_next] * 2 % 32 + (table[S[g_item], push_next_] * 2 if g_pushes else int64(0))
-        S[p_reads] = S[p_reads] * 2 % 32 + step_reads * 2
+        S[p_reads] = S[p_reads] * 2 % 32 + S[step_reads] * 2
         S[p_upper] = S[p_upper] * 2 % 32 + step_upper * 2
         S[y_valid] = S[y_valid] * 2 % 32 + e_steps * 2
         S[y_works] = S[y_works] * 2 % 32 + (int64(0) if e_empty else e_steps * 2)
@@ -251,7 +251,7 @@ def cycles_of(
         if u_takes:
             S[w_busy] = S[u_ready]
             if S[u_ready] != 0:
-                S[w_item] = loads[0, S[u_next]]
+                S[w_item] = table[S[u_next], ORDER + 3]
                 S[u_next] = S[u_next] + 1
                 S[w_pads] = table[S[w_item], lead_]
                 S[w_words] = table[S[w_item], row_words_]
@@ -278,7 +278,7 @@ def cycles_of(
         if v_takes:
             S[x_busy] = S[v_ready]
             if S[v_ready] != 0:
-                S[x_item] = loads[1, S[v_next]]
+                S[x_item] = table[S[v_next], ORDER + 4]
                 S[v_next] = S[v_next] + 1
                 S[x_pads] = table[S[x_item], lead_]
                 S[x_words] = table[S[x_item], row_words_]
@@ -342,46 +342,92 @@ def cycles_of(
         S[cycles] = S[cycles] + 1
         if finishes:
             S[finished] = int64(1)
-        # Where all that goes on are steps of one instruction and words of one client, cycles are counted in one go, up
-        # to a few before the next event. The pipeline of steps must be full or empty, and carry no token.
-        S[load_streak] = S[load_streak] + 1 if asked_load != 0 else int64(0)
-        S[store_streak] = S[store_streak] + 1 if sent != 0 else int64(0)
+        # Where all that goes on are steps of one GEMM, tensors of one EPI and words of one client, cycles are counted
+        # in one go, up to a few before the next event. Pipelines must be full or empty, and carry no token; nothing may
+        # have begun or ended in this cycle or the one before it, which says that nothing can in the next.
         gives = gives_prev + gives_next + gives_load + gives_store
-        moves = moves0 + moves1 + moves2 + f_moves + u_moves + v_moves
-        even = S[p_prev] + S[p_next] + S[y_valid] + S[e_busy] + take0 + take1 + take2 + given + gives + moves == 0
-        no_steps = S[p_valid] + S[g_busy] == 0
-        steps_left = S[g_left] - 12 if S[p_valid] == 30 else (int64(1 << 40) if no_steps else int64(0))
-        idle_port = asked + sent + answered + S[outstanding] + S[w_busy] + S[x_busy] + S[s_busy] == 0
-        loads_on = S[load_streak] > m + 8 and w_valid and w_data and S[x_busy] + S[s_busy] + S[c_left] == 0
-        stores_on = S[store_streak] > m + 8 and s_acc == 0 and S[outstanding] == 0 and not w_valid and not x_valid
-        if even and steps_left > 4 and (loads_on or stores_on or (idle_port and S[g_busy] != 0)):
-            sends_left = S[s_left] - 2 if stores_on else int64(1 << 40)
-            words_left = min(S[l_left], S[w_words]) - 2 if loads_on else sends_left
-            element = table[S[s_item], element_words_] if stores_on else int64(1)
-            jump = max(min(steps_left, words_left), int64(0)) // element * element
-            if S[g_busy] != 0:
-                S[g_left] = S[g_left] - jump
-                S[g_step] = S[g_step] + jump
-                S[busy_compute] = S[busy_compute] + jump
-            if loads_on:
-                S[l_left] = S[l_left] - jump
-                S[w_words] = S[w_words] - jump
-                S[busy_load] = S[busy_load] + jump
-            if stores_on:
-                S[s_left] = S[s_left] - jump
-                S[s_index] = S[s_index] + jump // element
-                S[busy_store] = S[busy_store] + jump
-            S[cycles] = S[cycles] + jump
+        moves = moves0 + moves1 + moves2 + f_moves + f_reads + u_moves + v_moves
+        steady = (S[p_valid] == 0 or S[p_valid] == 30) and (S[y_valid] == 0 or S[y_valid] == 30)
+        even = S[p_prev] + S[p_next] + S[y_prev] + take0 + take1 + take2 + given + gives + moves == 0
+        S[calm] = S[calm] + 1 if even and steady else int64(0)
+        if S[calm] > 1 and leaps != 0:
+            steps_left = S[g_left] - 6 if S[p_valid] == 30 else (FAR if S[p_valid] + S[g_busy] == 0 else int64(0))
+            # EPI goes on where compute reads the other bank, or none.
+            bank = table[S[e_item], bank_]
+            silent = S[g_busy] == 0 or table[S[g_item], skip_] >= table[S[g_item], period_]
+            until_upper = table[S[g_item], lower_] - S[g_step] if bank == 1 else int64(0)
+            is_upper = S[g_step] >= table[S[g_item], lower_] and S[p_upper] == 30
+            apart = FAR if silent or (is_upper and bank == 0) else until_upper
+            epi_left = min(S[e_left], apart) - 6 if S[y_valid] == 30 else int64(0)
+            tensors_left = FAR if S[y_valid] + S[e_busy] == 0 else epi_left
+            # Words of a LOAD are asked for, or those of a STORE sent, or neither; those that come are written.
+            asks = asked_load != 0 and not wants_fetch
+            sends = sent != 0 and s_acc == 0
+            rests = asked + sent + S[s_busy] == 0
+            loads_out = S[e_busy] != 0 and table[S[w_item], is_out_] != 0
+            reads = for_load + l_moves + l_reads == 3 and not loads_out
+            silent_reads = answered + l_moves + c_moves == 0 and not w_valid and not x_valid
+            # A port that waits for room has some when words are written.
+            stays = not reads or asks or sends or (S[l_left] == 0 and not wants_fetch)
+            calm_port = (asks or sends or rests) and (reads or silent_reads) and S[c_left] == 0 and stays
+            free = FAR if reads or not asks else depth - max(S[l_reserved], S[outstanding]) - 2
+            asks_left = min(S[l_left] - 2, free) if asks else FAR
+            sends_left = S[s_left] - 2 if sends else FAR
+            reads_left = S[w_words] - 2 if reads else FAR
+            words_left = min(min(asks_left, sends_left), reads_left) if calm_port else int64(0)
+            left = min(min(steps_left, tensors_left), words_left)
+            # Answers on their way must be of the same kind: the next ones, or all of them where as many are asked for.
+            answers = int64(2) if reads else int64(0)
+            questions = int64(2) if asks else int64(0)
+            S[run] = int64(0)
+            S[ahead] = S[slot]
+            while S[run] < min(left, m) and ring[S[ahead]] == answers:
+                S[run] = S[run] + 1
+                S[ahead] = S[ahead] + 1 if S[ahead] + 1 < m else int64(0)
+            goes_on = answers == questions and (asks or S[g_busy] + S[e_busy] + S[s_busy] != 0)
+            near = int64(0) if answers == questions else S[run]
+            element = table[S[s_item], element_words_] if sends else int64(1)
+            jump = (S[run] if S[run] < m else (left if goes_on else near)) // element * element
+            if jump > 4:
+                if answers != questions:
+                    for i in range(jump):
+                        ring[(S[slot] + i) % m] = questions
+                if S[g_busy] != 0:
+                    S[g_left] = S[g_left] - jump
+                    S[g_step] = S[g_step] + jump
+                    S[busy_compute] = S[busy_compute] + jump
+                if S[e_busy] != 0:
+                    S[e_left] = S[e_left] - jump
+                    begun = table[S[e_item], steps_] - S[e_left]
+                    S[e_row] = table[S[e_item], acc_] + begun // table[S[e_item], inner_] * table[S[e_item], acc_outer_]
+                    S[e_inner] = table[S[e_item], inner_] - begun % table[S[e_item], inner_]
+                    S[e_index] = S[e_row] + begun % table[S[e_item], inner_] * table[S[e_item], acc_inner_]
+                if asks:
+                    S[l_left] = S[l_left] - jump
+                    S[l_reserved] = S[l_reserved] + jump
+                    S[outstanding] = S[outstanding] + jump
+                if reads:
+                    S[w_words] = S[w_words] - jump
+                    S[l_reserved] = S[l_reserved] - jump
+                    S[outstanding] = S[outstanding] - jump
+                    S[busy_load] = S[busy_load] + jump
+                if sends:
+                    S[s_left] = S[s_left] - jump
+                    S[s_index] = S[s_index] + jump // element
+                if sends or S[e_busy] != 0:
+                    S[busy_store] = S[busy_store] + jump
+                S[slot] = (S[slot] + jump) % m
+                S[cycles] = S[cycles] + jump
         S[still] = S[still] + 1 if events + S[g_busy] + S[e_busy] == 0 else int64(0)
         if S[still] > most_still:
             S[finished] = int64(2)
         if S[cycles] > most_cycles:
             S[finished] = int64(3)
-    report[0] = S[finished]
-    report[1] = S[cycles]
-    report[2] = S[busy_load]
-    report[3] = S[busy_compute]
-    report[4] = S[busy_store]
+    numbers[9] = S[finished]
+    numbers[10] = S[cycles]
+    numbers[11] = S[busy_load]
+    numbers[12] = S[busy_compute]
+    numbers[13] = S[busy_store]
 """
 
 
@@ -402,7 +448,17 @@ class Cycles:
 def _model() -> Any:
     names = {f"{name}_": at for at, name in enumerate(COLUMNS)} | {name: at for at, name in enumerate(STATE)}
     kinds = {"LOAD": LOAD, "EPI": EPI, "STORE": STORE, "FINISH": FINISH}
-    func = parse_script(_TEXT, constants={**names, **kinds, "SIZE": len(STATE), "K": len(COLUMNS)})
+    func = parse_script(
+        _TEXT,
+        constants={
+            **names,
+            **kinds,
+            "SIZE": len(STATE),
+            "K": len(COLUMNS),
+            "ORDER": COLUMNS.index("order"),
+            "FAR": 1 << 40,
+        },
+    )
     return build(func, target="native")
 
 
@@ -415,150 +471,40 @@ def cycles(
     most_cycles: int = 1 << 40,
 ) -> Cycles:
     """The cycles that the hardware takes for a program; `read_dram` gives the DRAM that holds its micro-ops."""
-    table = _table(program, config, read_dram)
-    units, is_load = table[:, 0], table[:, 1] == LOAD
-    order, loads = np.zeros((3, len(table)), np.int64), np.zeros((2, len(table)), np.int64)
-    for unit in Unit:
-        of_unit = np.flatnonzero(units == unit)
-        order[unit, : len(of_unit)] = of_unit
-        if unit is not Unit.STORE:
-            of_reader = np.flatnonzero((units == unit) & is_load)
-            loads[unit, : len(of_reader)] = of_reader
+    return cycles_of_code(encode(program, config), config, read_dram, latency=latency, most_cycles=most_cycles)
+
+
+def cycles_of_code(
+    code: bytes,
+    config: AccelConfig,
+    read_dram: Callable[[int, int], bytes],
+    *,
+    latency: int | None = None,
+    most_cycles: int = 1 << 40,
+    one_by_one: bool = False,
+) -> Cycles:
+    """The same for a program as DRAM holds it. `one_by_one` goes through all cycles, which changes nothing but time."""
+    table = instruction_table(code, config, read_dram)
     delay = config.memory_latency if latency is None else latency
-    report = np.zeros(8, np.int64)
-    _model()(table, order, loads, np.zeros(delay, np.int64), _limits(len(table), config, delay, most_cycles), report)
-    if report[0] != 1:
+    numbers = _numbers(len(table), config, delay, most_cycles)
+    numbers[8] = not one_by_one
+    _model()(table, np.zeros(delay, np.int64), numbers)
+    outcome, total, *busy = numbers[9 : 11 + len(Unit)].tolist()
+    if outcome != 1:
         raise UserError(
             "accelerator: the program waits for ever"
-            if report[0] == 2
+            if outcome == 2
             else f"accelerator: more than {most_cycles} cycles",
             hint="tilewright accel check names what a program waits for",
         )
-    return Cycles(int(report[1]), {unit: int(report[2 + unit]) for unit in Unit})
+    return Cycles(total, dict(zip(Unit, busy, strict=True)))
 
 
-def _limits(count: int, config: AccelConfig, latency: int, most_cycles: int) -> Array:
+def _numbers(count: int, config: AccelConfig, latency: int, most_cycles: int) -> Array:
+    """What the model has to know beside the program, and room for what it says."""
     depth = 1 << (config.memory_latency + 15).bit_length()
     per_instruction = max(1, INSTRUCTION_BYTES // config.bus_bytes)
     per_word = max(1, config.bus_bytes // INSTRUCTION_BYTES)
     words = count * per_instruction if per_word == 1 else -(-count // per_word)
     numbers = [depth, config.command_queue - 1, config.depth[Memory.ACC] // 2, per_instruction, per_word, latency + 64]
-    return np.array([*numbers, most_cycles, words], np.int64)
-
-
-_KINDS: Final[dict[type, int]] = {Load: LOAD, Gemm: STEPS, Alu: STEPS, Epi: EPI, Store: STORE, Finish: FINISH}
-_TOKENS: Final = ("pop_prev", "pop_next", "push_prev", "push_next")
-
-
-def _table(program: Sequence[Instruction], config: AccelConfig, read_dram: Callable[[int, int], bytes]) -> Array:
-    """A row for each instruction."""
-    table = np.zeros((len(program), len(COLUMNS)), np.int64)
-    columns = {name: table[:, at] for at, name in enumerate(COLUMNS)}
-    by_kind: dict[type, list[int]] = {kind: [] for kind in _KINDS}
-    for index, item in enumerate(program):
-        by_kind[type(item)].append(index)
-    columns["unit"][:] = [item.unit for item in program]
-    for name, values in zip(_TOKENS, _fields(program, _TOKENS), strict=True):
-        columns[name][:] = values
-    for kind, places in by_kind.items():
-        columns["kind"][places] = _KINDS[kind]
-    parts = (
-        (Load, _load_columns([item for item in program if isinstance(item, Load)], config)),
-        (Store, _store_columns([item for item in program if isinstance(item, Store)], config)),
-        (Epi, _epi_columns([item for item in program if isinstance(item, Epi)])),
-    )
-    for kind, values in parts:
-        for name, numbers in values.items():
-            columns[name][by_kind[kind]] = numbers
-    for index, row in _step_rows(program, config, read_dram):
-        for name, number in row.items():
-            columns[name][index] = number
-    return table
-
-
-def _fields(items: Sequence[Any], names: tuple[str, ...]) -> Array:
-    """Fields of instructions of one kind, an array each."""
-    rows = np.array(list(map(attrgetter(*names), items)), np.int64)
-    return rows.reshape(len(items), len(names)).T
-
-
-def _load_columns(items: list[Load], config: AccelConfig) -> dict[str, Array]:
-    names = ("memory", "x_size", "y_size", "x_before", "x_after", "y_before", "y_after")
-    memory, x_size, y_size, x_before, x_after, y_before, y_after = _fields(items, names)
-    words = np.array([config.dma_bytes[item] // config.bus_bytes for item in Memory], np.int64)[memory]
-    row = x_before + x_size + x_after
-    has_data = (x_size > 0) & (y_size > 0)
-    # Rows without padding between them are one.
-    is_one = x_before + x_after == 0
-    row_words = np.where(is_one, x_size * y_size, x_size) * words * has_data
-    return {
-        "words": x_size * y_size * words,
-        "lead": np.where(has_data, y_before * row + x_before, row * (y_before + y_size + y_after)),
-        "row_words": row_words,
-        "gap": (x_after + x_before) * has_data,
-        "rows": np.where(is_one, 1, y_size) * has_data,
-        "tail": (x_after + y_after * row) * has_data,
-        "is_out": memory == Memory.OUT,
-    }
-
-
-def _store_columns(items: list[Store], config: AccelConfig) -> dict[str, Array]:
-    memory, x_size, y_size, sram = _fields(items, ("memory", "x_size", "y_size", "sram"))
-    element = np.array([config.dma_bytes[item] // config.bus_bytes for item in Memory], np.int64)[memory]
-    return {
-        "words": x_size * y_size * element,
-        "element_words": element,
-        "is_acc": memory == Memory.ACC,
-        "acc": sram,
-    }
-
-
-def _epi_columns(items: list[Epi]) -> dict[str, Array]:
-    names = ("outer", "inner", "acc", "acc_outer", "acc_inner")
-    outer, inner, acc, acc_outer, acc_inner = _fields(items, names)
-    return {"steps": outer * inner, "inner": inner, "acc": acc, "acc_outer": acc_outer, "acc_inner": acc_inner}
-
-
-def _step_rows(
-    program: Sequence[Instruction], config: AccelConfig, read_dram: Callable[[int, int], bytes]
-) -> Iterator[tuple[int, dict[str, int]]]:
-    """Rows of GEMM and ALU, by the micro-ops that were loaded before them."""
-    memory = MicroOpMemory(config, read_dram)
-    known: dict[tuple[object, ...], dict[str, int]] = {}
-    of_steps = attrgetter("uop_begin", "uop_end", "outer", "inner", "reset", "overwrite", "acc_outer", "acc_inner")
-    for index, item in enumerate(program):
-        kind = type(item)
-        if kind is Gemm:
-            key = of_steps(item)
-            if key not in known:
-                assert isinstance(item, Gemm)
-                known[key] = _steps_row(item, config, memory.fields)
-            yield index, known[key]
-        elif isinstance(item, Alu):
-            yield index, _steps_row(item, config, memory.fields)
-        elif memory.follow(item):
-            known.clear()
-
-
-def _steps_row(item: Gemm | Alu, config: AccelConfig, micro_ops: MicroOps) -> dict[str, int]:
-    count = max(0, item.uop_end - item.uop_begin)
-    phases = 2 if isinstance(item, Alu) and not item.use_imm else 1
-    steps = item.outer * item.inner * count * phases
-    outer, inner = (item.acc_outer, item.acc_inner) if isinstance(item, Gemm) else (item.dst_outer, item.dst_inner)
-    upper = 0
-    if steps:
-        places = looped(micro_ops["acc"][item.uop_begin : item.uop_end], item.outer, item.inner, outer, inner)
-        upper = int((places >= config.depth[Memory.ACC] // 2).sum()) * phases
-    values = {"steps": steps, "period": steps, "lower": steps - upper, "skip": 0}
-    if isinstance(item, Alu):
-        return values
-    if item.reset or item.overwrite is Overwrite.ALWAYS:
-        return values | {"skip": steps}
-    patterns = {
-        Overwrite.NEVER: (steps, 0),
-        Overwrite.OUTER: (steps, item.inner * count),
-        Overwrite.INNER: (item.inner * count, count),
-        Overwrite.UOP: (count, 1),
-    }
-    period, skip = patterns[item.overwrite]
-    return values | {"period": period, "skip": skip}
+    return np.array([*numbers, most_cycles, words, *[0] * 8], np.int64)
