@@ -34,6 +34,7 @@ Measure schedules of a model's kernels on this machine (its GPU, a cluster, devi
   tilewright tune resnet18.onnx --time 20m --threads 1
   tilewright tune resnet18.onnx --trials 1000 --report tuning.html
   tilewright tune resnet18.onnx --target cuda --precision float16 --time 3m
+  tilewright tune resnet18-int8.onnx --target accel --trials 200
   tilewright tune resnet18.onnx --cluster head:6379
   tilewright tune resnet18.onnx --tracker farm:9190 --key rpi5 --devices 4 --target 'llvm -mcpu=cortex-a76'
 
@@ -234,6 +235,12 @@ def summary(report: Report) -> str:
         )
     elif report.not_in_graph:
         lines.append(f"not tried in the whole model: {report.not_in_graph}")
+    if any(item.task.target.capabilities.counted_cycles for item in report.tasks):
+        confirmed = sum(item.on_hardware for item in report.tasks)
+        lines.append(
+            "times are cycles of the accelerator at 100 MHz, counted by its cycle model; "
+            f"{plural(confirmed, 'winner')} confirmed on the simulated hardware"
+        )
     lines.append(spent + ("; stopped, the same command goes on from here" if report.stopped else ""))
     return "\n".join(lines)
 

@@ -50,5 +50,7 @@ class Capabilities:
     """Whether a place inside memory is memory like any other: models then live in one block of it."""
     few_steps: str | None = None
     """A driver that ends the loops of a thread after `MOST_STEPS` steps in all, whatever they still had to do."""
+    counted_cycles: bool = False
+    """Whether its time is counted in cycles, by a model of its control, and not measured."""
     block_layers: bool = False
     """Whether it computes layers of bytes in blocks of channels, with results in fixed point (`accel.conv2d`)."""

@@ -27,7 +27,12 @@ class DeviceMeasurer:
     """Measures on the first device of the target's kind: one process owns it, the others build."""
 
     def __init__(
-        self, builders: int | None = None, *, budget: DeviceBudget | None = None, limits: Limits | None = None
+        self,
+        builders: int | None = None,
+        *,
+        budget: DeviceBudget | None = None,
+        limits: Limits | None = None,
+        runner: str = "tilewright.tune.device_runner",
     ) -> None:
         self.limits = limits or Limits()
         self.budget = budget or DeviceBudget()
@@ -42,7 +47,7 @@ class DeviceMeasurer:
         self._begun: dict[tuple[str, str, Key], Future[CompiledKernel]] = {}
         self._defaults: dict[tuple[str, str], Future[CompiledKernel]] = {}
         # Drivers of devices reserve addresses without end: no limit on memory there.
-        self._runner = Child("tilewright.tune.device_runner")
+        self._runner = Child(runner)
 
     def close(self) -> None:
         """End the processes."""
@@ -80,15 +85,22 @@ class DeviceMeasurer:
                 # What an interrupt left over.
                 self._forget(task, point)
 
-    def _measured(self, task: Task, point: Point) -> Measurement:
+    def _trial(self, task: Task, code: CompiledKernel, default: CompiledKernel, on_hardware: bool) -> object:
+        """What the process that runs candidates is asked. A device is its own hardware."""
+        return DeviceTrial(task.kernel.func, task.target, code, default, self.budget)
+
+    def _run_seconds(self, on_hardware: bool) -> float:
+        return self.limits.run_seconds
+
+    def _measured(self, task: Task, point: Point, *, on_hardware: bool = False) -> Measurement:
         try:
             default = self._default(task).result()
             code = self.code(task, point)
         except TilewrightError as error:
             return Measurement(point, None, error=f"build: {error}")
-        trial = DeviceTrial(task.kernel.func, task.target, code, default, self.budget)
+        trial = self._trial(task, code, default, on_hardware)
         try:
-            timing = self._runner.ask(trial, self.limits.run_seconds)
+            timing = self._runner.ask(trial, self._run_seconds(on_hardware))
         except DeviceLost as error:
             # Nothing runs in that process any more; the next candidate gets another one.
             self._runner.close()

@@ -25,7 +25,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.topi.schedule.packing import constant_parameters
-from tilewright.tune.runner import Timing, compare, inputs_of, result_numbers
+from tilewright.tune.runner import Array, Timing, compare, inputs_of, result_numbers
 
 _FEWEST_COPIES, _MOST_COPIES = 4, 16
 _MOST_BENCHES = 16
@@ -58,13 +58,22 @@ class DeviceTrial:
 class DeviceBench:
     """One task on the device of this process: its arrays, the default kernel, the right results."""
 
-    def __init__(self, func: PrimFunc, target: Target, default: CompiledKernel, budget: DeviceBudget) -> None:
+    def __init__(
+        self,
+        func: PrimFunc,
+        target: Target,
+        default: CompiledKernel,
+        budget: DeviceBudget,
+        *,
+        inputs: list[Array] | None = None,
+        device: Device | None = None,
+    ) -> None:
         self.func = func
         self.budget = budget
-        self.device = find_device(target.kind)
+        self.device = find_device(target.kind) if device is None else device
         self.device.activate()
         self.results = result_numbers(func)
-        self.arrays = inputs_of(func)
+        self.arrays = inputs_of(func) if inputs is None else inputs
         constants = set(constant_parameters(func).values())
         weight = sum(self.arrays[number].nbytes for number in constants)
         self.copies = max(_FEWEST_COPIES, min(_MOST_COPIES, -(-budget.cold_bytes // weight))) if weight else 1

@@ -17,6 +17,7 @@ from tilewright.runtime.device.devices import find_device
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.processors import usable_cpus
 from tilewright.topi.schedule.choices import Answer
+from tilewright.tune.accel_measure import device_measurer
 from tilewright.tune.algorithms import Algorithms, OnStep, choose_algorithms
 from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.device_measure import DeviceMeasurer
@@ -139,7 +140,8 @@ def _tune_compilation(
         report = tune(tasks, database, spending, measurer=measuring, on_batch=heard.on_batch)
         total, measuring_seconds = report.seconds + spent, report.measuring_seconds + spent
         report = replace(report, algorithms=algorithms, seconds=total, measuring_seconds=measuring_seconds)
-        if not in_graph or report.stopped or not is_here:
+        if not in_graph or report.stopped or not is_here or target.capabilities.counted_cycles:
+            # Programs whose cycles are counted take as many in a model as they do alone.
             return report
         return _with_choice(report, _in_model(compilation, database, measuring, seconds, heard.on_exchange))
 
@@ -167,7 +169,7 @@ def _measuring(
 ) -> AbstractContextManager[DeviceMeasurer | Measurer | None]:
     """What measures: on a CPU that is this machine's the tuner makes it."""
     if measurer is None and not compilation.target.is_cpu:
-        return DeviceMeasurer(budget=_device_budget(compilation))
+        return device_measurer(compilation.target, _device_budget(compilation))
     return nullcontext(measurer)
 
 

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tilewright.lower.database import Database
-from tilewright.lower.records import Record
+from tilewright.lower.records import Record, Selection
 from tilewright.support.collecting import seldom_collecting
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.fingerprint import compiler_name
 from tilewright.support.interrupts import Interrupt, noted_interrupts
 from tilewright.target import Target
 from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tune.accel_measure import CycleMeasurer, device_measurer
 from tilewright.tune.ahead import Ahead
 from tilewright.tune.algorithms import Algorithms
 from tilewright.tune.bayesian import BayesianSearch
@@ -102,6 +103,8 @@ class Progress:
     """The best time after each trial."""
     earlier: list[Point] = field(default_factory=list)
     """The candidates that were quickest as code of another compiler, best first."""
+    on_hardware: bool = False
+    """Whether its best candidate was confirmed on simulated hardware."""
 
     @property
     def gain(self) -> float:
@@ -179,6 +182,7 @@ def tune(
             stopped = interrupt.has_come()
         if not stopped:
             session.confirm()
+            session.select_counted()
     except KeyboardInterrupt:
         stopped = True
     finally:
@@ -252,6 +256,14 @@ class _Session:
         for item in self.progress:
             self.measuring_seconds += _confirm(item, self.database, self.measuring, self.options.confirm, self.run)
 
+    def select_counted(self) -> None:
+        """Let compilation take what has fewer cycles, however few: of times that are measured a clear gain is asked."""
+        if isinstance(self.measuring, CycleMeasurer):
+            quicker = [item for item in self.progress if item.gain > 1.0]
+            self.database.select(
+                Selection(item.task.key, str(item.task.target), item.best, compiler=compiler_name()) for item in quicker
+            )
+
     def report(self, stopped: bool) -> Report:
         """What was done."""
         taken = time.monotonic() - self.start
@@ -267,7 +279,8 @@ def _gain_so_far(progress: Sequence[Progress]) -> float:
 
 def local_measurer(tasks: Sequence[Task]) -> LocalMeasurer | DeviceMeasurer:
     """What measures tasks on this machine: on its processors, or on the device that they are for."""
-    return DeviceMeasurer() if any(not task.target.is_cpu for task in tasks) else LocalMeasurer()
+    device = next((task.target for task in tasks if not task.target.is_cpu), None)
+    return LocalMeasurer() if device is None else device_measurer(device)
 
 
 def _may_think(measuring: Measurer, task: Task) -> bool:
@@ -402,6 +415,12 @@ def _confirm(item: Progress, database: Database, measuring: Measurer, most: int,
     """
     if item.gain == 1.0 or not most:
         return 0.0
+    measure = measuring.measure
+    if isinstance(measuring, CycleMeasurer):
+        if not measuring.can_confirm:
+            # Counted once more by the model they would be the same.
+            return 0.0
+        measure = measuring.confirm
     began = time.monotonic()
     target, confirmed = str(item.task.target), {key_of(item.space.default)}
     for _ in range(most):
@@ -409,8 +428,9 @@ def _confirm(item: Progress, database: Database, measuring: Measurer, most: int,
         if best is None or key_of(best.answers) in confirmed:
             break
         confirmed.add(key_of(best.answers))
-        results = list(measuring.measure(item.task, [best.answers]))
+        results = list(measure(item.task, [best.answers]))
         database.correct(_records(item, results, run, best.number))
+        item.on_hardware = isinstance(measuring, CycleMeasurer)
     best = database.best(item.task.key, target)
     if best is not None and best.relative is not None:
         item.best, item.best_seconds = dict(best.answers), best.relative * item.default_seconds

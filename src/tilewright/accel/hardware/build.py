@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.accel.config import AccelConfig
@@ -39,6 +40,16 @@ def find_verilator() -> str:
     if found is None:
         raise MissingDependencyError("simulating the hardware needs Verilator", hint=_VERILATOR_HINT)
     return found
+
+
+def can_simulate() -> bool:
+    """Whether all that the simulation needs is installed."""
+    try:
+        find_verilator()
+        _find_compiler()
+    except MissingDependencyError:
+        return False
+    return find_spec("amaranth") is not None
 
 
 def _find_compiler() -> str:

@@ -13,6 +13,7 @@ from typing import Final
 
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.instructions import Epi, Gemm, Store, Unit
+from tilewright.backends.accel.first_products import split_first_products
 from tilewright.backends.accel.steps import Step, conflict
 
 _AHEAD: Final = 2
@@ -21,7 +22,7 @@ _AHEAD: Final = 2
 
 def in_good_order(steps: Sequence[Step], config: AccelConfig) -> list[Step]:
     """The same steps, as they overlap best."""
-    return results_behind(loads_in_time(advance_loads(steps)), config)
+    return results_behind(loads_in_time(split_first_products(advance_loads(steps))), config)
 
 
 def advance_loads(steps: Sequence[Step]) -> list[Step]:
@@ -42,8 +43,9 @@ def loads_in_time(steps: Sequence[Step]) -> list[Step]:
     first = products[0] if products else 0
     moved: dict[int, list[Step]] = {}
     kept: list[Step] = []
-    for step in steps[:first]:
-        use = _first_use(step, steps, first) if step.unit is Unit.LOAD else first
+    uses = [(_first_use(step, steps, first) if step.unit is Unit.LOAD else first, step) for step in steps[:first]]
+    # What is used first is loaded first: parameters of results come behind the operands of products.
+    for use, step in sorted(uses, key=lambda item: item[0]):
         place = bisect_right(products, use) - 1 - _AHEAD
         if place >= 0:
             moved.setdefault(products[place], []).append(step)

@@ -36,7 +36,7 @@ KIND: Final = TargetKind(
         "warp_size": 1,
         "shared_bytes": 0,
     },
-    capabilities=Capabilities(expanded_mathematics=None, block_layers=True),
+    capabilities=Capabilities(expanded_mathematics=None, block_layers=True, counted_cycles=True),
     features_of=lambda arch, cpu, features: frozenset({"accel"}),
     arch_of=_configuration,
 )

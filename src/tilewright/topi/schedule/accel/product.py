@@ -170,6 +170,10 @@ def schedule_product(context: ScheduleContext, config: AccelConfig) -> None:
         sch.compute_at(last.block, tile)
         if parameters is not None and found.problem.co > config.depth[Memory.PAR]:
             sch.compute_at(parameters, tile)
+        elif parameters is not None and tiling.co < found.problem.co:
+            # The first results need the parameters of their channels, and do not wait for all others.
+            pieces, _ = sch.split(sch.get_loops(parameters)[0], [None, tiling.co])
+            sch.unroll(pieces)
         if last.residual is not None:
             sch.compute_at(sch.cache_read(last.block, last.residual.name, OUT), tile)
     sch.compute_at(found.sums, tile)
@@ -188,9 +192,12 @@ def schedule_product(context: ScheduleContext, config: AccelConfig) -> None:
 def _tiling(context: ScheduleContext, problem: Problem, config: AccelConfig) -> Tiling | None:
     """The tiles of the model, unless somebody else chooses."""
     threads = context.choose("threads", (1, 2), 2)
-    found = best_tilings(problem, config, threads=threads)
-    # Neighbours are alike: what the model finds equally good comes next.
-    return found[context.choose("tiling", range(len(found)), 0)] if found else None
+    options = {tiling.numbers: tiling for tiling in best_tilings(problem, config, threads=threads)}
+    if not options:
+        return None
+    # What the model finds about as good comes next. Tilings of one thread are options of a question of their own.
+    name = "tiling" if threads == 2 else "tiling_alone"
+    return options[context.choose(name, tuple(options), next(iter(options)))]
 
 
 def tile_loops(context: ScheduleContext, store: BlockHandle, tiling: Tiling) -> LoopHandle:

@@ -83,13 +83,20 @@ class Tiling:
         """Virtual threads."""
         return 2 if self.thread else 1
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All of it as numbers, which a tuner's records keep: the axis of threads by its place among `AXES`, from 1."""
+        axis = AXES.index(self.thread) + 1 if self.thread else 0
+        flags = (self.spatial_first, self.inputs_stay, self.weights_stay)
+        return (self.co, self.y, self.x, self.ci, axis, *map(int, flags))
+
 
 def divisors(number: int) -> list[int]:
     """All divisors, the least first."""
     return [item for item in range(1, number + 1) if number % item == 0]
 
 
-def best_tilings(problem: Problem, config: AccelConfig, *, threads: int = 2, most: int = 64) -> list[Tiling]:
+def best_tilings(problem: Problem, config: AccelConfig, *, threads: int = 2, most: int = 128) -> list[Tiling]:
     """The tilings with the fewest cycles by the model, the best first; none where not even single tensors fit."""
     fitting = [tiling for tiling in tilings(problem, threads) if fits(problem, tiling, config)]
     return sorted(fitting, key=lambda tiling: estimate(problem, tiling, config))[:most]
@@ -164,16 +171,20 @@ def estimate(problem: Problem, tiling: Tiling, config: AccelConfig) -> float:
     instructions = tiles * steps * (2 if taps * tiling.ci > 1 else 1)
     array = problem.products + instructions * _INSTRUCTION_CYCLES
     store = tiles * tile * (1 + out)
+    staying = (all_inputs if tiling.inputs_stay else 0) + (all_weights if tiling.weights_stay else 0)
+    streamed = (0 if tiling.inputs_stay else chunk_inputs) + (0 if tiling.weights_stay else chunk_weights)
     # What stays is loaded piece by piece, when it is used first: the first tiles hide some of it.
-    before = _NOT_HIDDEN * all_inputs if tiling.inputs_stay else chunk_inputs
-    before += _NOT_HIDDEN * all_weights if tiling.weights_stay else chunk_weights
+    before = streamed + _NOT_HIDDEN * staying
+    if taps == 1 and tiling.ci > 1:
+        # The first products begin with the first piece; the rest is loaded while they and those of the others go on.
+        rest = staying + (threads - 1) * streamed - threads * tile * tiling.ci
+        before = streamed + staying / tiling.ci + max(rest, 0)
     # Both threads' results come at the end, less what the last products hide.
     finish = tile * (1 + out)
     after = threads * finish - min(finish, tile * tiling.ci * taps) * (threads - 1)
     # One thread alone loads, multiplies and stores in turn.
     busy: float = max(array, bus, store) if threads == 2 else array + bus
     # A thread loads its next step while the other multiplies: where that takes longer, products wait.
-    streamed = (0 if tiling.inputs_stay else chunk_inputs) + (0 if tiling.weights_stay else chunk_weights)
     step = streamed + tile * out / steps + config.memory_latency + 2 * _INSTRUCTION_CYCLES
     busy = max(busy, tiles * steps * step) if streamed else busy
     # Products of a tile wait until the other thread's products have hidden the results of the tile before.
