@@ -2,200 +2,197 @@
 
     python -m bench.accel                              # eleven layers, two virtual threads against one
     python -m bench.accel --only C3,C5 --config wide.json --check
-    python -m bench.accel --tune 24 --hardware         # the best of 24 tilings, confirmed by the hardware's simulation
+    python -m bench.accel --tune 24 --hardware --save  # 24 schedules of each layer, and the hardware's simulation
 
-For each layer the program's cycles by the timing model of the hardware (`tune/accel_cycles.py`) at the configuration's
-memory latency and bus, against the array's products and the words of the bus that no schedule avoids. `alone` is the
-same without virtual threads: loads, products and stores take turns. `--tune N` takes the best of N tilings by the
-timing model. `--check` runs each program on the functional simulator and compares it with the operator's reference,
-bit for bit. `--hardware` runs it on the hardware as Verilator simulates it, compares cycles with the model's and
-results with the reference's, and times both. Ends with one line of JSON.
+For each layer the program's cycles by the cycle model of the hardware (`tune/accel_cycles.py`) at the configuration's
+memory latency and bus, against the array's products and the words of the bus that no schedule avoids: with the default
+schedule; with the best of N that the tuner tries (`--tune N`); without virtual threads (`alone`: loads, products and
+stores take turns); and with results by ALU instructions instead of EPI (`without EPI`, `bench/accel_ablation.py`).
+`--check` runs each program on the functional simulator and compares it with the operator's reference, bit for bit.
+`--hardware` runs them on the hardware as Verilator simulates it, compares cycles with the model's and results with the
+reference's, and times both. `--save` writes `bench/results/accel.json` and the roofline. Ends with one line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from tilewright import te
-from tilewright.accel.config import PARAMETER_WORDS, AccelConfig, Memory
+from bench import harness
+from bench.accel_ablation import without_epi
+from bench.accel_layers import LAYERS, Layer, Loaded, checked, loaded
+from tilewright.accel.config import AccelConfig
 from tilewright.accel.functional import FunctionalMachine
-from tilewright.accel.instructions import Instruction
-from tilewright.accel.kernel import AccelKernel, from_text
-from tilewright.accel.machine import Counters, Machine
-from tilewright.accel.program import Program
 from tilewright.accel.verilated import VerilatedMachine
-from tilewright.backends.device import device_kernels, device_source
+from tilewright.backends.accel.driver import CLOCK_HZ
 from tilewright.cli.options import positive_int
-from tilewright.graph.ir.op import get_operator
-from tilewright.graph.ops.accelerator import AccelConv2dAttributes
-from tilewright.lower.schedules import schedule_kernel
-from tilewright.support.errors import CompilerBug
+from tilewright.lower.database import Database
+from tilewright.lower.kernel import make_kernel
+from tilewright.support.svg import Axis, Series, plot
 from tilewright.support.text import table
 from tilewright.target import Target
-from tilewright.topi.accel import Windows, conv2d
-from tilewright.topi.fixed_point import Requantization
-from tilewright.topi.schedule.choices import Choices
-from tilewright.tune.accel_cycles import cycles
+from tilewright.topi.schedule.choices import Answer
+from tilewright.tune.accel_explore import best_schedule
+from tilewright.tune.accel_measure import CycleMeasurer
+from tilewright.tune.accel_workload import Part, target_of
+from tilewright.tune.task import Task
+from tilewright.tune.tuner import TuneOptions, tune
 
-LAYERS = {
-    "C2": (56, 64, 64, 3, 1),
-    "C3": (56, 64, 64, 1, 1),
-    "C4": (56, 64, 128, 3, 2),
-    "C5": (56, 64, 128, 1, 2),
-    "C6": (28, 128, 128, 3, 1),
-    "C7": (28, 128, 256, 3, 2),
-    "C8": (28, 128, 256, 1, 2),
-    "C9": (14, 256, 256, 3, 1),
-    "C10": (14, 256, 512, 3, 2),
-    "C11": (14, 256, 512, 1, 2),
-    "C12": (7, 512, 512, 3, 1),
-}
-"""Height and width, input and output channels, kernel, stride."""
-OFFLOADED = {"C2": 4, "C4": 1, "C5": 1, "C6": 3, "C7": 1, "C8": 1, "C9": 3, "C10": 1, "C11": 1, "C12": 3}
-"""How often each layer is in ResNet-18."""
-_PAGE = 4096
+RESULTS = harness.RESULTS_FOLDER / "accel.json"
+ROOFLINE = harness.RESULTS_FOLDER / "accel_roofline.svg"
+PUBLISHED_HIDING = (0.70, 0.88)
+"""Utilisation of the array without and with latency hiding, as published for these layers."""
+_SCHEDULES_ALONE = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One convolution, for a configuration."""
-
-    name: str
-    config: AccelConfig
-
-    @property
-    def output(self) -> int:
-        """Height and width of the results."""
-        size, _, _, kernel, stride = LAYERS[self.name]
-        return (size + 2 * (kernel // 2) - kernel) // stride + 1
-
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Data, weight, parameters, results."""
-        size, inputs, outputs, kernel, _ = LAYERS[self.name]
-        config = self.config
-        ci, co = -(-inputs // config.block_in), -(-outputs // config.block_out)
-        return [
-            (1, ci, size, size, config.batch, config.block_in),
-            (co, ci, kernel, kernel, config.block_out, config.block_in),
-            (co, PARAMETER_WORDS, config.block_out),
-            (1, co, self.output, self.output, config.batch, config.block_out),
-        ]
-
-    @property
-    def windows(self) -> Windows:
-        """Strides and padding."""
-        _, _, _, kernel, stride = LAYERS[self.name]
-        return Windows((stride, stride), (kernel // 2,) * 4)
-
-    def kernel(self, threads: int, tiling: int = 0) -> AccelKernel:
-        """The compiled layer, with the tiling of a place among those that the schedule's model finds best."""
-        *shapes, _ = self.shapes()
-        inputs = [
-            te.placeholder(shape, dtype, name=name)
-            for shape, dtype, name in zip(
-                shapes, ("int8", "int8", "int32"), ("data", "weight", "parameters"), strict=True
-            )
-        ]
-        result = conv2d(inputs[0], inputs[1], inputs[2], None, self.windows, Requantization())
-        target = Target(f"accel -config={self.config.to_text()}")
-        func = te.create_prim_func([*inputs, result], self.name.lower())
-        scheduled = schedule_kernel(func, target, Choices({"threads": threads, "tiling": tiling}))
-        (kernel,) = from_text(device_source(device_kernels(scheduled.func, target).kernels, target))
-        return kernel
-
-    def bound(self) -> tuple[int, int]:
-        """Cycles of the array, and words of the bus that are moved once each; rows that nothing reads are not moved."""
-        data, weight, parameters, result = self.shapes()
-        kernel = weight[2]
-        products = result[1] * result[2] * result[3] * weight[1] * kernel * kernel
-        rows = self.output if kernel == 1 else data[2]
-        words = {memory: self.config.dma_bytes[memory] // self.config.bus_bytes for memory in Memory}
-        moved = data[1] * rows * data[3] * words[Memory.INP] + int(np.prod(weight[:4])) * words[Memory.WGT]
-        moved += result[1] * result[2] * result[3] * words[Memory.OUT] + parameters[0] * words[Memory.PAR]
-        return products, moved
-
-
-def _program(layer: Layer, kernel: AccelKernel) -> tuple[Program, list[np.ndarray]]:
-    """The kernel with random arguments in DRAM."""
-    random = np.random.default_rng(0)
-    shapes = layer.shapes()
-    arrays = [random.integers(-128, 128, shape).astype(np.int8) for shape in shapes[:2]]
-    words = np.zeros(shapes[2], np.int32)
-    words[:, 0], words[:, 1] = random.integers(-999, 999, words[:, 0].shape), random.integers(999, 32767)
-    words[:, 3] = 24
-    arrays += [words, np.zeros(shapes[3], np.int8)]
-    segments: dict[int, bytes] = {}
-    places: list[int] = []
-    address = 0
-    for array in (*arrays, np.frombuffer(kernel.micro_op_bytes(), np.uint8)):
-        places.append(address)
-        segments[address] = array.tobytes()
-        address += -(-array.nbytes // _PAGE) * _PAGE
-    instructions: tuple[Instruction, ...] = kernel.at(places[:-1], places[-1])
-    return Program(layer.config, instructions, segments, ((places[3], arrays[3].nbytes),)), arrays
-
-
-def _check(layer: Layer, program: Program, arrays: list[np.ndarray], machine: Machine) -> Counters:
-    """Run a program and compare its results with the operator's reference."""
-    counters, (data,) = program.run_on(machine)
-    windows = layer.windows
-    attributes = AccelConv2dAttributes(windows.strides, windows.padding)
-    reference = get_operator("accel.conv2d").reference
-    assert reference is not None
-    expected = reference(arrays[:3], attributes)
-    if not np.array_equal(np.frombuffer(data, np.int8).reshape(arrays[3].shape), expected):
-        raise CompilerBug(f"the results of {layer.name} are not the operator's")
-    return counters
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A compiled layer and its cycles by the model."""
-
-    cycles: int
-    program: Program
-    arrays: list[np.ndarray]
-    seconds: float
-    """What the model took."""
-
-
-def _measure(layer: Layer, threads: int, tilings: int = 1) -> Measured:
-    """The quickest of some tilings of a layer."""
-    best: Measured | None = None
-    for tiling in range(tilings):
-        program, arrays = _program(layer, layer.kernel(threads, tiling))
-
-        def read(address: int, size: int, program: Program = program) -> bytes:
-            start = max(place for place in program.segments if place <= address)
-            return program.segments[start][address - start : address - start + size].ljust(size, b"\0")
-
-        began = time.process_time()
-        total = cycles(program.instructions, layer.config, read).total
-        measured = Measured(total, program, arrays, time.process_time() - began)
-        if best is None or total < best.cycles:
-            best = measured
-    assert best is not None
+def tuned(layers: list[Layer], trials: int) -> dict[str, dict[str, Answer]]:
+    """The answers of the best of some schedules of each layer, by the tuner."""
+    tasks = [Task(make_kernel(layer.program(), layer.name), target_of(layer.config)) for layer in layers]
+    best: dict[str, dict[str, Answer]] = {}
+    with tempfile.TemporaryDirectory() as folder, Database(Path(folder) / "records.db") as database:
+        for layer, task in zip(layers, tasks, strict=True):
+            with CycleMeasurer() as measurer:
+                options = TuneOptions(trials=trials, search="bayesian", confirm=0)
+                report = tune([task], database, options, measurer=measurer)
+            best[layer.name] = dict(report.tasks[0].best)
+            harness.say(f"{layer.name}: {report.trials} schedules, {report.tasks[0].gain:.3f}x")
     return best
 
 
-def _on_hardware(layer: Layer, measured: Measured) -> dict[str, float]:
-    """Cycles of the simulated hardware, how far the model is from them, and how much quicker it is."""
-    machine = VerilatedMachine(layer.config, measured.program.dram_bytes)
-    began = time.process_time()
-    counters = _check(layer, measured.program, measured.arrays, machine)
-    seconds = time.process_time() - began
-    machine.close()
-    assert counters.cycles is not None
-    error = measured.cycles / counters.cycles - 1
-    rate = counters.cycles / seconds
-    return {"hardware": counters.cycles, "error": error, "cycles_a_second": rate, "quicker": seconds / measured.seconds}
+def _best_alone(layer: Layer) -> Loaded:
+    """The best of a few schedules without virtual threads."""
+    best = best_schedule(Part(layer.name, layer.program()), layer.config, _SCHEDULES_ALONE, threads=1)
+    assert best is not None
+    return loaded(layer, layer.kernel(best[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A layer as it was compiled in several ways."""
+
+    layer: Layer
+    default: Loaded
+    best: Loaded
+    alone: Loaded
+    without_epi: Loaded
+
+    def figures(self) -> dict[str, float]:
+        """What the model says."""
+        products, words = self.layer.bound()
+        return {
+            "products": products,
+            "words": words,
+            "default": self.default.cycles,
+            "cycles": self.best.cycles,
+            "instructions": len(self.best.program.instructions),
+            "utilization": products / self.best.cycles,
+            "of_bound": max(products, words) / self.best.cycles,
+            "alone": self.alone.cycles,
+            "without_epi": self.without_epi.cycles,
+        }
+
+    def on_hardware(self) -> dict[str, float]:
+        """Cycles of the simulated hardware, how far the model is from them, and how much quicker it is."""
+        config = self.layer.config
+        machine = VerilatedMachine(config, max(item.program.dram_bytes for item in self.all))
+        counters, seconds = checked(self.best, machine)
+        alone, _ = checked(self.alone, machine)
+        ablated, _ = checked(self.without_epi, machine)
+        machine.close()
+        assert counters.cycles is not None and alone.cycles is not None and ablated.cycles is not None
+        pairs = ((self.best, counters), (self.alone, alone), (self.without_epi, ablated))
+        products, words = self.layer.bound()
+        return {
+            "hardware": counters.cycles,
+            "hardware_alone": alone.cycles,
+            "hardware_without_epi": ablated.cycles,
+            "of_bound_on_hardware": max(products, words) / counters.cycles,
+            "error": max(abs(item.cycles / (count.cycles or 1) - 1) for item, count in pairs),
+            "cycles_a_second": counters.cycles / seconds,
+            "quicker": seconds / self.best.seconds,
+        }
+
+    @property
+    def all(self) -> tuple[Loaded, ...]:
+        """All programs."""
+        return self.default, self.best, self.alone, self.without_epi
+
+
+def _case(layer: Layer, answers: dict[str, Answer]) -> Case:
+    default, best = (loaded(layer, layer.kernel(choices)) for choices in ({}, answers))
+    ablated = loaded(layer, without_epi(layer, answers), plain=True)
+    return Case(layer, default, best, _best_alone(layer), ablated)
+
+
+def _totals(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+    """All convolutions that ResNet-18 offloads."""
+
+    def total(name: str) -> float:
+        return sum(item[name] * LAYERS[layer].uses for layer, item in figures.items())
+
+    names = ("products", "default", "cycles", "alone", "without_epi", "hardware", "hardware_alone")
+    return {name: total(name) for name in names if all(name in item for item in figures.values())}
+
+
+def _summary(figures: dict[str, dict[str, float]], totals: dict[str, float]) -> list[str]:
+    products, cycles = totals["products"], totals["cycles"]
+    without, with_hiding = products / totals["alone"], products / cycles
+    published = PUBLISHED_HIDING[1] / PUBLISHED_HIDING[0]
+    return [
+        f"ResNet-18's offloaded convolutions: {cycles / 1e6:.2f} M cycles, {products / 1e6:.2f} M of them products",
+        f"tuned against default schedules: {totals['default'] / 1e6:.3f} M -> {cycles / 1e6:.3f} M cycles",
+        f"latency hiding: the array multiplies in {without:.1%} of cycles without, {with_hiding:.1%} with it",
+        f"that is {with_hiding / without:.2f}x (published: 70% and 88%, {published:.2f}x)",
+        f"EPI: {totals['without_epi'] / 1e6:.2f} M cycles with results by ALU, {totals['without_epi'] / cycles:.2f}x",
+        *_model_lines(figures),
+    ]
+
+
+def _model_lines(figures: dict[str, dict[str, float]]) -> list[str]:
+    if not all("hardware" in item for item in figures.values()):
+        return []
+    errors, quicker = ([item[name] for item in figures.values()] for name in ("error", "quicker"))
+    return [f"cycle model: off by {max(errors):.2%} at most, {min(quicker):.0f} to {max(quicker):.0f} times as quick"]
+
+
+def roofline(config: AccelConfig, figures: dict[str, dict[str, float]]) -> str:
+    """Arithmetic a second over arithmetic a byte, with and without latency hiding, under what array and bus allow."""
+    giga = 2 * config.multipliers * CLOCK_HZ / 1e9
+    bandwidth = config.bus_bytes * CLOCK_HZ / 1e9
+    operations = {name: 2 * config.multipliers * item["products"] for name, item in figures.items()}
+    intensity = {name: operations[name] / (item["words"] * config.bus_bytes) for name, item in figures.items()}
+    low, high = min(intensity.values()) / 2, max(intensity.values()) * 1.5
+    roof = [(low, min(giga, low * bandwidth)), (giga / bandwidth, giga), (high, giga)]
+
+    def points(name: str) -> list[tuple[float, float]]:
+        return [
+            (intensity[layer], operations[layer] / (item[name] / CLOCK_HZ) / 1e9) for layer, item in figures.items()
+        ]
+
+    series = [
+        Series("array and bus", roof, line=True, marks=False),
+        Series("latency hidden", points("cycles"), list(figures)),
+        Series("one thread alone", points("alone"), list(figures)),
+    ]
+    title = f"ResNet-18's convolutions, {config.multipliers} multipliers, {config.bus_bytes} B a cycle, 100 MHz"
+    across = Axis("operations a byte that must be moved", logarithmic=True)
+    return plot(title, across, Axis("GOPS", logarithmic=True), series)
+
+
+def _table(figures: dict[str, dict[str, float]]) -> str:
+    on_hardware = all("hardware" in item for item in figures.values())
+    titles = ["layer", "products", "words", "default", "best", *(["hardware"] if on_hardware else [])]
+    titles += ["array", "of bound", "alone", "array", "without EPI"]
+    rows = []
+    for name, item in figures.items():
+        row = [name, *(f"{item[column]:.0f}" for column in ("products", "words", "default", "cycles"))]
+        row += [f"{item['hardware']:.0f}"] if on_hardware else []
+        row += [f"{item['utilization']:.1%}", f"{item['of_bound']:.1%}", f"{item['alone']:.0f}"]
+        rows.append([*row, f"{item['products'] / item['alone']:.1%}", f"{item['without_epi']:.0f}"])
+    return table(titles, rows)
 
 
 def main() -> None:
@@ -203,46 +200,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--only", default="", help="layers, such as C3,C5")
     parser.add_argument("--config", default="default", help="a configuration, as in targets")
-    parser.add_argument("--tune", type=positive_int, default=1, help="tilings to try for each layer")
+    parser.add_argument("--tune", type=positive_int, help="schedules that the tuner tries for each layer")
     parser.add_argument("--check", action="store_true", help="compare results with the reference, bit for bit")
     parser.add_argument("--hardware", action="store_true", help="run on the simulated hardware too (Verilator)")
-    parser.add_argument("--json", help="a file for the figures")
+    parser.add_argument("--save", action="store_true", help="keep figures and roofline in bench/results")
     options = parser.parse_args()
     config = AccelConfig.from_text(Target(f"accel -config={options.config}").arch)
     names = options.only.split(",") if options.only else list(LAYERS)
-    rows, figures = [], {}
-    for name in names:
-        layer = Layer(name, config)
-        products, words = layer.bound()
-        measured, alone = _measure(layer, 2, options.tune), _measure(layer, 1)
+    layers = [Layer(name, config) for name in names]
+    answers = tuned(layers, options.tune) if options.tune else {}
+    figures: dict[str, dict[str, float]] = {}
+    for layer in layers:
+        case = _case(layer, answers.get(layer.name, {}))
         if options.check:
-            _check(layer, measured.program, measured.arrays, FunctionalMachine(config, measured.program.dram_bytes))
-        share = max(products, words) / measured.cycles
-        figures[name] = {
-            "cycles": measured.cycles,
-            "instructions": len(measured.program.instructions),
-            "utilization": products / measured.cycles,
-            "of_bound": share,
-            "alone": alone.cycles,
-            **(_on_hardware(layer, measured) if options.hardware else {}),
-        }
-        hardware = [f"{figures[name]['hardware']}"] if options.hardware else []
-        rows.append(
-            (name, f"{products}", f"{words}", f"{len(measured.program.instructions)}", f"{measured.cycles}", *hardware,
-             f"{products / measured.cycles:.1%}", f"{share:.1%}", f"{alone.cycles}", f"{products / alone.cycles:.1%}")
-        )  # fmt: skip
-        print(f"{name}: {measured.cycles} cycles", file=sys.stderr, flush=True)
-    more = ("hardware",) if options.hardware else ()
-    titles = ("layer", "products", "words", "instructions", "cycles", *more, "array", "of bound", "alone", "array")
-    print(table(titles, rows))
-    total = sum(figures[name]["cycles"] * OFFLOADED.get(name, 0) for name in names)
-    if set(OFFLOADED) <= set(names):
-        print(f"ResNet-18's offloaded convolutions: {total / 1e6:.2f} M cycles")
-    result = {"config": config.to_text(), "latency": config.memory_latency, "tilings": options.tune}
-    line = json.dumps({**result, "total": total, "layers": figures})
-    if options.json:
-        Path(options.json).write_text(line + "\n")
-    print(line)
+            for item in case.all:
+                checked(item, FunctionalMachine(config, item.program.dram_bytes))
+        figures[layer.name] = {**case.figures(), **(case.on_hardware() if options.hardware else {})}
+        harness.say(f"{layer.name}: {case.best.cycles} cycles")
+    print(_table(figures))
+    totals = _totals(figures)
+    if set(LAYERS) == set(names):
+        print("\n".join(_summary(figures, totals)))
+    heading = {"config": config.to_text(), "latency": config.memory_latency, "bus_bytes": config.bus_bytes}
+    result = {**heading, "tuned": options.tune or 0, "answers": answers, "totals": totals, "layers": figures}
+    if options.save:
+        RESULTS.write_text(json.dumps(result) + "\n")
+        ROOFLINE.write_text(roofline(config, figures))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

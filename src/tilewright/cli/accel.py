@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.hardware.verilog import verilog
-from tilewright.cli import accel_programs
+from tilewright.cli import accel_explore, accel_programs
 from tilewright.support.files import replacing
 
 DESCRIPTION = """\
@@ -20,6 +20,8 @@ The tensor processor itself: its programs, what a configuration amounts to, and 
   tilewright accel run sums.twa --trace sums.json            run it in the functional simulator
   tilewright accel header --config mine.json -o accel.h      instructions and driver interface for C
   tilewright accel config --config mine.json                 depths of memories, multipliers, bytes on chip
+  tilewright accel explore resnet18-int8.onnx --memory 262144 --report found.html
+                                                             configurations and schedules, searched together
 """
 
 
@@ -32,10 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     rtl.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.v", help="the file to write")
     accel_programs.add_actions(actions)
+    accel_explore.add_action(actions)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.action == "explore":
+        accel_explore.execute(options)
+        return 0
     if options.action != "rtl":
         return accel_programs.execute(options)
     config = AccelConfig() if options.config is None else AccelConfig.read(options.config)

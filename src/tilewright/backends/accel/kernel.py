@@ -22,8 +22,13 @@ _ALIGNMENT = 64
 
 
 def make_kernel(func: PrimFunc, config: AccelConfig) -> AccelKernel:
-    """The program of a lowered kernel: it is proved to end, and that no two units of it race."""
-    steps, micro_ops = with_micro_ops(in_good_order(emit_steps(func, config), config), config)
+    """The program of a lowered kernel."""
+    return kernel_of_steps(func, emit_steps(func, config), config)
+
+
+def kernel_of_steps(func: PrimFunc, emitted: Sequence[Step], config: AccelConfig) -> AccelKernel:
+    """The program of the steps of a kernel: it is proved to end, and that no two units of it race."""
+    steps, micro_ops = with_micro_ops(in_good_order(emitted, config), config)
     ordered = with_tokens(steps, config)
     relocations = tuple((number, step.argument) for number, step in enumerate(ordered) if step.argument is not None)
     instructions = tuple(step.instruction for step in ordered)

@@ -195,9 +195,13 @@ def _tiling(context: ScheduleContext, problem: Problem, config: AccelConfig) -> 
     options = {tiling.numbers: tiling for tiling in best_tilings(problem, config, threads=threads)}
     if not options:
         return None
-    # What the model finds about as good comes next. Tilings of one thread are options of a question of their own.
-    name = "tiling" if threads == 2 else "tiling_alone"
-    return options[context.choose(name, tuple(options), next(iter(options)))]
+    # What the model finds about as good comes next.
+    return options[context.choose(tiling_question(threads), tuple(options), next(iter(options)))]
+
+
+def tiling_question(threads: int) -> str:
+    """Tilings of one thread are options of a question of their own: none of two threads is among them."""
+    return "tiling" if threads == 2 else "tiling_alone"
 
 
 def tile_loops(context: ScheduleContext, store: BlockHandle, tiling: Tiling) -> LoopHandle:
