@@ -7,8 +7,9 @@ import pytest
 
 from tests.accel.tiled_product import TiledProduct
 from tilewright import te
-from tilewright.accel.config import AccelConfig
+from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.encoding import encode
+from tilewright.accel.instructions import Epi, Gemm, Load, Store
 from tilewright.accel.kernel import AccelKernel, from_text
 from tilewright.backends.device import device_kernels, device_source
 from tilewright.lower.schedules import schedule_kernel
@@ -18,6 +19,7 @@ from tilewright.topi.accel import Windows, conv2d
 from tilewright.topi.fixed_point import Requantization
 from tilewright.topi.schedule.choices import Choices
 from tilewright.tune.accel_cycles import cycles, cycles_of_code
+from tilewright.tune.accel_table import COLUMNS, instruction_table
 
 SMALL = "acc_bytes:16384,inp_bytes:8192,wgt_bytes:16384,out_bytes:4096,memory_latency:20"
 NARROW = "block_in:8,block_out:8,inp_bytes:4096,wgt_bytes:8192,acc_bytes:8192,out_bytes:4096,command_queue:4"
@@ -75,3 +77,37 @@ def test_a_program_of_one_instruction_ends() -> None:
     alone = [type(program[0])()]
     assert cycles(alone, config, lambda address, size: bytes(size)).total > config.memory_latency
     assert np.isfinite(cycles(alone, config, lambda address, size: bytes(size)).utilization)
+
+
+def test_rows_of_the_table_are_what_instructions_say() -> None:
+    config = AccelConfig.from_text(SMALL)
+    made = layer(config, 8, 64, 3, 1, 2)
+    program = made.at([0, 1 << 12, 1 << 13, 1 << 14], 1 << 15)
+    data = made.micro_op_bytes()
+
+    def read(address: int, count: int) -> bytes:
+        begin = address - (1 << 15)
+        return data[begin : begin + count].ljust(count, b"\0")
+
+    table = instruction_table(encode(program, config), config, read)
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in table.tolist()]
+    words = {memory: config.dma_bytes[memory] // config.bus_bytes for memory in Memory}
+    for item, row in zip(program, rows, strict=True):
+        assert row["unit"] == item.unit
+        assert [row[name] for name in ("pop_prev", "pop_next", "push_prev", "push_next")] == [
+            item.pop_prev,
+            item.pop_next,
+            item.push_prev,
+            item.push_next,
+        ]
+        if isinstance(item, Epi):
+            assert (row["steps"], row["inner"]) == (item.outer * item.inner, item.inner)
+            assert (row["acc"], row["acc_outer"], row["acc_inner"]) == (item.acc, item.acc_outer, item.acc_inner)
+        elif isinstance(item, Gemm):
+            assert row["steps"] == item.outer * item.inner * (item.uop_end - item.uop_begin)
+            assert row["lower"] in (0, row["steps"]), "each thread has a bank of its own"
+        elif isinstance(item, (Load, Store)):
+            assert row["words"] == item.x_size * item.y_size * words[item.memory]
+    assert {row["lower"] > 0 for row in rows if row["steps"] and row["unit"] == 1} == {True, False}
+    padded = [row for item, row in zip(program, rows, strict=True) if isinstance(item, Load) and item.x_before]
+    assert padded and all(row["gap"] == 2 and row["rows"] > 1 for row in padded)

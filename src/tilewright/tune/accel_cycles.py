@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -50,8 +50,10 @@ STATE: Final = (
 _TEXT = """
 @script.function
 def cycles_of(
-    table: Buffer[(n, K), "int64"], ring: Buffer[(m,), "int64"], numbers: Buffer[(16,), "int64"],
+    table: Buffer[(n, K), "int64"], numbers: Buffer[(p,), "int64"],
 ):
+    # Behind the numbers: what comes back in the next cycles, a ring.
+    m = p - RING
     S = allocate((SIZE,), "int64", "local")
     for i in range(SIZE):
         S[i] = int64(0)
@@ -75,7 +77,7 @@ def cycles_of(
     S[f_left] = numbers[7]
     while S[finished] == 0:
         # The port: what is asked for, who is served, what comes back.
-        answer = ring[S[slot]]
+        answer = numbers[RING + S[slot]]
         may_read = S[outstanding] < depth
         wants_store = S[s_streams] != 0
         wants_compute = S[c_left] != 0 and S[c_reserved] < depth
@@ -182,7 +184,7 @@ def cycles_of(
             S[step_reads] = int64(1) if skip == 0 or S[g_step] % period >= skip else int64(0)
         step_upper = int64(1) if S[g_step] >= table[S[g_item], lower_] else int64(0)
         # ---- the next state
-        ring[S[slot]] = asked_compute + 2 * asked_load + 3 * asked_fetch
+        numbers[RING + S[slot]] = asked_compute + 2 * asked_load + 3 * asked_fetch
         events = asked + sent + answered + take0 + take1 + take2 + given + S[outstanding] + S[w_busy] + S[x_busy]
         S[slot] = S[slot] + 1 if S[slot] + 1 < m else int64(0)
         S[outstanding] = S[outstanding] + asked - answered
@@ -381,7 +383,7 @@ def cycles_of(
             questions = int64(2) if asks else int64(0)
             S[run] = int64(0)
             S[ahead] = S[slot]
-            while S[run] < min(left, m) and ring[S[ahead]] == answers:
+            while S[run] < min(left, m) and numbers[RING + S[ahead]] == answers:
                 S[run] = S[run] + 1
                 S[ahead] = S[ahead] + 1 if S[ahead] + 1 < m else int64(0)
             goes_on = answers == questions and (asks or S[g_busy] + S[e_busy] + S[s_busy] != 0)
@@ -391,7 +393,7 @@ def cycles_of(
             if jump > 4:
                 if answers != questions:
                     for i in range(jump):
-                        ring[(S[slot] + i) % m] = questions
+                        numbers[RING + (S[slot] + i) % m] = questions
                 if S[g_busy] != 0:
                     S[g_left] = S[g_left] - jump
                     S[g_step] = S[g_step] + jump
@@ -430,6 +432,9 @@ def cycles_of(
     numbers[13] = S[busy_store]
 """
 
+_RING: Final = 16
+"""Numbers before the ring."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
@@ -456,6 +461,7 @@ def _model() -> Any:
             "SIZE": len(STATE),
             "K": len(COLUMNS),
             "ORDER": COLUMNS.index("order"),
+            "RING": _RING,
             "FAR": 1 << 40,
         },
     )
@@ -486,9 +492,8 @@ def cycles_of_code(
     """The same for a program as DRAM holds it. `one_by_one` goes through all cycles, which changes nothing but time."""
     table = instruction_table(code, config, read_dram)
     delay = config.memory_latency if latency is None else latency
-    numbers = _numbers(len(table), config, delay, most_cycles)
-    numbers[8] = not one_by_one
-    _model()(table, np.zeros(delay, np.int64), numbers)
+    numbers = _numbers(len(table), config, delay, most_cycles, one_by_one)
+    _model()(table, numbers)
     outcome, total, *busy = numbers[9 : 11 + len(Unit)].tolist()
     if outcome != 1:
         raise UserError(
@@ -500,11 +505,20 @@ def cycles_of_code(
     return Cycles(total, dict(zip(Unit, busy, strict=True)))
 
 
-def _numbers(count: int, config: AccelConfig, latency: int, most_cycles: int) -> Array:
-    """What the model has to know beside the program, and room for what it says."""
+@lru_cache(maxsize=64)
+def _sizes(config: AccelConfig, latency: int) -> tuple[int, ...]:
     depth = 1 << (config.memory_latency + 15).bit_length()
     per_instruction = max(1, INSTRUCTION_BYTES // config.bus_bytes)
     per_word = max(1, config.bus_bytes // INSTRUCTION_BYTES)
+    half = config.depth[Memory.ACC] // 2
+    return depth, config.command_queue - 1, half, per_instruction, per_word, latency + 64
+
+
+def _numbers(count: int, config: AccelConfig, latency: int, most_cycles: int, one_by_one: bool) -> Array:
+    """What the model has to know beside the program, and room for what it says."""
+    sizes = _sizes(config, latency)
+    per_instruction, per_word = sizes[3:5]
     words = count * per_instruction if per_word == 1 else -(-count // per_word)
-    numbers = [depth, config.command_queue - 1, config.depth[Memory.ACC] // 2, per_instruction, per_word, latency + 64]
-    return np.array([*numbers, most_cycles, words, *[0] * 8], np.int64)
+    numbers = np.zeros(_RING + latency, np.int64)
+    numbers[: len(sizes) + 3] = (*sizes, most_cycles, words, not one_by_one)
+    return numbers

@@ -48,6 +48,7 @@ _OWN: Final = len(_TOKENS)
 _IS_LOAD, _IS_STORE, _IS_GEMM, _IS_ALU, _IS_EPI = (
     int(opcode) for opcode in (Opcode.LOAD, Opcode.STORE, Opcode.GEMM, Opcode.ALU, Opcode.EPI)
 )
+_NEVER, _ALWAYS, _AT_OUTER, _AT_INNER, _AT_FIRST = (int(when) for when in Overwrite)
 _UOP, _ACC, _OUT = int(Memory.UOP), int(Memory.ACC), int(Memory.OUT)
 _BY_LOAD, _BY_COMPUTE, _BY_STORE = (int(unit) for unit in (Unit.LOAD, Unit.COMPUTE, Unit.STORE))
 _PARTS: Final = np.array([[_BY_STORE, FINISH]] * (1 + max(Opcode)), np.int64)
@@ -87,17 +88,21 @@ def instruction_table(code: bytes, config: AccelConfig, read_dram: Callable[[int
 
 def _add_loads(table: Array, places: Array, fields: Array, machine: _Machine) -> None:
     memory, x_size, y_size, x_before, x_after, y_before, y_after, *_ = fields[places].T
-    words, beside = machine.words[memory], x_before + x_after
-    row = beside + x_size
-    has_data = (x_size > 0) & (y_size > 0)
-    # Rows without padding between them are one.
-    is_one = beside == 0
-    row_words = np.where(is_one, x_size * y_size, x_size) * words * has_data
-    lead = np.where(has_data, y_before * row + x_before, row * (y_before + y_size + y_after))
-    rows = np.where(is_one, 1, y_size) * has_data
-    tail = (x_after + y_after * row) * has_data
-    columns = (x_size * y_size * words, lead, row_words, beside * has_data, rows, tail, memory == _OUT)
-    table[places, _WORDS : _WORDS + len(columns)] = np.array(columns).T
+    words = machine.words[memory]
+    table[places, _WORDS] = total = x_size * y_size * words
+    has_data = total > 0
+    if not fields[places, 3:7].any():
+        # Rows without padding between them are one.
+        table[places, _WORDS + 2], table[places, _WORDS + 4] = total, has_data
+    else:
+        beside = x_before + x_after
+        row, is_one = beside + x_size, beside == 0
+        lead = np.where(has_data, y_before * row + x_before, row * (y_before + y_size + y_after))
+        row_words = np.where(is_one, total, x_size * words) * has_data
+        rows = np.where(is_one, 1, y_size) * has_data
+        columns = (lead, row_words, beside * has_data, rows, (x_after + y_after * row) * has_data)
+        table[places, _WORDS + 1 : _WORDS + 1 + len(columns)] = np.array(columns).T
+    table[places, _WORDS + 6] = memory == _OUT
     table[places, 0] = np.where((memory == _UOP) | (memory == _ACC), _BY_COMPUTE, _BY_LOAD)
 
 
@@ -126,23 +131,28 @@ def _add_steps(table: Array, opcode: Array, fields: Array, machine: _Machine, me
     )
     known: dict[tuple[int, ...], tuple[int, int, int, int]] = {}
     rows: list[tuple[int, int, int, int]] = []
+    # The accumulators of the micro-ops in the memory, as plain numbers: instructions have few of them each.
+    accumulators: list[int] = []
     for kind, own in zip(opcode[places].tolist(), fields[places].tolist(), strict=True):
         if kind == _IS_LOAD:
             _, x_size, y_size, *_, sram, dram, y_stride = own
             copy = Load(memory=Memory.UOP, sram=sram, dram=dram, y_size=y_size, x_size=x_size, y_stride=y_stride)
             memory.follow(copy)
+            end = sram + x_size * y_size * machine.config.dma_elements[Memory.UOP]
+            accumulators += [0] * (end - len(accumulators))
+            accumulators[sram:end] = memory.accumulators(sram, end).tolist()
             known.clear()
             rows.append((0, 0, 0, 0))
             continue
         key = (kind, *own)
         if key not in known:
-            known[key] = _steps(kind, own, machine, memory)
+            known[key] = _steps(kind, own, machine, accumulators)
         rows.append(known[key])
     if rows:
         table[places, _STEPS : _STEPS + 4] = rows
 
 
-def _steps(kind: int, fields: list[int], machine: _Machine, memory: MicroOpMemory) -> tuple[int, int, int, int]:
+def _steps(kind: int, fields: list[int], machine: _Machine, accumulators: list[int]) -> tuple[int, int, int, int]:
     """Steps, those of a period and the first of these that read no accumulator, and steps in the lower bank."""
     begin, end, outer, inner, outer_step, inner_step, *flags = fields
     count = max(0, end - begin)
@@ -150,21 +160,22 @@ def _steps(kind: int, fields: list[int], machine: _Machine, memory: MicroOpMemor
     steps = outer * inner * count * phases
     lower = steps
     if steps:
-        starts = memory.accumulators(begin, end)
+        starts = accumulators[begin:end] or [0]
         # Indices only rise: most instructions are in one bank.
-        if int(starts.min()) >= machine.half:
+        if min(starts) >= machine.half:
             lower = 0
-        elif int(starts.max()) + (outer - 1) * outer_step + (inner - 1) * inner_step >= machine.half:
-            lower = int((looped(starts, outer, inner, outer_step, inner_step) < machine.half).sum()) * phases
+        elif max(starts) + (outer - 1) * outer_step + (inner - 1) * inner_step >= machine.half:
+            places = looped(np.array(starts, np.int64), outer, inner, outer_step, inner_step)
+            lower = int((places < machine.half).sum()) * phases
     if kind == _IS_ALU:
         return steps, steps, 0, lower
     reset, overwrite = flags[:2]
-    if reset or overwrite == Overwrite.ALWAYS:
+    if reset or overwrite == _ALWAYS:
         return steps, steps, steps, lower
-    patterns: dict[int, tuple[int, int]] = {
-        Overwrite.NEVER: (steps, 0),
-        Overwrite.OUTER: (steps, inner * count),
-        Overwrite.INNER: (inner * count, count),
-        Overwrite.UOP: (count, 1),
+    patterns = {
+        _NEVER: (steps, 0),
+        _AT_OUTER: (steps, inner * count),
+        _AT_INNER: (inner * count, count),
+        _AT_FIRST: (count, 1),
     }
     return steps, *patterns[overwrite], lower
