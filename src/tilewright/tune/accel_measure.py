@@ -18,7 +18,9 @@ from tilewright.tune.measure import Limits, Measurement
 from tilewright.tune.space import Point
 from tilewright.tune.task import Task
 
-_HARDWARE_SECONDS = 600.0
+_LIMITS = Limits(build_seconds=300.0, run_seconds=300.0)
+"""Nothing is timed, so a machine that is busy with something else only makes it take longer."""
+_HARDWARE_SECONDS = 900.0
 """How long the hardware's simulation of one candidate may take, with building it."""
 
 
@@ -26,7 +28,7 @@ class CycleMeasurer(DeviceMeasurer):
     """Counts cycles by the cycle model; confirms on the simulated hardware where it can."""
 
     def __init__(self, builders: int | None = None, *, limits: Limits | None = None) -> None:
-        super().__init__(builders, limits=limits, runner="tilewright.tune.accel_runner")
+        super().__init__(builders, limits=limits or _LIMITS, runner="tilewright.tune.accel_runner")
         self.can_confirm = can_simulate()
         """Whether the hardware can be simulated here."""
 
