@@ -115,7 +115,7 @@ def loaded(layer: Layer, kernel: AccelKernel, *, plain: bool = False) -> Loaded:
     """The kernel with random arguments. `plain` has no bias and no multiplier: a shift is all of the requantisation."""
     random = np.random.default_rng(0)
     shapes = layer.shapes()
-    arrays = [random.integers(-128, 128, shape).astype(np.int8) for shape in shapes[:2]]
+    arrays: list[np.ndarray] = [random.integers(-128, 128, shape).astype(np.int8) for shape in shapes[:2]]
     words = np.zeros(shapes[2], np.int32)
     words[:, 0], words[:, 1], words[:, 3] = (
         (0, 1, SHIFT // 2)
