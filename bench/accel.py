@@ -145,7 +145,7 @@ def _summary(figures: dict[str, dict[str, float]], totals: dict[str, float]) -> 
         f"ResNet-18's offloaded convolutions: {cycles / 1e6:.2f} M cycles, {products / 1e6:.2f} M of them products",
         f"tuned against default schedules: {totals['default'] / 1e6:.3f} M -> {cycles / 1e6:.3f} M cycles",
         f"latency hiding: the array multiplies in {without:.1%} of cycles without, {with_hiding:.1%} with it",
-        f"that is {with_hiding - without:+.1%} points, {with_hiding / without:.3f}x (published: +18%, {published:.3f}x)",
+        f"that is {with_hiding - without:+.1%}, {with_hiding / without:.3f}x (published: +18%, {published:.3f}x)",
         f"EPI: {totals['without_epi'] / 1e6:.2f} M cycles with results by ALU, {totals['without_epi'] / cycles:.2f}x",
         *_model_lines(figures),
     ]
