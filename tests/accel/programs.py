@@ -354,7 +354,7 @@ class _Generator:
         src = self.factors(int(fields["inp"].max(initial=0)), depth, outer, inner)
         use_imm = bool(rng.integers(2))
         instruction = Alu(
-            op=AluOp(int(rng.integers(6))),
+            op=AluOp(int(rng.integers(len(AluOp)))),
             use_imm=use_imm,
             imm=int(rng.choice([0, 1, -1, 31, 32, -(1 << 15), (1 << 15) - 1, int(rng.integers(-(1 << 15), 1 << 15))])),
             uop_begin=begin,

@@ -11,7 +11,8 @@ import pytest
 
 from tests.accel.configs import CONFIGS
 from tests.accel.tiled_product import OUT_AT, TiledProduct
-from tests.fuzz.accel_streams import DRAM_BYTES, Outcome, run_program
+from tests.fuzz.accel_streams import DRAM_BYTES, run_program
+from tests.fuzz.pieces import Tally
 from tests.requirements import need
 from tilewright.accel.config import Memory
 from tilewright.accel.encoding import encode, encode_micro_ops
@@ -50,11 +51,11 @@ def cycles(target: VerilatedMachine, instructions: Sequence[Instruction]) -> int
 
 
 @pytest.mark.slow
-def test_random_programs_compute_what_the_functional_simulator_does(machine: VerilatedMachine) -> None:
-    outcome = Outcome()
-    wrong = [(seed, text) for seed in range(250) if (text := run_program(SMALL, machine, seed, outcome)) is not None]
+def test_random_programs_compute_what_the_simulator_and_the_reference_do(machine: VerilatedMachine) -> None:
+    tally = Tally()
+    wrong = [(seed, text) for seed in range(250) if (text := run_program(machine, seed, tally)) is not None]
     assert not wrong
-    assert outcome.programs == 250
+    assert tally.counts["programs"] == 250
     machine.latency = SMALL.memory_latency
 
 

@@ -55,15 +55,38 @@ class Overwrite(IntEnum):
     """At the first micro-op of the range."""
 
 
-class AluOp(IntEnum):
-    """What ALU does to an accumulator, lane by lane."""
+@dataclass(frozen=True, slots=True)
+class Lanewise:
+    """What an operation of ALU is written in, beside Python's operators: numpy, the hardware and Python spell it."""
 
-    MIN = 0
-    MAX = 1
-    ADD = 2
-    MUL = 3
-    SHR = 4
-    SHL = 5
+    choose: Callable[[Any, Any, Any], Any]
+    """The second where the first holds, else the third."""
+    amount: Callable[[Any], Any]
+    """How far a number shifts: its low bits, as many as address a bit of an accumulator."""
+
+
+class AluOp(IntEnum):
+    """What ALU does to an accumulator, lane by lane: its number, and what it makes of numbers `a` and `b`.
+
+    A line here is all that an operation takes: encoders, assembler, simulators, compiler and hardware derive from it.
+    Results are exact numbers of at most 64 bits, of which an accumulator keeps the low ones.
+    """
+
+    meaning: Callable[[Lanewise, Any, Any], Any]
+
+    def __new__(cls, number: int, meaning: Callable[[Lanewise, Any, Any], Any]) -> AluOp:
+        """A member: an integer that knows what it does."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.meaning = meaning
+        return member
+
+    MIN = 0, lambda m, a, b: m.choose(a < b, a, b)
+    MAX = 1, lambda m, a, b: m.choose(a < b, b, a)
+    ADD = 2, lambda m, a, b: a + b
+    MUL = 3, lambda m, a, b: a * b
+    SHR = 4, lambda m, a, b: a >> m.amount(b)
+    SHL = 5, lambda m, a, b: a << m.amount(b)
 
 
 @dataclass(frozen=True, slots=True)

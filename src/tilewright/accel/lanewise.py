@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from tilewright.accel.config import (
     SHIFT_BITS,
     AccelConfig,
 )
-from tilewright.accel.instructions import Alu, AluOp, Epi
+from tilewright.accel.instructions import Alu, Epi, Lanewise
 from tilewright.accel.lanes import Lanes, wrap
 from tilewright.accel.products import Indices, by_index, loop_index, outer_pieces
 from tilewright.support.errors import UserError
@@ -40,21 +40,9 @@ def alu(instruction: Alu, micro_ops: Mapping[str, Indices], acc: Lanes, config: 
 def _alu_step(instruction: Alu, acc: Lanes, dst: Indices, src: Indices | None, config: AccelConfig) -> None:
     left = acc[dst].astype(np.int64)
     right = np.int64(instruction.imm) if src is None else acc[src].astype(np.int64)
-    acc[dst] = wrap(alu_function(instruction.op, config.acc_bits)(left, right), config.acc_bits)
-
-
-def alu_function(op: AluOp, acc_bits: int) -> Callable[[Wide, Wide | np.int64], Wide]:
-    """What an operation does to numbers of 64 bits, before they are wrapped to accumulators."""
-    mask = np.int64(acc_bits - 1)
-    functions: dict[AluOp, Callable[[Wide, Wide | np.int64], Wide]] = {
-        AluOp.MIN: np.minimum,
-        AluOp.MAX: np.maximum,
-        AluOp.ADD: np.add,
-        AluOp.MUL: np.multiply,
-        AluOp.SHR: lambda left, right: left >> (right & mask),
-        AluOp.SHL: lambda left, right: left << (right & mask),
-    }
-    return functions[op]
+    mask = np.int64(config.acc_bits - 1)
+    numbers = Lanewise(np.where, lambda value: value & mask)
+    acc[dst] = wrap(instruction.op.meaning(numbers, left, right), config.acc_bits)
 
 
 def _turns(index: Indices) -> Iterator[Indices]:

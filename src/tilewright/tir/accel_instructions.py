@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from tilewright.accel.config import PARAMETER_WORDS, RESIDUAL_SHIFT_AT, RESIDUAL_SHIFT_BITS, SHIFT_BITS
+from tilewright.accel.instructions import AluOp, Lanewise
 from tilewright.ir import intrinsics
 from tilewright.ir.dtype import INT32
 from tilewright.ir.expr import Call, PrimExpr
@@ -115,30 +116,24 @@ def _reset(acc: Pointer, lanes: int, *loops: int) -> int:
     return 0
 
 
-OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
-    "min": min,
-    "max": max,
-    "add": lambda a, b: _wrapped(a + b),
-    "mul": lambda a, b: _wrapped(a * b),
-    "shr": lambda a, b: a >> (b & 31),
-    "shl": lambda a, b: _wrapped(a << (b & 31)),
-}
+_PLAIN: Final = Lanewise(lambda condition, yes, no: yes if condition else no, lambda value: value & 31)
+OPERATIONS: Final = {op.name.lower(): op for op in AluOp}
 """What ALU does, by the names of its operations."""
 
 
 def _alu(operation: str, dst: Pointer, src: Pointer, lanes: int, *loops: int) -> int:
-    function = OPERATIONS[operation]
+    meaning = OPERATIONS[operation].meaning
     for d, s in _places(loops, 2):
         for lane in range(lanes):
-            dst[d * lanes + lane] = function(dst[d * lanes + lane], src[s * lanes + lane])
+            dst[d * lanes + lane] = _wrapped(meaning(_PLAIN, dst[d * lanes + lane], src[s * lanes + lane]))
     return 0
 
 
 def _alu_immediate(operation: str, dst: Pointer, immediate: int, lanes: int, *loops: int) -> int:
-    function = OPERATIONS[operation]
+    meaning = OPERATIONS[operation].meaning
     for (d,) in _places(loops, 1):
         for lane in range(lanes):
-            dst[d * lanes + lane] = function(dst[d * lanes + lane], immediate)
+            dst[d * lanes + lane] = _wrapped(meaning(_PLAIN, dst[d * lanes + lane], immediate))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.hardware.hdl import hdl
-from tilewright.accel.instructions import AluOp
+from tilewright.accel.instructions import AluOp, Lanewise
 
 
 def lanes(value: Any, bits: int) -> list[Any]:
@@ -59,21 +59,13 @@ class Lanes:
         self.result = hdl.Signal(width)
         self.module = hdl.Module()
         m, bits = self.module, config.acc_bits
+        signals = Lanewise(hdl.Mux, lambda value: value[: bits.bit_length() - 1])
         results = []
         for number, (a, b) in enumerate(zip(lanes(self.left, bits), lanes(self.right, bits), strict=True)):
             result = hdl.Signal(hdl.signed(bits), name=f"lane{number}")
-            amount = b[: bits.bit_length() - 1]
-            values = {
-                AluOp.MIN: hdl.Mux(a < b, a, b),
-                AluOp.MAX: hdl.Mux(a < b, b, a),
-                AluOp.ADD: a + b,
-                AluOp.MUL: a * b,
-                AluOp.SHR: a >> amount,
-                AluOp.SHL: (a << amount)[:bits],
-            }
             with m.Switch(self.op):
-                for op, value in values.items():
+                for op in AluOp:
                     with m.Case(int(op)):
-                        m.d.comb += result.eq(value)
+                        m.d.comb += result.eq(op.meaning(signals, a, b))
             results.append(result)
         m.d.comb += self.result.eq(hdl.Cat(*results))

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.instructions import EXTENT_BITS, Alu, AluOp, Epi, Gemm, Load, Store
+from tilewright.accel.instructions import EXTENT_BITS, Alu, Epi, Gemm, Load, Store
 from tilewright.backends.accel.micro_kernels import Loop, MicroKernel, micro_kernel
 from tilewright.backends.accel.steps import Argument, Indices, Step, Touched, loop_places
 from tilewright.ir.expr import Call, IntImm, PrimExpr, StringImm, Var
@@ -270,7 +270,7 @@ class _Emitter:
         if not -(1 << 15) <= number < 1 << 15:
             raise UnsupportedError(f"the number {number} is no immediate of ALU", where=self._where)
         instruction = Alu(
-            op=AluOp[operation.value.upper()],
+            op=accel.OPERATIONS[operation.value],
             use_imm=immediate,
             imm=number,
             uop_end=len(kernel.micro_ops),
