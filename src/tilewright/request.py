@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from tilewright.accel.config import AccelConfig
 from tilewright.lower.model_cache import model_key
 from tilewright.options import SHIPPED, CompileOptions, DatabaseLike, key_parts, not_in_key
 from tilewright.runtime.device.devices import choosing, device_kinds, find_device, split_index
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tilewright.topi.schedule.choices import Answer
 
 ModelLike: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
-TargetLike: TypeAlias = "Target | str | Mapping[str, Target | str]"
+TargetLike: TypeAlias = "Target | str | Mapping[str, Target | AccelConfig | str]"
 _FILES = (str, os.PathLike, bytes)
 
 
@@ -96,7 +97,7 @@ def _short(target: Target) -> str:
 
 
 def _names_device(target: TargetLike, kind: str) -> bool:
-    named = target[kind] if isinstance(target, Mapping) else target
+    named = _named(target, kind) if isinstance(target, Mapping) else target
     return "arch" in target_fields(named) if isinstance(named, str) and named else isinstance(named, Target)
 
 
@@ -142,7 +143,8 @@ def any_target(target: Target | str) -> Target:
 def model_targets(target: TargetLike) -> tuple[Target, Target]:
     """What a model is compiled for: a target, and the CPU beside it (itself where it is one).
 
-    `{"cuda": "cuda -arch=sm_90", "host": "native"}` names both; an empty text for a device means the one that is here.
+    `{"cuda": "cuda -arch=sm_90", "host": "native"}` names both; an empty text for a device means the one that is here,
+    and the kind need not be written twice (`{"accel": "-config=block_in:32"}`, or the configuration itself).
     """
     if not isinstance(target, Mapping):
         resolved = of_this_machine(target)
@@ -154,10 +156,21 @@ def model_targets(target: TargetLike) -> tuple[Target, Target]:
             hint="target={'cuda': '', 'host': 'native'}",
         )
     kind = kinds[0]
-    resolved = of_this_machine(target[kind] or kind)
+    resolved = of_this_machine(_named(target, kind) or kind)
     if resolved.kind != kind:
         raise UserError(f"the target of the kind '{kind}' is '{resolved}'")
-    return resolved, cpu_target(target.get("host", "native"))
+    host = target.get("host", "native")
+    if isinstance(host, AccelConfig):
+        raise UserError("the host is a CPU, not a tensor processor", hint="target={'accel': config, 'host': 'native'}")
+    return resolved, cpu_target(host)
+
+
+def _named(target: Mapping[str, Target | AccelConfig | str], kind: str) -> Target | str:
+    """What a pair of targets says of its device, as a target."""
+    named = target[kind]
+    if isinstance(named, AccelConfig):
+        return f"accel -config={named.to_text()}"
+    return f"{kind} {named}" if isinstance(named, str) and named.startswith("-") else named
 
 
 def of_this_machine(target: Target | str) -> Target:

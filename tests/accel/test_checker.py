@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from tests.accel.configs import CONFIGS
 from tests.accel.interleaved import outcome
+from tests.accel.mutations import MOVED, mutations
 from tests.accel.programs import random_program
 from tests.accel.tiled_product import OUT_AT, TiledProduct
 from tilewright.accel.checker import check, find_faults
@@ -18,7 +18,6 @@ from tilewright.accel.instructions import Finish, Gemm, Instruction, Load, Store
 from tilewright.support.errors import UserError
 
 CONFIG = AccelConfig()
-BITS = ("pop_prev", "pop_next", "push_prev", "push_next")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -26,23 +25,6 @@ BITS = ("pop_prev", "pop_next", "push_prev", "push_next")
 def test_sound_programs_pass(tiles: int, steps: int, threads: int) -> None:
     product = TiledProduct(CONFIG, tiles, steps, threads=threads)
     check(product.instructions(), CONFIG, product.read)
-
-
-def _mutations(program: list[Instruction]) -> Iterator[tuple[str, list[Instruction]]]:
-    """Programs with one token bit flipped, or one token moved to a neighbour of its unit."""
-    for index, item in enumerate(program):
-        for bit in BITS:
-            yield (
-                f"{bit} of {index}",
-                [*program[:index], replace(item, **{bit: not getattr(item, bit)}), *program[index + 1 :]],
-            )
-            for other in range(index + 1, len(program)):
-                if program[other].unit is item.unit and getattr(item, bit) != getattr(program[other], bit):
-                    moved = list(program)
-                    moved[index] = replace(item, **{bit: getattr(program[other], bit)})
-                    moved[other] = replace(program[other], **{bit: getattr(item, bit)})
-                    yield f"{bit} of {index} and {other}", moved
-                    break
 
 
 def _observed(program: list[Instruction], product: TiledProduct, runs: int = 6) -> set[str | bytes]:
@@ -53,8 +35,8 @@ def _observed(program: list[Instruction], product: TiledProduct, runs: int = 6) 
 
 def test_every_flipped_token_is_found() -> None:
     product = TiledProduct(CONFIG, 3, 2)
-    for what, program in _mutations(product.instructions()):
-        if " and " not in what:
+    for what, program in mutations(product.instructions()):
+        if MOVED not in what:
             assert find_faults(program, CONFIG, product.read), what
 
 
@@ -64,8 +46,8 @@ def test_what_random_orders_show_is_found() -> None:
     expected = _observed(product.instructions(), product, 20)
     assert len(expected) == 1
     found = passed = 0
-    for what, program in _mutations(product.instructions()):
-        if " and " not in what:
+    for what, program in mutations(product.instructions()):
+        if MOVED not in what:
             continue
         if find_faults(program, CONFIG, product.read):
             found += 1
@@ -81,27 +63,16 @@ def test_random_programs_pass_and_their_mutants_do_not() -> None:
     for _ in range(12):
         config = list(CONFIGS.values())[rng.integers(len(CONFIGS))]
         program = random_program(rng, config)
-        reader = _reader(program.segments)
-        assert not find_faults(program.instructions, config, reader)
-        mutants = list(_mutations(list(program.instructions)))
+        assert not find_faults(program.instructions, config, program.read)
+        mutants = list(mutations(list(program.instructions)))
         for at in rng.permutation(len(mutants))[:12]:
             what, mutant = mutants[at]
-            if find_faults(mutant, config, reader):
+            if find_faults(mutant, config, program.read):
                 flagged += 1
                 continue
             outcomes = {outcome(mutant, config, program.segments, program.results, rng) for _ in range(4)}
             assert len(outcomes) == 1 and all(isinstance(item, bytes) for item in outcomes), what
     assert flagged > 50
-
-
-def _reader(segments: Mapping[int, bytes]) -> Callable[[int, int], bytes]:
-    def read(address: int, size: int) -> bytes:
-        for start, data in segments.items():
-            if start <= address and address + size <= start + len(data):
-                return data[address - start : address - start + size]
-        return bytes(size)
-
-    return read
 
 
 def test_a_race_names_the_two_instructions() -> None:

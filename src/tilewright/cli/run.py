@@ -22,6 +22,7 @@ Run a model once and show its outputs. The model is a file of any format (`tilew
 
   tilewright run resnet18.onnx --input input=image.npy --output-file logits.npz
   tilewright run resnet18.so --profile --html profile.html
+  tilewright run resnet18.so --timeline both.json
   tilewright run resnet18.so --require signed --trust release.pub
 
 Inputs that are not given get random values: normal floats, fair bools, indices within the
@@ -37,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-file", type=Path, metavar="FILE.npz", help="save the outputs, by name")
     parser.add_argument("--profile", action="store_true", help="show the time of every kernel")
     parser.add_argument("--html", type=Path, metavar="FILE.html", help="write the profile as a page")
+    parser.add_argument(
+        "--timeline",
+        type=Path,
+        metavar="FILE.json",
+        help="write when kernels ran on a tensor processor and on the host beside it, for trace viewers (Perfetto)",
+    )
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -59,6 +66,11 @@ def execute(options: argparse.Namespace) -> int:
         if options.html is not None:
             profile.save_html(options.html)
             print(f"profile written to {options.html}")
+    if options.timeline is not None:
+        timeline = executable.timeline(*[inputs[info.name] for info in executable.input_info])
+        print(timeline.text())
+        timeline.save(options.timeline)
+        print(f"timeline written to {options.timeline}")
     return 0
 
 

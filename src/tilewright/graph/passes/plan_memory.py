@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.graph.begin_order import begin_order
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import post_order
@@ -214,7 +215,7 @@ class _Planner:
         self.function = function
         self.kernels = kernels
         self.symbolic = in_slots or is_symbolic(function)
-        self.order = [item for item in post_order(function, closures=False) if item is not function]
+        self.order = begin_order([item for item in post_order(function, closures=False) if item is not function])
         self.inputs = {id(param): index for index, param in enumerate(function.params)}
         self.constants: dict[int, int] = {}
         self.constant_list: list[Constant] = []

@@ -29,6 +29,7 @@ from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.devices import choosing, find_device
 from tilewright.runtime.device.model import DeviceRunner
 from tilewright.runtime.device.profiler import profile_device
+from tilewright.runtime.device.timeline import Timeline, timeline_of
 from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.text import plural
@@ -207,6 +208,17 @@ class Executable(Exportable):
         if isinstance(self._runner, DeviceRunner):
             return profile_device(self._runner, kept, repeat)
         return profile_program(self._runner, kept, repeat)
+
+    def timeline(self, *arrays: object, **named: object) -> Timeline:
+        """When each kernel of a run on these inputs began and ended, on the device and on the host beside it."""
+        kept: list[Any] = self._runner.admit(list(self._by_position(arrays, named)))
+        if not isinstance(self._runner, DeviceRunner):
+            raise UserError(
+                "only models on devices have a timeline, and only those of kernels alone",
+                hint="profile() has the time of each kernel",
+            )
+        self._set_threads(self.threads or 0)
+        return timeline_of(self._runner, kept)
 
     def _exported(self) -> tuple[Exporter | None, Artifact]:
         return self._exporter, self.artifact.with_threads(self.threads)

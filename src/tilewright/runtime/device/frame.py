@@ -7,56 +7,19 @@ kernels of the device cannot start in, are copied between the launches.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tilewright.runtime.core.artifact import ArgKind, DeviceKernelInfo, KernelInfo
-from tilewright.runtime.core.convert import Array, address_of, aligned_empty
-from tilewright.runtime.core.library import check_code
+from tilewright.runtime.core.artifact import ArgKind
+from tilewright.runtime.core.convert import Array
+from tilewright.runtime.device.host_calls import HostCall, HostValues
 from tilewright.runtime.device.program import BoundCall, Device, Recording, Scalar
+from tilewright.runtime.device.steps import Place, PlannedLaunch, PlannedStep
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 
-Triple = tuple[int, int, int]
 _MOST_PLACES = 8
 """Sets of addresses for which launches are recorded anew; with more, inputs and outputs are copied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A part of the memory of a run: `size` bytes from `offset` of an input, an output, a constant or a slot."""
-
-    kind: ArgKind
-    index: int
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedLaunch:
-    """A launch for known sizes."""
-
-    kernel: Any
-    grid: Triple
-    block: Triple
-    args: tuple[Place | Scalar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """A step for known sizes: launches, or a call of native code on the host."""
-
-    number: int
-    kernel: KernelInfo
-    info: DeviceKernelInfo
-    launches: tuple[PlannedLaunch, ...]
-    args: tuple[Place | Scalar, ...]
-    native: Any = None
-    """The function on the host, in its packed form."""
 
 
 class Frame:
@@ -70,12 +33,17 @@ class Frame:
         constants: Callable[[int, int], Any],
         inputs: Sequence[int],
         outputs: Sequence[int],
+        kept: Sequence[Place] = (),
     ) -> None:
-        """`slots`, `inputs` and `outputs` are sizes in bytes; `constants` gives the memory of an offset and a size."""
+        """`slots`, `inputs` and `outputs` are sizes in bytes; `constants` gives the memory of an offset and a size.
+
+        `kept` are the places of the workspace that are read when the run is over.
+        """
         self.device = device
         self.steps = steps
         self._constants = constants
         self._slots = [device.allocate(size) for size in slots]
+        self._kept_places = kept
         self._sizes = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
         self._own: dict[tuple[ArgKind, int], Any] = {}
         self._bound: dict[ArgKind, list[Any]] = {}
@@ -157,10 +125,13 @@ class Frame:
                         self._readers.setdefault((arg.kind, arg.index), []).append(entry)
             pending.clear()
 
+        values = HostValues(self._kept_places)
         for step in self.steps:
             if step.native is not None:
                 flush()
-                self._stages.append(_HostCall(self, step))
+                self._stages.append(HostCall(self, step, values))
+            else:
+                values.launched(step)
             for launch in step.launches:
                 args, staged = self._arguments(launch, {})
                 for number, memory in staged.items():
@@ -249,31 +220,3 @@ class _Wait:
             raise UserError(
                 f"the kernel {kernel.symbol} failed: {error.message}", where=", ".join(kernel.nodes)
             ) from error
-
-
-class _HostCall:
-    """A kernel that the host computes: what it reads is copied there, what it writes is copied back."""
-
-    def __init__(self, frame: Frame, step: PlannedStep) -> None:
-        self._frame = frame
-        self._step = step
-        self._buffers: list[tuple[Place, Array]] = []
-        values: list[int] = []
-        for arg in step.args:
-            if isinstance(arg, Scalar):
-                values.append(arg.bits)
-                continue
-            self._buffers.append((arg, aligned_empty((arg.size,), np.dtype(np.uint8))))
-            values.append(address_of(self._buffers[-1][1]))
-        self._packed = (ctypes.c_int64 * max(len(values), 1))(*values)
-
-    def __call__(self) -> None:
-        step = self._step
-        for number, (place, array) in enumerate(self._buffers):
-            if number not in step.info.written and place.size:
-                self._frame.read(place, array)
-        check_code(step.native(self._packed), f"the kernel '{step.kernel.symbol}'")
-        for number in step.info.written:
-            place, array = self._buffers[number]
-            if place.size:
-                self._frame.write(place, array)

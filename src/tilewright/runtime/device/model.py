@@ -31,8 +31,9 @@ from tilewright.runtime.core.packing import packed_size
 from tilewright.runtime.core.shapes import bind_shape, evaluate
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.checks import PendingChecks, gathered
-from tilewright.runtime.device.frame import Frame, Place, PlannedLaunch, PlannedStep
+from tilewright.runtime.device.frame import Frame
 from tilewright.runtime.device.program import BoundCall, Device, Scalar
+from tilewright.runtime.device.steps import Place, PlannedLaunch, PlannedStep
 from tilewright.support.errors import CompilerBug, UserError
 
 _MOST_PREPARED = 64
@@ -192,9 +193,8 @@ class DevicePrepared:
             return self._new_frame()
 
     def _new_frame(self) -> Frame:
-        return Frame(
-            self.device, self.steps, self._slots, self.part.code.constants, self._input_bytes, self._output_bytes
-        )
+        constants, sizes = self.part.code.constants, (self._input_bytes, self._output_bytes)
+        return Frame(self.device, self.steps, self._slots, constants, *sizes, self._statuses)
 
     def give_back(self, frame: Frame) -> None:
         """Return a frame for later calls."""

@@ -52,6 +52,16 @@ class ImportedArray:
     dtype: str
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a device or the host did in a run, and when, in seconds of `time.perf_counter`."""
+
+    place: str
+    name: str
+    begin: float
+    end: float
+
+
 @dataclass(slots=True)
 class BoundCall:
     """A launch with everything that it takes."""
@@ -91,6 +101,10 @@ class Device(ABC):
     """Whether `view` gives any part of memory."""
     index: int = 0
     """Which of the devices of its kind it is."""
+    tells_spans: bool = False
+    """Whether it says when each kernel ran."""
+    spans: list[Span] | None = None
+    """Where what it does is noted, while somebody wants to know."""
     dlpack: tuple[int, int] | None = None
     """The device as DLPack writes it (type, index), if it shares memory that way."""
 
