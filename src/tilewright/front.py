@@ -33,8 +33,9 @@ def compile(
 
     `model` is a module from a frontend, or the path (or bytes) of an ONNX model. `target` may be a device ("cuda",
     "opencl"; "cuda:1" is the second GPU): kernels then run there, and what the device cannot run on this CPU;
-    `{"cuda": "", "host": "native"}` names both, `{"accel": AccelConfig(block_in=32), "host": "native"}` a tensor processor. A text that says which device ("cuda -arch=sm_90a") needs none here:
-    the result can then be exported, and calls of it say what is missing.
+    `{"cuda": "", "host": "native"}` names both, as `{"accel": AccelConfig(block_in=32), "host": "native"}` does. A
+    text that says which device ("cuda -arch=sm_90a") needs none here: the result can then be exported, and calls of it
+    say what is missing.
 
     The rest are options: keywords by the names of the fields of `CompileOptions`, where each is explained (`threads`,
     `shapes`, `winograd`, `infinities`, `specialize`, `database`, `precision`, `calibration`, `unchecked`), or such an

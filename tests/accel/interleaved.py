@@ -11,6 +11,7 @@ from tilewright.accel.checker import LINKS, Link, pops, pushes
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.functional import FunctionalMachine
 from tilewright.accel.instructions import Finish, Instruction, Unit
+from tilewright.accel.rules import problem
 from tilewright.support.errors import UserError
 
 DRAM_BYTES = 1 << 22
@@ -27,6 +28,8 @@ def outcome(
     machine = FunctionalMachine(config, DRAM_BYTES)
     for address, data in segments.items():
         machine.write(address, data)
+    if any(problem(item, config) for item in program):
+        return "is illegal"
     queues: dict[Unit, deque[Instruction]] = {unit: deque() for unit in Unit}
     for item in program:
         queues[item.unit].append(item)

@@ -39,6 +39,8 @@ class Fault:
 
     message: str
     instructions: tuple[int, ...]
+    by_room: bool = False
+    """Whether it would be right with deeper queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +81,19 @@ def check(
 ) -> None:
     """Refuse a program that could hang, overflow a queue or race; `labels` say where its instructions come from."""
     faults = find_faults(program, config, read_dram)
-    if not faults:
-        return
+    if faults:
+        raise UserError(described(faults, program, labels))
+
+
+def described(faults: Sequence[Fault], program: Sequence[Instruction], labels: Sequence[str] = ()) -> str:
+    """What is wrong with a program, in words."""
     lines = []
     for fault in faults[:_MOST_REPORTED]:
         lines.append(fault.message)
         lines += [f"    {_described(index, program, labels)}" for index in fault.instructions]
     if len(faults) > _MOST_REPORTED:
         lines.append(f"... and {len(faults) - _MOST_REPORTED} more")
-    raise UserError("accelerator: the program is not safe to run\n  " + "\n  ".join(lines))
+    return "accelerator: the program is not safe to run\n  " + "\n  ".join(lines)
 
 
 def _described(index: int, program: Sequence[Instruction], labels: Sequence[str]) -> str:
@@ -174,7 +180,7 @@ def _deadlock(program: Sequence[Instruction], config: AccelConfig) -> Iterator[F
     full = (
         "" if fetched == len(program) else f"; fetch stands before instruction {fetched}, whose command queue is full"
     )
-    yield Fault("deadlock: " + ", ".join(wanted) + full, heads)
+    yield Fault("deadlock: " + ", ".join(wanted) + full, heads, by_room=bool(full))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +266,8 @@ def _overflows(program: Sequence[Instruction], config: AccelConfig, clock: Clock
             sure = int(np.searchsorted(taken[link], started))
             if given[link] - sure > config.token_queue and link not in full:
                 full.add(link)
-                yield Fault(
-                    f"there can be {given[link] - sure} tokens {link}; the queue holds {config.token_queue}", (index,)
-                )
+                message = f"there can be {given[link] - sure} tokens {link}; the queue holds {config.token_queue}"
+                yield Fault(message, (index,), by_room=True)
 
 
 def _early_finish(program: Sequence[Instruction], clock: Clock) -> Iterator[Fault]:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from tilewright.accel.checker import check
+from tilewright.accel.checker import Fault, described, find_faults
 from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.instructions import Alu, Gemm, Load, MicroOp
+from tilewright.accel.instructions import Alu, Gemm, Instruction, Load, MicroOp
 from tilewright.accel.kernel import MICRO_OPS, AccelKernel
 from tilewright.backends.accel.emit import emit_steps
 from tilewright.backends.accel.order import in_good_order
 from tilewright.backends.accel.steps import Step
 from tilewright.backends.accel.tokens import with_tokens
-from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.split_host_device import buffer_bytes
 
 _ALIGNMENT = 64
+
+
+_TOGETHER: Final = (0, 64, 32, 16, 8, 4, 2, 1)
+"""Steps after which units wait for each other, where queues are too small for as many tokens as would be best."""
 
 
 def make_kernel(func: PrimFunc, config: AccelConfig) -> AccelKernel:
@@ -29,16 +34,21 @@ def make_kernel(func: PrimFunc, config: AccelConfig) -> AccelKernel:
 def kernel_of_steps(func: PrimFunc, emitted: Sequence[Step], config: AccelConfig) -> AccelKernel:
     """The program of the steps of a kernel: it is proved to end, and that no two units of it race."""
     steps, micro_ops = with_micro_ops(in_good_order(emitted, config), config)
-    ordered = with_tokens(steps, config)
-    relocations = tuple((number, step.argument) for number, step in enumerate(ordered) if step.argument is not None)
-    instructions = tuple(step.instruction for step in ordered)
-    kernel = AccelKernel(func.name, config, instructions, micro_ops, relocations)
-    _prove(kernel, func)
-    return kernel
+    for together in _TOGETHER:
+        ordered = with_tokens(steps, config, together)
+        relocations = tuple((number, step.argument) for number, step in enumerate(ordered) if step.argument is not None)
+        instructions = tuple(step.instruction for step in ordered)
+        kernel = AccelKernel(func.name, config, instructions, micro_ops, relocations)
+        program, faults = _faults(kernel, func)
+        if not all(fault.by_room for fault in faults):
+            raise CompilerBug(f"the program of {func.name} is not right: {described(faults, program)}")
+        if not faults:
+            return kernel
+    raise CompilerBug(f"no order of tokens has room in the queues: {described(faults, program)}")
 
 
-def _prove(kernel: AccelKernel, func: PrimFunc) -> None:
-    """Check the program as it is with its arguments one after another."""
+def _faults(kernel: AccelKernel, func: PrimFunc) -> tuple[tuple[Instruction, ...], list[Fault]]:
+    """What is wrong with the program as it is with its arguments one after another; and that program."""
     data = kernel.micro_op_bytes()
     address, places = _aligned(len(data)), []
     for param in func.params:
@@ -48,10 +58,8 @@ def _prove(kernel: AccelKernel, func: PrimFunc) -> None:
     def read(start: int, size: int) -> bytes:
         return data[start : start + size].ljust(size, b"\0")
 
-    try:
-        check(kernel.at(places, 0), kernel.config, read)
-    except UserError as error:
-        raise CompilerBug(f"the program of {func.name} is not right: {error}") from error
+    program = kernel.at(places, 0)
+    return program, find_faults(program, kernel.config, read)
 
 
 def _aligned(size: int) -> int:

@@ -7,6 +7,9 @@ last step that it needs. The k-th pop of a queue is of the k-th push, because la
 
 Load and store have no queue between them: what one needs of the other, a step of compute takes a token for. That is
 one that has to do with neither only where there is no other: an instruction that moves nothing.
+
+Where queues are small, units that run far ahead of each other would give more tokens than a queue holds: they wait
+for each other after some steps then, at the worst after each.
 """
 
 from __future__ import annotations
@@ -26,10 +29,12 @@ Clock = list[int]
 """By unit, the last step that is known to be done; -1: none."""
 
 
-def with_tokens(steps: Sequence[Step], config: AccelConfig) -> list[Step]:
-    """The steps with tokens, and FINISH behind them."""
+def with_tokens(steps: Sequence[Step], config: AccelConfig, together: int = 0) -> list[Step]:
+    """The steps with tokens, and FINISH behind them; units wait for each other after every `together` steps (0: no)."""
     tokens = _Tokens(steps, config)
-    for step in steps:
+    for number, step in enumerate(steps):
+        if together and number % together == 0:
+            tokens.meet()
         tokens.add(step)
     tokens.finish()
     return tokens.steps()
@@ -52,6 +57,8 @@ class _Tokens:
         self._clocks: dict[Unit, Clock] = {unit: [-1, -1, -1] for unit in Unit}
         self._compute: list[int] = []
         """The steps of compute, in order."""
+        self._met: Clock = [-1, -1, -1]
+        """What every unit waits for."""
         self._last: dict[Space, dict[str, Indices]] = {}
         shared = _shared_arguments(steps)
         sizes: dict[Space, int] = {memory: config.depth[memory] for memory in Memory}
@@ -68,14 +75,20 @@ class _Tokens:
 
     def add(self, step: Step) -> None:
         """Give the next step the tokens that it needs."""
-        self._order(step, self._needed(step))
+        need = self._needed(step)
+        _merge(need, self._met)
+        self._order(step, need)
+
+    def meet(self) -> None:
+        """Let what follows, of every unit, wait for all that was before."""
+        self._met = self._latest()
 
     def finish(self) -> None:
         """End the program: when all that was done is done."""
-        latest = [-1, -1, -1]
-        for number, entry in enumerate(self._entries):
-            latest[entry.step.unit] = number
-        self._order(Step(Finish()), latest)
+        self._order(Step(Finish()), self._latest())
+
+    def _latest(self) -> Clock:
+        return [clock[unit] for unit, clock in self._clocks.items()]
 
     def _needed(self, step: Step) -> Clock:
         """The last step of each unit that must be done before."""
