@@ -248,7 +248,11 @@ class _Generator:
             y_size, x_size = y_size // 2, x_size // 2
             pads = {name: value // 2 for name, value in pads.items()}
         elements = (pads["y_before"] + y_size + pads["y_after"]) * (pads["x_before"] + x_size + pads["x_after"])
-        first, y_stride = self.rectangle(y_size, x_size, config.dma_bytes[chosen], *self.area(chosen))
+        begin, end = self.area(chosen)
+        if end - begin < x_size * config.dma_bytes[chosen]:
+            # What was stored is less than a row of these elements.
+            begin, end = 0, self.areas.starts[1]
+        first, y_stride = self.rectangle(y_size, x_size, config.dma_bytes[chosen], begin, end)
         self.transfer(
             Load(
                 memory=chosen,
