@@ -29,6 +29,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.structural import structural_equal
 from tilewright.support.errors import UserError
+from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Block, BufferStore, For, Stmt
@@ -184,7 +185,8 @@ def hardware_intrin(name: str, *arguments: Argument) -> HardwareCall:
     """A call of a hardware instruction, for lowering rules: `hardware_intrin("gemm8x8", w_ptr, x_ptr, z_ptr)`.
 
     Where a software implementation is known (`implement_intrin`) it takes the call's place; otherwise it becomes a call
-    of the extern function of that name, which gives 0 (or an error code) as an int32.
+    of the processor's instruction of that name (`accel.gemm`), or of the extern function of that name, which gives 0
+    (or an error code) as an int32.
     """
     return HardwareCall(name, arguments)
 
@@ -293,8 +295,11 @@ def implementation_of(name: str) -> PrimFunc | None:
 
 
 def extern_call(call: HardwareCall) -> PrimExpr:
-    """A hardware call as a call of an extern function."""
+    """A hardware call as a call of the processor's instruction of that name, else of an extern function."""
     arguments = [item.expression() if isinstance(item, AccessPointer) else as_expr(item) for item in call.arguments]
+    instruction = machine.table.get(call.name)
+    if instruction is not None:
+        return Call(call.name, tuple(arguments), instruction.result)
     return Call("call_extern", (StringImm(call.name), *arguments), INT32)
 
 

@@ -17,6 +17,7 @@ from tilewright.backends.accel.micro_kernels import Loop, MicroKernel, micro_ker
 from tilewright.backends.accel.steps import Argument, Indices, Step, Touched, loop_places
 from tilewright.ir.expr import Call, IntImm, PrimExpr, StringImm, Var
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.support.text import shorten
 from tilewright.tir import accel_instructions as accel
 from tilewright.tir.analysis.index_values import evaluate
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -94,7 +95,8 @@ class _Emitter:
         elif isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and stmt.value.name in self._instructions:
             self._instructions[stmt.value.name](stmt.value)
         elif not (isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm)):
-            raise UnsupportedError("the accelerator has no instruction for a part of this kernel", where=self._where)
+            what = str(stmt).strip().splitlines()[0]
+            raise UnsupportedError(f"the accelerator has no instruction for '{shorten(what, 80)}'", where=self._where)
 
     def _allocate(self, stmt: Allocate) -> None:
         buffer, memory = stmt.buffer, MEMORIES.get(stmt.buffer.scope)
