@@ -210,7 +210,7 @@ class AccelDevice(Device):
             # Programs were proved right when they were made, so it is one of ours that is wrong.
             raise CompilerBug(f"the accelerator stopped at {kernel.kernel.name}: {error}") from error
         if spans is not None:
-            spans.append(Span(self.name, kernel.kernel.name, begin, time.perf_counter()))
+            spans.append(Span(self.name, kernel.kernel.name, begin, time.perf_counter(), self.counters.cycles))
 
     def measure(self, calls: Sequence[BoundCall], repeat: int) -> list[float]:
         """Seconds of the machine's cycles at a clock of 100 MHz; of a machine without cycles, those of this process."""

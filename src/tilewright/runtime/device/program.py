@@ -60,6 +60,8 @@ class Span:
     name: str
     begin: float
     end: float
+    cycles: int | None = None
+    """Of the device's clock, where it counts them."""
 
 
 @dataclass(slots=True)

@@ -26,6 +26,11 @@ class Timeline:
         return tuple(sorted({span.place for span in self.spans}))
 
     @property
+    def cycles(self) -> int:
+        """Cycles of the device's kernels together, where it counts them."""
+        return sum(span.cycles or 0 for span in self.spans)
+
+    @property
     def overlap(self) -> float:
         """Seconds in which host and device both computed."""
         host, device = ([span for span in self.spans if (span.place == "host") is wanted] for wanted in (True, False))
@@ -34,11 +39,12 @@ class Timeline:
     def text(self) -> str:
         """One line for each kernel: when it began and ended, in milliseconds."""
         start = min((span.begin for span in self.spans), default=0.0)
-        rows = [
-            (f"{1e3 * (span.begin - start):.3f}", f"{1e3 * (span.end - start):.3f}", span.place, span.name)
-            for span in self.spans
-        ]
-        return f"{table(('begin', 'end', 'where', 'kernel'), rows)}\nboth at once for {1e3 * self.overlap:.3f} ms"
+        rows = []
+        for span in self.spans:
+            times = (f"{1e3 * (when - start):.3f}" for when in (span.begin, span.end))
+            rows.append((*times, "" if span.cycles is None else str(span.cycles), span.place, span.name))
+        titles = ("begin", "end", "cycles", "where", "kernel")
+        return f"{table(titles, rows)}\nboth at once for {1e3 * self.overlap:.3f} ms"
 
     def chrome_trace(self) -> str:
         """The run in Chrome's trace format: a row for the host and one for the device."""
@@ -50,7 +56,8 @@ class Timeline:
         ]
         for span in self.spans:
             when = {"ts": 1e6 * (span.begin - start), "dur": 1e6 * (span.end - span.begin)}
-            events.append({"ph": "X", "name": span.name, "pid": 0, "tid": rows[span.place], **when})
+            about = {} if span.cycles is None else {"args": {"cycles": span.cycles}}
+            events.append({"ph": "X", "name": span.name, "pid": 0, "tid": rows[span.place], **when, **about})
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
     def save(self, path: str | Path) -> None:
