@@ -17,6 +17,7 @@ The tensor processor itself: its programs, what a configuration amounts to, and 
   tilewright accel rtl --config mine.json -o core.v          of another one
   tilewright accel asm sums.s -o sums.twa                    a program's text to a program file
   tilewright accel disasm sums.twa                           and back
+  tilewright accel check sums.twa                            prove that it ends and that no two units race
   tilewright accel run sums.twa --trace sums.json            run it in the functional simulator
   tilewright accel header --config mine.json -o accel.h      instructions and driver interface for C
   tilewright accel config --config mine.json                 depths of memories, multipliers, bytes on chip

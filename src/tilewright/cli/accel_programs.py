@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tilewright.accel.c_header import header
+from tilewright.accel.checker import check
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.driver import DRIVER_HEADER
 from tilewright.accel.functional import FunctionalMachine
@@ -32,6 +33,8 @@ def add_actions(actions: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     disasm = actions.add_parser("disasm", help="print a program file as text")
     disasm.add_argument("program", type=Path, metavar="FILE", help="the program")
     disasm.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: print)")
+    proof = actions.add_parser("check", help="prove that a program ends and that no two units race")
+    proof.add_argument("program", type=Path, metavar="FILE", help="a program file, or its text")
     run = actions.add_parser("run", help="run a program")
     run.add_argument("program", type=Path, metavar="FILE", help="a program file, or its text")
     run.add_argument(
@@ -58,6 +61,7 @@ def execute(options: argparse.Namespace) -> int:
     actions: dict[str, Callable[[argparse.Namespace], None]] = {
         "asm": _assemble,
         "disasm": _disassemble,
+        "check": _check,
         "run": _run,
         "header": _header,
         "config": _config,
@@ -99,6 +103,12 @@ def _assemble(options: argparse.Namespace) -> None:
 
 def _disassemble(options: argparse.Namespace) -> None:
     _put(program_text(_read(options.program)), options.output)
+
+
+def _check(options: argparse.Namespace) -> None:
+    program = _read(options.program)
+    check(program.instructions, program.config, program.read)
+    print(f"{options.program}: {len(program.instructions)} instructions; it ends, and no two units race")
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -17,13 +17,12 @@ from tilewright.backends.accel.micro_kernels import Loop, MicroKernel, micro_ker
 from tilewright.backends.accel.steps import Argument, Indices, Step, Touched, loop_places
 from tilewright.ir.expr import Call, IntImm, PrimExpr, StringImm, Var
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
-from tilewright.support.text import shorten
 from tilewright.tir import accel_instructions as accel
 from tilewright.tir.analysis.index_values import evaluate
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.split_host_device import buffer_bytes
-from tilewright.tir.stmt import Allocate, Evaluate, For, IfThenElse, SeqStmt, Stmt
+from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, SeqStmt, Stmt
 
 MEMORIES: Final = {
     accel.INP: Memory.INP,
@@ -95,8 +94,7 @@ class _Emitter:
         elif isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and stmt.value.name in self._instructions:
             self._instructions[stmt.value.name](stmt.value)
         elif not (isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm)):
-            what = str(stmt).strip().splitlines()[0]
-            raise UnsupportedError(f"the accelerator has no instruction for '{shorten(what, 80)}'", where=self._where)
+            raise UnsupportedError(f"the accelerator has no instruction for {_described(stmt)}", where=self._where)
 
     def _allocate(self, stmt: Allocate) -> None:
         buffer, memory = stmt.buffer, MEMORIES.get(stmt.buffer.scope)
@@ -328,6 +326,14 @@ class _Emitter:
             raise UnsupportedError(f"the kernel has more than {MOST_STEPS} instructions", where=self._where)
         kernel = () if micro_ops is None else micro_ops.micro_ops
         self._steps.append(Step(instruction, tuple(reads), tuple(writes), argument, kernel))
+
+
+def _described(stmt: Stmt) -> str:
+    if isinstance(stmt, BufferStore):
+        return f"what is stored to {stmt.buffer.name}"
+    if isinstance(stmt, Evaluate) and isinstance(stmt.value, Call):
+        return f"the call of {stmt.value.name}"
+    return f"a part of this kernel ({type(stmt).__name__})"
 
 
 _GEMM: Final = ("acc", "inp", "wgt")
