@@ -1,10 +1,11 @@
 """Random layers, compiled for random accelerators by random schedules: the checker passes every stream.
 
-    python -m tests.fuzz.accel_compiled --count 1000
+    python -m tests.fuzz.accel_compiled --count 210
 
 The compiler proves each stream that it makes. Here it is proved again with its arguments elsewhere in DRAM, and every
-sixteenth one runs on the functional simulator, against the operator's reference. A layer that the compiler refuses (it
-does not fit on the processor) is counted, and must be a refusal with a reason.
+sixteenth one runs on the functional simulator, against the operator's reference. Of each lowered layer there are more
+streams, for processors with other queues. A layer that the compiler refuses (it does not fit on the processor) is
+counted, and must be a refusal with a reason.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from tests.fuzz import pieces
 from tilewright.accel.checker import find_faults
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.functional import FunctionalMachine
-from tilewright.accel.kernel import AccelKernel, from_text
+from tilewright.accel.kernel import AccelKernel
 from tilewright.accel.program import Program
-from tilewright.backends.device import device_kernels, device_source
+from tilewright.backends.accel.kernel import make_kernel
+from tilewright.backends.device import device_kernels
 from tilewright.lower.schedules import schedule_kernel
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.tir.function import PrimFunc
 from tilewright.topi.schedule.choices import Answer, Choices, Question
 
 _WIDE: Final = replace(SMALL, block_in=8, block_out=8, bus_bytes=8, acc_bytes=2048, out_bytes=512, wgt_bytes=4096)
@@ -41,11 +44,18 @@ SUBJECTS: Final = {
     "default": AccelConfig(),
 }
 """Memories, blocks, queues and buses that schedules have to fit."""
+OTHER_QUEUES: Final = 4
+"""Streams of each layer for processors with other queues."""
 _PAGE: Final = 4096
 
 
 def compiled(layer: Layer, config: AccelConfig, seed: int) -> AccelKernel:
     """A layer by a schedule that a seed chooses."""
+    return make_kernel(lowered(layer, config, seed), config)
+
+
+def lowered(layer: Layer, config: AccelConfig, seed: int) -> PrimFunc:
+    """A layer by such a schedule, before it becomes instructions."""
     random = np.random.default_rng(seed)
 
     def answer(question: Question) -> Answer:
@@ -53,8 +63,8 @@ def compiled(layer: Layer, config: AccelConfig, seed: int) -> AccelKernel:
 
     target = target_of(config)
     scheduled = schedule_kernel(layer.program(config), target, Choices(answer=answer))
-    (kernel,) = from_text(device_source(device_kernels(scheduled.func, target).kernels, target))
-    return kernel
+    (kernel,) = device_kernels(scheduled.func, target).kernels
+    return kernel.func
 
 
 def placed(kernel: AccelKernel, arrays: list[np.ndarray], random: np.random.Generator) -> Program:
@@ -72,17 +82,22 @@ def placed(kernel: AccelKernel, arrays: list[np.ndarray], random: np.random.Gene
 
 def run_layer(config: AccelConfig, seed: int, tally: pieces.Tally) -> str | None:
     """Compile one layer; what is wrong, or None."""
-    layer = random_layer(seed)
+    layer, random = random_layer(seed), np.random.default_rng(seed)
     try:
-        kernel = compiled(layer, config, seed)
+        func = lowered(layer, config, seed)
+        kernel = make_kernel(func, config)
+        for _ in range(OTHER_QUEUES):
+            queues = {"command_queue": int(random.integers(2, 65)), "token_queue": int(2 ** random.integers(7))}
+            more = make_kernel(func, replace(config, **queues))
+            tally.counts.update(streams=1, instructions=len(more.instructions))
     except (UnsupportedError, UserError):
         tally.counts["refused"] += 1
         return None
     except CompilerBug as error:
         return f"{layer}: {error}"
     arrays = layer.arrays(config, seed)
-    program = placed(kernel, arrays, np.random.default_rng(seed))
-    tally.counts.update(streams=1, instructions=len(program.instructions))
+    program = placed(kernel, arrays, random)
+    tally.counts.update(streams=1, layers=1, instructions=len(program.instructions))
     for fault in find_faults(program.instructions, config, program.read):
         return f"{layer}: the checker has a false alarm: {fault.message}"
     if seed % 16 == 0:
@@ -105,4 +120,4 @@ def work(piece: pieces.Piece) -> pieces.Tally:
 
 if __name__ == "__main__":
     places = ("accel", "backends/accel", "topi/schedule/accel", "tir")
-    sys.exit(pieces.run(pieces.parser(__doc__, 1000, list(SUBJECTS), "layers").parse_args(), work, places))
+    sys.exit(pieces.run(pieces.parser(__doc__, 210, list(SUBJECTS), "layers").parse_args(), work, places))
