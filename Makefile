@@ -13,7 +13,8 @@
 #   make fuzz-rpc    ten thousand damaged messages to an RPC server and a tracker on loopback (COUNT=10000 SEED=0)
 #   make fuzz-vm   ten thousand mutated programs of the virtual machine: only our own errors (SEED=0)
 #   make fuzz-libraries   two thousand damaged libraries: all refused, no crash (SEED=0)
-#   make fuzz-accel   a thousand random programs of the accelerator on each of eleven hardware configurations (SEED=0)
+#   make fuzz-accel   a thousand random programs of the accelerator on each of twelve hardware configurations, ten thousand
+#                     compiled streams through the checker, and streams with tokens dropped, added and moved (SEED=0)
 #   make bench   kernels, compile time, memory plans, and the ten models against every peer, on one thread and on all
 #   make docs    check the links of the documentation and run the code in its pages
 #   make clean   remove everything that was built, but not .venv (make distclean removes environments too)
@@ -203,7 +204,9 @@ fuzz-libraries: $(READY)
 	@$(BIN)/python -m tests.fuzz.libraries --count $(if $(filter file,$(origin COUNT)),2000,$(COUNT)) --seed $(SEED)
 
 fuzz-accel: $(READY)
-	@$(BIN)/python -m tests.fuzz.accel_streams --count $(if $(filter file,$(origin COUNT)),1000,$(COUNT)) --seed $(SEED)
+	@$(BIN)/python -m tests.fuzz.accel_streams --count $(if $(filter file,$(origin COUNT)),1000,$(COUNT)) --seed $(SEED) --processes $(JOBS)
+	@$(BIN)/python -m tests.fuzz.accel_compiled --count $(if $(filter file,$(origin COUNT)),210,$(COUNT)) --seed $(SEED) --processes $(JOBS)
+	@$(BIN)/python -m tests.fuzz.accel_mutations --count $(if $(filter file,$(origin COUNT)),10,$$(($(COUNT) / 20))) --seed $(SEED) --processes $(JOBS)
 
 bench: $(READY) $(PEERS_READY)
 	@status=0; \
