@@ -16,7 +16,6 @@ from tests.graph.fixed_layers import RandomLayers
 from tilewright.accel.config import AccelConfig
 from tilewright.accel.functional import FunctionalMachine
 from tilewright.accel.machine import Counters
-from tilewright.backends.accel.command_queue import CommandQueue
 from tilewright.backends.accel.driver import AccelDevice, accel_device
 from tilewright.graph.ir.expr import Function, GraphExpr, Tuple, Var, constant
 from tilewright.graph.ir.infer import infer_types
@@ -28,6 +27,7 @@ from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.runtime.core.artifact import ArgKind, DeviceKernelInfo, KernelInfo
+from tilewright.runtime.device.command_queue import CommandQueue
 from tilewright.runtime.device.host_calls import HostCall, HostValues
 from tilewright.runtime.device.steps import Place, PlannedStep
 from tilewright.support.errors import CompilerBug, UserError
@@ -181,6 +181,27 @@ def test_errors_are_raised_where_one_waits_and_end_what_follows() -> None:
     queue.put(lambda: done.append("next"))
     queue.wait()
     assert done == ["next"] and queue.is_idle
+
+
+def test_a_command_that_fails_in_an_unknown_way_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
+    queue = CommandQueue()
+
+    def fail() -> None:
+        raise AssertionError("never")
+
+    queue.put(fail)
+    with pytest.raises(CompilerBug, match="failed in an unknown way"):
+        queue.wait()
+    done: list[int] = []
+    queue.put(lambda: done.append(1))
+    queue.wait()
+    assert done == [1]
+    for thread in threading.enumerate():
+        if thread.name == "accel":
+            thread.join()
+    assert len(said) == 1
 
 
 # ------------------------------------------------------------------------ values of the host

@@ -21,9 +21,9 @@ from tilewright.accel.kernel import AccelKernel, from_text
 from tilewright.accel.machine import Counters, Machine
 from tilewright.accel.registers import MockBoard, RegisterMachine
 from tilewright.accel.verilated import VerilatedMachine
-from tilewright.backends.accel.command_queue import CommandQueue, Range
 from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array
+from tilewright.runtime.device.command_queue import CommandQueue, Range
 from tilewright.runtime.device.devices import Driver
 from tilewright.runtime.device.program import BoundCall, Device, Span, pick
 from tilewright.support.errors import CompilerBug, UserError

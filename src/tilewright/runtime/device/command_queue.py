@@ -1,4 +1,4 @@
-"""The command queue of a tensor processor: commands are executed in order, beside the program that gives them.
+"""The command queue of a device: commands are executed in order, beside the program that gives them.
 
 A caller waits for what it reads only: for the last command under way that writes those bytes.
 """
@@ -10,6 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Thread
 
+from tilewright.support.errors import CompilerBug, TilewrightError
+
+_KEPT = (TilewrightError, ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""Errors of commands that are raised where the next one is given or waited for."""
 Range = tuple[int, int]
 """Bytes of DRAM: the first, and the one after the last."""
 
@@ -69,17 +73,24 @@ class CommandQueue:
             raise error
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                if not self._commands:
-                    self._has_thread = False
-                    return
-                action = self._commands[0].action
-            error: Exception | None = None
-            try:
-                action()
-            except Exception as caught:
-                error = caught
+        while self._execute_next():
+            pass
+
+    def _execute_next(self) -> bool:
+        """Execute a command; False where there is none, and the thread ends."""
+        with self._changed:
+            if not self._commands:
+                self._has_thread = False
+                return False
+            action = self._commands[0].action
+        error: Exception | None = CompilerBug("a command of a device failed in an unknown way")
+        is_known = False
+        try:
+            action()
+            error, is_known = None, True
+        except _KEPT as caught:
+            error, is_known = caught, True
+        finally:
             # What the command kept alive is let go here, not when the next one comes.
             del action
             with self._changed:
@@ -87,4 +98,7 @@ class CommandQueue:
                 if error is not None:
                     self._error = error
                     self._commands.clear()
+                # Another error than those above ends the thread, with its traceback.
+                self._has_thread = is_known
                 self._changed.notify_all()
+        return True
