@@ -52,7 +52,7 @@ def measured(name: str, config: AccelConfig, machine: str) -> tuple[dict[str, An
     kernels = [span for span in timeline.spans if span.place != "host"]
     figures = {
         "model": name,
-        "machine": machine,
+        "on": machine,
         "config": config.to_text(),
         "latency": config.memory_latency,
         "equal": all(np.array_equal(one, other) for one, other in pairs),

@@ -130,6 +130,27 @@ def test_calls_of_several_threads(device: AccelDevice) -> None:
             np.testing.assert_array_equal(one, other)
 
 
+def test_threads_with_models_for_other_configurations() -> None:
+    """The machine is another one for every launch, while others read and write its memory."""
+    x, module = _data(), _branches()
+    models = [tw.compile(module, target={"accel": config, "host": "native"}) for config in (BOTH["accel"], "")]
+    expected = models[0](x)
+    results: list[object] = [None] * 8
+
+    def work(number: int) -> None:
+        for _ in range(2):
+            results[number] = models[number % 2](x)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        for one, other in zip(result, expected, strict=True):  # type: ignore[call-overload]
+            np.testing.assert_array_equal(one, other)
+
+
 def test_models_on_the_cpu_have_no_timeline() -> None:
     exe = tw.compile(_branches())
     with pytest.raises(UserError, match="only models on devices have a timeline"):

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
+from threading import Lock
 from typing import Final
 
 import numpy as np
@@ -108,9 +108,8 @@ class AccelDevice(Device):
         self._make = make
         self._places = _Places([(0, _LEAST_DRAM)])
         self._machine = make(AccelConfig(), _LEAST_DRAM)
-        self._live: weakref.WeakSet[Memory] = weakref.WeakSet()
         self._queue = CommandQueue()
-        self._allocating = RLock()
+        self._allocating, self._exchanging = Lock(), Lock()
         self.counters: Counters | None = None
         """What the last launch that is done cost."""
 
@@ -123,24 +122,24 @@ class AccelDevice(Device):
             address = self._places.take(room)
             if address is None:
                 old = self._machine.dram_bytes
-                self._exchange(self._machine.config, max(2 * old, old + -(-room // _LEAST_DRAM) * _LEAST_DRAM))
+                new = max(2 * old, old + -(-room // _LEAST_DRAM) * _LEAST_DRAM)
+                self._queue.put(lambda: self._exchange(self._machine.config, new))
+                self._queue.wait()
                 self._places.give(old, self._machine.dram_bytes - old)
                 address = self._places.take(room)
             if address is None:
                 raise CompilerBug("the accelerator's DRAM has no room after it grew")
-            memory = Memory(address, size)
-            self._live.add(memory)
+        memory = Memory(address, size)
         weakref.finalize(memory, self._places.returned.append, (address, room))
         return memory
 
     def _exchange(self, config: AccelConfig, dram_bytes: int) -> None:
-        """Go on with another machine, whose DRAM holds what this one's does when all commands are done."""
-        self._queue.wait()
+        """Go on with another machine, whose DRAM holds what this one's does: a command, so that none is under way."""
         machine = self._make(config, dram_bytes)
-        for memory in list(self._live):
-            machine.write(memory.address, self._machine.read(memory.address, memory.size))
-        self._machine.close()
-        self._machine = machine
+        with self._exchanging:
+            machine.write(0, self._machine.read(0, self._machine.dram_bytes))
+            self._machine.close()
+            self._machine = machine
 
     def view(self, memory: Memory, offset: int, size: int) -> Memory | None:
         """A part of memory, where instructions can address it."""
@@ -152,7 +151,8 @@ class AccelDevice(Device):
         """Copy an array to DRAM, when all commands before are done."""
         data = np.ascontiguousarray(array).tobytes()
         if self._queue.is_idle:
-            self._machine.write(memory.address, data)
+            with self._exchanging:
+                self._machine.write(memory.address, data)
         else:
             self._queue.put(lambda: self._machine.write(memory.address, data), [memory.range])
 
@@ -169,7 +169,8 @@ class AccelDevice(Device):
     def download(self, memory: Memory, array: Array) -> None:
         """Copy DRAM into an array, when the commands that write it are done; others may be under way."""
         self._queue.wait_for(memory.address, memory.address + array.nbytes)
-        data = np.frombuffer(self._machine.read(memory.address, array.nbytes), np.uint8)
+        with self._exchanging:
+            data = np.frombuffer(self._machine.read(memory.address, array.nbytes), np.uint8)
         array.reshape(-1).view(np.uint8)[:] = data
 
     # ---------------------------------------------------------------- kernels
@@ -191,14 +192,14 @@ class AccelDevice(Device):
         self, kernel: LoadedKernel, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Memory]
     ) -> None:
         """Start a kernel when all commands before are done."""
-        if self._machine.config != kernel.kernel.config:
-            self._exchange(kernel.kernel.config, self._machine.dram_bytes)
         given, spans = tuple(args), self.spans
         self._queue.put(lambda: self._execute(kernel, given, spans), [given[n].range for n in kernel.written])
 
     def _execute(self, kernel: LoadedKernel, args: tuple[Memory, ...], spans: list[Span] | None) -> None:
         """Run a kernel, to its end."""
         begin = time.perf_counter()
+        if self._machine.config != kernel.kernel.config:
+            self._exchange(kernel.kernel.config, self._machine.dram_bytes)
         addresses = tuple(arg.address for arg in args)
         if kernel.arguments != addresses:
             program = kernel.kernel.encoded(addresses, kernel.micro_ops.address)
