@@ -78,6 +78,11 @@ class _Places:
                 return begin
         return None
 
+    def used(self, dram_bytes: int) -> int:
+        """Bytes from the beginning in which all lies that is not free; all, where another thread is at it just now."""
+        begin, end = (self.free or [(dram_bytes, dram_bytes)])[-1]
+        return begin if end == dram_bytes else dram_bytes
+
     def give(self, begin: int, size: int) -> None:
         """Make a part free again."""
         parts = sorted([*self.free, (begin, begin + size)])
@@ -137,7 +142,7 @@ class AccelDevice(Device):
         """Go on with another machine, whose DRAM holds what this one's does: a command, so that none is under way."""
         machine = self._make(config, dram_bytes)
         with self._exchanging:
-            machine.write(0, self._machine.read(0, self._machine.dram_bytes))
+            machine.write(0, self._machine.read(0, self._places.used(self._machine.dram_bytes)))
             self._machine.close()
             self._machine = machine
 
