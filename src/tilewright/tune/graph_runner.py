@@ -19,9 +19,9 @@ from tilewright.lower.kernel import CompiledKernel
 from tilewright.runtime.core.artifact import ArgKind, Artifact
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.device.devices import find_device
-from tilewright.runtime.device.frame import Place, PlannedStep
 from tilewright.runtime.device.model import DeviceRunner
 from tilewright.runtime.device.program import BoundCall
+from tilewright.runtime.device.steps import Place, PlannedStep
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.tir.index_map import IndexMap
 from tilewright.tune.device_runner import bound_launches, check_alive
