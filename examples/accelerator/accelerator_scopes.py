@@ -27,7 +27,7 @@ class vdla:
     gemm8x8 = accel.product(config)
 
 
-SIZE = 16
+SIZE = 8
 """Of the matrices, in blocks of 8 x 8."""
 A = te.placeholder((SIZE, SIZE, 8, 8), "int8", name="A")
 B = te.placeholder((SIZE, SIZE, 8, 8), "int8", name="B")
