@@ -41,6 +41,18 @@ def test_layers_are_exact(seed: int) -> None:
     np.testing.assert_array_equal(result, layer.expected(layer.arrays(config, seed)))
 
 
+@pytest.mark.parametrize(("tokens", "commands"), [(1, 2), (1, 64), (3, 2), (64, 3)])
+def test_queues_of_any_depth(tokens: int, commands: int) -> None:
+    """Units that would give more tokens than a queue holds wait for each other; with room they do not."""
+    layer = Layer((6, 6), ci=3, co=3, kernel=(3, 3), residual=True)
+    config = replace(SMALL, token_queue=tokens, command_queue=commands)
+    kernel, result = _run(layer, config)
+    np.testing.assert_array_equal(result, layer.expected(layer.arrays(config)))
+    free, _ = _run(layer, SMALL)
+    given = [sum(item.push_prev + item.push_next for item in items.instructions) for items in (kernel, free)]
+    assert given[0] >= given[1]
+
+
 @pytest.mark.parametrize("seed", [3, 5, 8])
 def test_every_stage_computes_the_same(seed: int) -> None:
     layer = random_layer(seed)
