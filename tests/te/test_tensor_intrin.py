@@ -11,13 +11,15 @@ import pytest
 
 import tilewright as tw
 from tilewright import te
+from tilewright.ir.expr import Call
 from tilewright.support.errors import UserError
 from tilewright.te.schedule import Schedule
 from tilewright.te.tensor import Tensor
+from tilewright.tir.accel_instructions import RESET
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.script import parse_script, to_script
-from tilewright.tir.tensor_intrin import TensorIntrin, find_intrinsic
+from tilewright.tir.tensor_intrin import TensorIntrin, extern_call, find_intrinsic
 from tilewright.tir.verify import verify
 
 
@@ -172,6 +174,13 @@ def test_names_of_intrinsics() -> None:
         te.decl_tensor_intrin(two.op, naming, name="naming")
     with pytest.raises(UserError, match="there is no tensor intrinsic 'nonesuch'"):
         find_intrinsic("nonesuch")
+
+
+def test_instructions_of_processors_are_called_by_their_names() -> None:
+    known, other = extern_call(te.hardware_intrin(RESET, 0, 16)), extern_call(te.hardware_intrin("fill_zero", 0, 16))
+    assert isinstance(known, Call) and isinstance(other, Call)
+    assert (known.name, len(known.args)) == ("accel.reset", 2)
+    assert (other.name, len(other.args)) == ("call_extern", 3)
 
 
 def test_declarations_that_are_refused() -> None:
