@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
+from tests.graph.fixed_layers import RandomLayers
 from tilewright.cli.main import main
+from tilewright.graph.ir.expr import Function, Var
+from tilewright.graph.ir.infer import infer_types
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
 
 TEXT = """\
 config
@@ -69,3 +75,17 @@ def test_bad_programs_are_errors(
     assert main(["accel", "run", str(path)]) == 1
     assert message in capsys.readouterr().err
     assert main(["accel", "run", str(tmp_path / "missing")]) == 1
+
+
+def test_a_timeline_of_processor_and_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = Var("x", tensor_type((1, 16, 4, 4), "int8"))
+    module = infer_types(IRModule([Function("main", (x,), RandomLayers(0).layer(x, 16, 16, (3, 3)))]))
+    library, timeline = tmp_path / "a.so", tmp_path / "both.json"
+    tw.compile(module, target={"accel": "", "host": "native"}).export_library(library)
+    assert main(["run", str(library), "--timeline", str(timeline)]) == 0
+    printed = capsys.readouterr().out
+    assert "functional simulator" in printed and f"timeline written to {timeline}" in printed
+    assert len(json.loads(timeline.read_text())["traceEvents"]) > 3
+    tw.compile(module).export_library(library)
+    assert main(["run", str(library), "--timeline", str(timeline)]) == 1
+    assert "only models on devices have a timeline" in capsys.readouterr().err
