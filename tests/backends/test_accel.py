@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,15 @@ import pytest
 import tilewright as tw
 from tests.backends.accel_layers import SMALL, Layer, random_layer, target_of
 from tilewright.accel.config import AccelConfig
-from tilewright.accel.instructions import Epi, Gemm, Load
+from tilewright.accel.instructions import Epi, Gemm, Load, Unit
 from tilewright.accel.kernel import AccelKernel, from_text, to_text
+from tilewright.backends.accel import kernel as accel_kernel
 from tilewright.backends.accel.driver import AccelDevice, accel_device
 from tilewright.backends.accel.lowering import accel_pipeline
+from tilewright.backends.accel.steps import Step
+from tilewright.backends.accel.tokens import with_tokens
 from tilewright.lower.schedules import schedule_kernel
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.script import parse_script, to_script
@@ -39,6 +43,26 @@ def test_layers_are_exact(seed: int) -> None:
     layer, config = random_layer(seed), (SMALL, WIDE, ROWS)[seed % 3]
     _, result = _run(layer, config, threads=1 + seed % 2, seed=seed)
     np.testing.assert_array_equal(result, layer.expected(layer.arrays(config, seed)))
+
+
+def test_a_stream_that_is_not_right_names_instructions_and_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof of every compilation: a token less, and the two instructions that race are named with their loops."""
+
+    def without_one(steps: Sequence[Step], config: AccelConfig, together: int = 0) -> list[Step]:
+        items = with_tokens(steps, config, together)
+        givers = [n for n, step in enumerate(items) if step.instruction.push_prev and step.unit is Unit.COMPUTE]
+        takers = [n for n, step in enumerate(items) if step.instruction.pop_next and step.unit is Unit.LOAD]
+        for place, bit in ((givers[0], "push_prev"), (takers[0], "pop_next")):
+            items[place] = replace(items[place], instruction=replace(items[place].instruction, **{bit: False}))
+        return items
+
+    monkeypatch.setattr(accel_kernel, "with_tokens", without_one)
+    layer = Layer((8, 8), ci=2, co=2, kernel=(3, 3))
+    scheduled = schedule_kernel(layer.program(SMALL), target_of(SMALL))
+    with pytest.raises(
+        CompilerBug, match=r"two units race for (INP|WGT)\n +\d+: .*\((\w+ = \d+, )*\w+ = \d+\)\n +\d+: .*= \d"
+    ):
+        tw.build(scheduled.func, target=target_of(SMALL))
 
 
 @pytest.mark.parametrize(("tokens", "commands"), [(1, 2), (1, 64), (3, 2), (64, 3)])

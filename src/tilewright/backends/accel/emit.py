@@ -49,7 +49,7 @@ class _Emitter:
         self._config = config
         self._where = f"function {func.name}"
         self._arguments = {param: number for number, param in enumerate(func.params) if isinstance(param, Buffer)}
-        self._values: dict[Var, object] = {}
+        self._values: dict[Var, np.int64] = {}
         self._bases: dict[Buffer, int] = {}
         self._used = dict.fromkeys(Memory, 0)
         self._steps: list[Step] = []
@@ -325,7 +325,8 @@ class _Emitter:
         if len(self._steps) >= MOST_STEPS:
             raise UnsupportedError(f"the kernel has more than {MOST_STEPS} instructions", where=self._where)
         kernel = () if micro_ops is None else micro_ops.micro_ops
-        self._steps.append(Step(instruction, tuple(reads), tuple(writes), argument, kernel))
+        loops = tuple((var.name, int(value)) for var, value in self._values.items())
+        self._steps.append(Step(instruction, tuple(reads), tuple(writes), argument, kernel, loops))
 
 
 def _described(stmt: Stmt) -> str:

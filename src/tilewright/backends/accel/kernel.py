@@ -41,10 +41,17 @@ def kernel_of_steps(func: PrimFunc, emitted: Sequence[Step], config: AccelConfig
         kernel = AccelKernel(func.name, config, instructions, micro_ops, relocations)
         program, faults = _faults(kernel, func)
         if not all(fault.by_room for fault in faults):
-            raise CompilerBug(f"the program of {func.name} is not right: {described(faults, program)}")
+            raise CompilerBug(
+                f"the program of {func.name} is not right: {described(faults, program, _labels(ordered))}"
+            )
         if not faults:
             return kernel
-    raise CompilerBug(f"no order of tokens has room in the queues: {described(faults, program)}")
+    raise CompilerBug(f"no order of tokens has room in the queues: {described(faults, program, _labels(ordered))}")
+
+
+def _labels(steps: Sequence[Step]) -> list[str]:
+    """Where in the schedule's loops each instruction comes from."""
+    return [", ".join(f"{name} = {value}" for name, value in step.loops) for step in steps]
 
 
 def _faults(kernel: AccelKernel, func: PrimFunc) -> tuple[tuple[Instruction, ...], list[Fault]]:

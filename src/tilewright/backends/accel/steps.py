@@ -43,6 +43,8 @@ class Step:
     argument: int | None = None
     micro_ops: tuple[MicroOp, ...] = ()
     """The micro-op kernel of a GEMM or ALU, of which it executes the range that its instruction says."""
+    loops: tuple[tuple[str, int], ...] = ()
+    """The schedule's loops around it, and the iteration of each that it is."""
 
     @property
     def unit(self) -> Unit:
