@@ -198,3 +198,11 @@ def test_exported_programs_and_scripts(tmp_path: Path) -> None:
     (tmp_path / "c.pt2").write_bytes(b"PK\x03\x04 cut short")
     with pytest.raises(UserError, match=r"torch cannot read .*c\.pt2 as an exported PyTorch program"):
         tw.load_model(tmp_path / "c.pt2")
+
+
+def test_tflite_comes_in_by_the_same_door(tmp_path: Path) -> None:
+    source = Path(__file__).parent / "tflite" / "models" / "network_float.tflite"
+    path = tmp_path / "model.onnx"
+    path.write_bytes(source.read_bytes())
+    assert identify(path).key == "tflite"
+    assert tw.load_model(path)["main"] is not None

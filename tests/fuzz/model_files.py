@@ -21,19 +21,20 @@ from tilewright.frontend import read_weights
 from tilewright.frontend.formats import from_file
 from tilewright.support.errors import UserError
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+TESTS = Path(__file__).resolve().parents[1]
 LONGEST = 30.0
 """Seconds that one file may take."""
 MEMORY = 8 << 30
 """Bytes that the child may map."""
 VICTIMS: dict[str, str] = {
-    "xgboost": "boosting/xgboost_*",
-    "lightgbm": "boosting/lightgbm_*",
-    "darknet": "darknet/tiny.*",
-    "gguf": "weights/*.gguf",
-    "safetensors": "weights/*.safetensors",
+    "tflite": "frontend/tflite/models/*.tflite",
+    "xgboost": "fixtures/boosting/xgboost_*",
+    "lightgbm": "fixtures/boosting/lightgbm_*",
+    "darknet": "fixtures/darknet/tiny.*",
+    "gguf": "fixtures/weights/*.gguf",
+    "safetensors": "fixtures/weights/*.safetensors",
 }
-"""Files of each format, by patterns in `tests/fixtures`."""
+"""Files of each format, by patterns in `tests`."""
 WEIGHTS = ("gguf", "safetensors")
 
 Random = np.random.Generator
@@ -42,7 +43,7 @@ Random = np.random.Generator
 @functools.cache
 def victims(key: str) -> list[bytes]:
     """Whole files of a format."""
-    found = [path.read_bytes() for path in sorted(FIXTURES.glob(VICTIMS[key]))]
+    found = [path.read_bytes() for path in sorted(TESTS.glob(VICTIMS[key]))]
     assert found, f"there are no files of the format {key}"
     return found
 

@@ -143,6 +143,14 @@ FORMATS: tuple[Format, ...] = (
         "torch",
     ),
     Format(
+        "tflite",
+        "TensorFlow Lite",
+        "the bytes 'TFL3' at byte 4",
+        lambda sample: sample.head[4:8] == b"TFL3",
+        ("tilewright.frontend.tflite", "from_tflite"),
+        (".tflite",),
+    ),
+    Format(
         "xgboost",
         "XGBoost",
         "a JSON or UBJSON document whose first key is 'learner'",

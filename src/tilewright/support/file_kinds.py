@@ -30,7 +30,7 @@ _MAGIC: Final[tuple[tuple[int, bytes, FileKind], ...]] = (
     (0, b"GIF8", FileKind("a GIF image", "pass the model; images are inputs of a run")),
     (0, b"\x7fELF", FileKind("a compiled library or program", "tw.load(path) loads what export_library wrote")),
     (0, b"\x93NUMPY", FileKind("a numpy array", _ARRAY)),
-    (4, b"TFL3", FileKind("a TensorFlow Lite model", f"{_ONNX} (tf2onnx converts .tflite)")),
+    (4, b"TFL3", FileKind("a TensorFlow Lite model", "tw.load_model(path) reads it")),
     (0, b"\x89HDF\r\n", FileKind("an HDF5 file, such as a Keras model", f"{_ONNX} (tf2onnx converts Keras models)")),
     (0, b"GGUF", FileKind("a GGUF file of weights", _WEIGHTS)),
     (0, b"\x1f\x8b", FileKind("a gzip archive", "unpack it first")),
