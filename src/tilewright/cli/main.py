@@ -56,7 +56,7 @@ COMMANDS = {
     "calibrate": "measure this machine, for schedules that fit it",
     "database": "look at, join and export what tuning has measured",
     "rpc": "serve this machine, or a pool of machines, to remote clients",
-    "check": "compare a model with its own runtime, node by node where they differ",
+    "check": "compare a model with its own runtime, node by node",
     "reduce": "shrink a failing model to a small one that fails in the same way",
     "convert": "write a model of any format as ONNX",
     "formats": "the formats of model files, and what each needs",
