@@ -206,3 +206,12 @@ def test_tflite_comes_in_by_the_same_door(tmp_path: Path) -> None:
     path.write_bytes(source.read_bytes())
     assert identify(path).key == "tflite"
     assert tw.load_model(path)["main"] is not None
+
+
+@pytest.mark.parametrize("name", ["algebra.mlir", "algebra.mlirbc"])
+def test_stablehlo_comes_in_by_the_same_door(name: str) -> None:
+    source = Path(__file__).parent / "stablehlo" / "fixtures" / name
+    assert identify(source).key == identify(source.read_bytes()).key == "stablehlo"
+    assert tw.load_model(str(source))["main"] is not None
+    with pytest.raises(UserError, match="has its sizes already"):
+        tw.load_model(source, shapes={"x": (1,)})

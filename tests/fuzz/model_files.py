@@ -28,6 +28,7 @@ MEMORY = 8 << 30
 """Bytes that the child may map."""
 VICTIMS: dict[str, str] = {
     "tflite": "frontend/tflite/models/*.tflite",
+    "stablehlo": "frontend/stablehlo/fixtures/*.mlirbc",
     "xgboost": "fixtures/boosting/xgboost_*",
     "lightgbm": "fixtures/boosting/lightgbm_*",
     "darknet": "fixtures/darknet/tiny.*",

@@ -151,6 +151,14 @@ FORMATS: tuple[Format, ...] = (
         (".tflite",),
     ),
     Format(
+        "stablehlo",
+        "StableHLO",
+        "bytecode of MLIR, or a text with operators 'stablehlo.'",
+        lambda sample: sample.head.startswith(b"ML\xefR") or "stablehlo." in sample.text,
+        ("tilewright.frontend.stablehlo.files", "from_stablehlo_file"),
+        (".mlir", ".mlirbc"),
+    ),
+    Format(
         "xgboost",
         "XGBoost",
         "a JSON or UBJSON document whose first key is 'learner'",
