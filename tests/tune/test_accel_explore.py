@@ -90,7 +90,8 @@ def test_a_workload_that_does_not_fit_is_an_error_or_no_point() -> None:
 
 def test_the_layers_of_a_model_are_a_workload() -> None:
     parts = Workload.of_model(_network()).programs(START)
-    assert len(parts) == 5 and all(part.uses == 1 for part in parts)
+    assert len(parts) >= 5 and all(part.uses == 1 for part in parts)
+    assert exact(Workload.of_model(_network()), START, 1) is not None
     other = replace(START, wgt_bytes=START.wgt_bytes // 2)
     workload = Workload.of_model(_network())
     assert workload.programs(START) is workload.programs(other), "sizes of memories change no program"

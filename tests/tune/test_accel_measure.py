@@ -41,7 +41,7 @@ def bench(tasks: list[Task], default: CompiledKernel) -> CycleBench:
 
 
 def test_only_layers_of_the_accelerator_are_tasks(tasks: list[Task]) -> None:
-    assert len(tasks) == 5 and {task.label for task in tasks} == {"accel_conv2d"}
+    assert len(tasks) >= 5 and all(task.label.startswith("accel_") for task in tasks)
     questions = tasks[0].space().questions
     assert questions["threads"].options == (1, 2) and len(questions["tiling"].options) > 20
 
