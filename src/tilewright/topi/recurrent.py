@@ -203,12 +203,15 @@ def _integer_lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[T
     all_levels = compute(rows, lambda t, b: reduction.sum(levels[t, b, i], [i]), "all_levels")
 
     def by_weights(t: ExprLike, b: ExprLike, number: int, n: ExprLike) -> PrimExpr:
-        # Sums have up to 40 bits: they are exact in float64, and rounded once.
-        high, low = (cast(product[t, b, number, d, n], "float64") for d in range(2))
-        total = high * const(256.0, "float64") + low
+        # Sums have up to 40 bits, in two integers of 32: one counts 256, the other what is left. Numbers of 24 bits are
+        # exact in float32, so that the sum is rounded once; a rare larger one is off by a last bit.
+        high, low = (product[t, b, number, d, n] for d in range(2))
         if attributes.offset:
-            total = total + cast(all_levels[t, b], "float64") * const(float(attributes.offset), "float64")
-        return cast(total, "float32") * (unit[t, b] * scale[number, n])
+            high = high + (all_levels[t, b] >> 8) * attributes.offset
+            low = low + (all_levels[t, b] & 255) * attributes.offset
+        carried = low >> 8
+        total = cast(high + carried, "float32") * const(256.0, "float32") + cast(low - carried * 256, "float32")
+        return total * (unit[t, b] * scale[number, n])
 
     return _lstm_states(layer, hiddens, by_weights, hidden, cell, _optional(inputs, 6))
 

@@ -327,7 +327,7 @@ def test_packed_weights_of_a_dot_product_are_one_vector(item: dot.DotInstruction
 
 
 def test_a_tile_with_holes_is_no_vector() -> None:
-    item = dot.INSTRUCTIONS[-2]
+    item = next(item for item in dot.INSTRUCTIONS if item.name == "arm.udot")
     x = te.placeholder((2, 4), str(item.row), name="X")
     w = te.placeholder((4, 4), str(item.column), name="W")
     k = te.reduce_axis((0, 4), name="k")

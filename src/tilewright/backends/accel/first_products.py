@@ -99,4 +99,4 @@ def _with_places(step: Step, part: Gemm, kernel: tuple[MicroOp, ...]) -> Step:
 
     inputs = Touched(Memory.INP, places([micro_op.inp for micro_op in own], part.inp_outer, part.inp_inner))
     weights = Touched(Memory.WGT, places([micro_op.wgt for micro_op in own], part.wgt_outer, part.wgt_inner))
-    return Step(part, (inputs, weights, *step.writes), step.writes, micro_ops=kernel)
+    return Step(part, (inputs, weights, *step.writes), step.writes, micro_ops=kernel, loops=step.loops)
