@@ -21,7 +21,7 @@ from tilewright.backends.rocm import compiler as hip
 from tilewright.lower import cache_key, model_cache
 from tilewright.lower import kernel as kernel_module
 from tilewright.lower.kernel import Kernel, compile_kernel, make_kernel
-from tilewright.support import fingerprint, settings
+from tilewright.support import extensions, fingerprint, settings
 from tilewright.support.fingerprint import NOT_IN_KERNELS, packages_fingerprint, source_fingerprint
 from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
@@ -243,6 +243,8 @@ def test_hiprtc_by_version_and_environment(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_whole_models_know_the_compiler_of_their_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
+    # Whatever tests before this one have registered.
+    monkeypatch.setattr(extensions, "_foreign", [])
     target = Target("cuda -arch=sm_90")
     keys = set()
     # A file with an empty graph.
