@@ -6,7 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
-from tilewright.cli.options import FLAGS, check_output, parse_shapes
+from tilewright.cli.options import add_shapes, check_output, parse_shapes
 from tilewright.frontend.formats import from_file, identify
 from tilewright.onnx_writer import to_onnx
 from tilewright.support.files import replacing
@@ -33,13 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.onnx",
         help="the model to write (default: the model's name with the suffix .onnx, in the current folder)",
     )
-    parser.add_argument(
-        FLAGS["shapes"],
-        action="append",
-        default=[],
-        metavar="INPUT=1,3,224,224",
-        help="fix the shape of an input (repeat for several)",
-    )
+    add_shapes(parser)
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -55,13 +55,7 @@ def add_model(
         metavar="N",
         help=f"threads to run on (default: {threads or 'every core'}); with 1, the code has no parallel loops at all",
     )
-    parser.add_argument(
-        FLAGS["shapes"],
-        action="append",
-        default=[],
-        metavar="INPUT=1,3,224,224",
-        help="fix the shape of an input (repeat for several)",
-    )
+    add_shapes(parser)
     parser.add_argument(
         FLAGS["specialize"],
         action="append",
@@ -70,6 +64,17 @@ def add_model(
         help="code of its own for these sizes of all symbolic dimensions (repeat for several)",
     )
     add_algorithms(parser)
+
+
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """Declare what fixes the shapes of inputs."""
+    parser.add_argument(
+        FLAGS["shapes"],
+        action="append",
+        default=[],
+        metavar="INPUT=1,3,224,224",
+        help="fix the shape of an input (repeat for several)",
+    )
 
 
 def add_algorithms(parser: argparse.ArgumentParser) -> None:

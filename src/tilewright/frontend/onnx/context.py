@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.core.node_inputs import NodeInputs
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.forks import among
 from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue, ValueInfo
-from tilewright.graph.ir.dimensions import Size, Sizes
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var
-from tilewright.graph.ir.op import Array, is_call_to
-from tilewright.graph.ops.common import sizes_text
-from tilewright.ir.expr import Var as Symbol
+from tilewright.graph.ir.op import is_call_to
 from tilewright.ir.types import OptionalType, SequenceType, Type, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -36,7 +35,7 @@ class Bodies:
     """The functions of the module beside main."""
 
 
-class NodeContext:
+class NodeContext(NodeInputs):
     """One node being converted.
 
     Attributes are read by kind and default; `finish` refuses attributes that nobody read, so that a meaning is never
@@ -51,61 +50,13 @@ class NodeContext:
         builder: Builder,
         bodies: Bodies,
     ) -> None:
+        result = next((output for output in node.outputs if output), node.name)
+        super().__init__(node.op_type, result, inputs, builder)
         self.node = node
         self.opset = opset
-        self.inputs = list(inputs)
-        self.builder = builder
-        self.call = builder.call
         self.bodies = bodies
         self.run_graph = bodies.inline
         self._read: set[str] = set()
-
-    # Inputs
-
-    def has_input(self, index: int) -> bool:
-        """Whether an optional input is given."""
-        return index < len(self.inputs) and self.inputs[index] is not None
-
-    def input(self, index: int) -> GraphExpr:
-        """A required input."""
-        value = self.inputs[index] if index < len(self.inputs) else None
-        if value is None:
-            raise UserError(f"{self.node.op_type} needs an input number {index + 1}, which is not there")
-        return value
-
-    def optional(self, index: int) -> GraphExpr | None:
-        """An input that may be left out."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def all_inputs(self) -> list[GraphExpr]:
-        """All inputs of an operator that takes any number."""
-        if not self.inputs:
-            raise UserError(f"{self.node.op_type} needs at least one input")
-        return [self.input(index) for index in range(len(self.inputs))]
-
-    def constant(self, index: int, what: str) -> Array:
-        """The value of an input that must be known while importing."""
-        array = evaluate(self.input(index))
-        if array is None:
-            raise UnsupportedError(
-                f"{what} of {self.node.op_type} (input number {index + 1}) is computed from the inputs of the model",
-                hint="it must be known while the model is imported: export it as a constant",
-            )
-        return array
-
-    def sizes(self, index: int, what: str) -> Sizes | None:
-        """The value of an input that is a list of whole numbers: numbers and expressions of symbols.
-
-        None if it depends on the data that the model is given.
-        """
-        value = self.input(index)
-        if not dtype_of(value).is_integer or rank_of(value) > 1:
-            raise UserError(f"{what} must be a list of whole numbers, it is {dtype_of(value)} of rank {rank_of(value)}")
-        found = symbolic_value(value)
-        if found is not None:
-            return tuple(found.reshape(-1))
-        array = evaluate(value)
-        return None if array is None else tuple(int(item) for item in array.ravel())
 
     def items(self, index: int, what: str) -> list[Size | float | GraphExpr]:
         """The elements of an input that is a list: as far as they are known, else scalars that are computed."""
@@ -127,22 +78,6 @@ class NodeContext:
         parts = [self.builder.slice_axis(value, 0, place, place + 1) for place in range(count)]
         return [self.builder.reshape(part, ()) for part in parts]
 
-    def size(self, index: int, what: str) -> Size:
-        """The value of an input that is one whole number; a symbol if only a run knows it."""
-        sizes = self.sizes(index, what)
-        if sizes is None:
-            return self.computed_size(self.builder.reshape(self.input(index), ()), what.split()[-1])
-        if len(sizes) != 1:
-            raise UserError(f"{what} must be one whole number, it is {sizes_text(sizes)}")
-        return sizes[0]
-
-    def computed_size(self, value: GraphExpr, label: str) -> Size:
-        """A symbol for a size that is data, a scalar: the length of a range so long."""
-        builder, symbol = self.builder, self.symbol(label)
-        zero, one = builder.constant(0, "int64"), builder.constant(1, "int64")
-        self.call("shape.range", zero, builder.cast(value, "int64"), one, dims=(symbol,))
-        return symbol
-
     def chosen_axis(self, index: int, rank: int, what: str) -> int:
         """The value of an input that is an axis; where only a run knows it, there is a side for each."""
         if evaluate(self.input(index)) is None:
@@ -156,11 +91,6 @@ class NodeContext:
         if known is None:
             raise among(self.builder, self.input(index), {0: (0,), 1: (1,)}, what)
         return bool(known.any())
-
-    def symbol(self, label: str = "size") -> Symbol:
-        """A new symbol for a dimension that only a run knows, named after the node's first output."""
-        name = next((output for output in self.node.outputs if output), self.node.name)
-        return Symbol(f"{name}_{label}")
 
     def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
         """The value of an input that is a list of whole numbers known while importing."""

@@ -6,16 +6,13 @@ from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_of
-from tilewright.frontend.core.symbolic_values import symbolic_value
+from tilewright.frontend.core.builder import Builder
+from tilewright.frontend.core.node_inputs import NodeInputs
 from tilewright.frontend.tflite.model import Quantization, TfliteGraph, TfliteOperator, TfliteTensor
 from tilewright.frontend.tflite.schema import ACTIVATIONS, TYPES
-from tilewright.graph.ir.dimensions import Size, Sizes
 from tilewright.graph.ir.expr import Function, GraphExpr
 from tilewright.graph.ir.op import Array
-from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import DataType
-from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -33,7 +30,7 @@ class Bodies:
     """Keys and values of the model's tables."""
 
 
-class NodeContext:
+class NodeContext(NodeInputs):
     """One operator being converted."""
 
     def __init__(
@@ -45,36 +42,13 @@ class NodeContext:
         builder: Builder,
         bodies: Bodies,
     ) -> None:
+        super().__init__(node.name, name, inputs, builder)
         self.node = node
         self.name = name
         self.graph = graph
-        self.inputs = list(inputs)
-        self.builder = builder
-        self.call = builder.call
         self.bodies = bodies
 
     # Inputs and outputs
-
-    def has_input(self, index: int) -> bool:
-        """Whether an optional input is given."""
-        return index < len(self.inputs) and self.inputs[index] is not None
-
-    def input(self, index: int) -> GraphExpr:
-        """A required input."""
-        value = self.inputs[index] if index < len(self.inputs) else None
-        if value is None:
-            raise UserError(f"{self.node.name} needs an input number {index + 1}, which is not there")
-        return value
-
-    def optional(self, index: int) -> GraphExpr | None:
-        """An input that may be left out."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def all_inputs(self) -> list[GraphExpr]:
-        """All inputs of an operator that takes any number."""
-        if not self.inputs:
-            raise UserError(f"{self.node.name} needs at least one input")
-        return [self.input(index) for index in range(len(self.inputs))]
 
     def input_tensor(self, index: int) -> TfliteTensor:
         """What the model says of an input."""
@@ -119,16 +93,6 @@ class NodeContext:
 
     # Values that must be known, or may be
 
-    def constant(self, index: int, what: str) -> Array:
-        """The value of an input that must be known while importing."""
-        array = evaluate(self.input(index))
-        if array is None:
-            raise UnsupportedError(
-                f"{what} of {self.node.name} (input number {index + 1}) is computed from the inputs of the model",
-                hint="it must be known while the model is imported: convert the model with it as a constant",
-            )
-        return array
-
     def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
         """The value of an input that is a list of whole numbers known while importing."""
         array = self.constant(index, what)
@@ -142,37 +106,6 @@ class NodeContext:
         if len(values) != 1:
             raise UserError(f"{what} must be one whole number, it is {values}")
         return values[0]
-
-    def sizes(self, index: int, what: str) -> Sizes | None:
-        """The value of an input that is a list of whole numbers; None if it depends on data."""
-        value = self.input(index)
-        if not dtype_of(value).is_integer or rank_of(value) > 1:
-            raise UserError(f"{what} must be a list of whole numbers, it is {dtype_of(value)} of rank {rank_of(value)}")
-        found = symbolic_value(value)
-        if found is not None:
-            return tuple(found.reshape(-1))
-        array = evaluate(value)
-        return None if array is None else tuple(int(item) for item in array.ravel())
-
-    def size(self, index: int, what: str) -> Size:
-        """The value of an input that is one whole number; a symbol if only a run knows it."""
-        sizes = self.sizes(index, what)
-        if sizes is None:
-            return self.computed_size(self.builder.reshape(self.input(index), ()), what.split()[-1])
-        if len(sizes) != 1:
-            raise UserError(f"{what} must be one whole number, it is {sizes_text(sizes)}")
-        return sizes[0]
-
-    def computed_size(self, value: GraphExpr, label: str) -> Size:
-        """A symbol for a size that is data, a scalar: the length of a range so long."""
-        builder, symbol = self.builder, self.symbol(label)
-        zero, one = builder.constant(0, "int64"), builder.constant(1, "int64")
-        self.call("shape.range", zero, builder.cast(value, "int64"), one, dims=(symbol,))
-        return symbol
-
-    def symbol(self, label: str = "size") -> Symbol:
-        """A new symbol for a dimension that only a run knows, named after the operator's first output."""
-        return Symbol(f"{self.name}_{label}")
 
     # Options
 
