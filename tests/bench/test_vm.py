@@ -11,12 +11,13 @@ from bench import cells, vm
 
 
 def test_every_figure_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert vm.main(["--repeat", "1", "--json", str(tmp_path / "vm.json")]) == 0
+    assert vm.main(["--repeat", "5", "--json", str(tmp_path / "vm.json")]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["vm_ns"]
     assert found == json.loads((tmp_path / "vm.json").read_text())["vm_ns"]
     assert found["whole_call_static"] > 0
-    # The loop runs natively: a turn of its two kernels is less than the machine takes to call one.
-    assert 0 < found["loop_turn_of_two_segments"] < found["segment_call"]
+    # The loop runs natively: a turn is less than a call and return of the machine. Both are means over thousands of
+    # turns and 20 times apart; the call of one segment is the difference of two single calls, which noise can turn round.
+    assert 0 < found["loop_turn_of_two_segments"] < found["call_and_return"]
 
 
 def test_cells_as_loops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
