@@ -103,7 +103,7 @@ PARTS_OF_BACK_ENDS: dict[str, str] = {
 LOADED_BY_NAME: dict[str, str] = {
     "tilewright.backends.slices": "the parts of back ends, each on the floor of the class that it must be",
     "tilewright.frontend": "importers, at their first use",
-    "tilewright.frontend.formats": "importers of formats, when a file has one",
+    "tilewright.frontend.format": "importers of formats, when a file has one",
     "tilewright.tune": "the names of the package, at their first use",
     "tilewright.tune.child": "what the parent process asks a child to answer with",
     "tilewright": "the names of the package, at their first use",

@@ -16,7 +16,7 @@ def test_every_figure_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert found == json.loads((tmp_path / "vm.json").read_text())["vm_ns"]
     assert found["whole_call_static"] > 0
     # The loop runs natively: a turn is less than a call and return of the machine. Both are means over thousands of
-    # turns and 20 times apart; the call of one segment is the difference of two single calls, which noise can turn round.
+    # turns and 20 times apart; the call of one segment is the difference of two single calls, which noise turns round.
     assert 0 < found["loop_turn_of_two_segments"] < found["call_and_return"]
 
 

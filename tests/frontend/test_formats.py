@@ -14,7 +14,9 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from tests.requirements import need_module
 from tilewright.cli.main import main
-from tilewright.frontend.formats import FORMATS, Format, identify, known_formats, model_files, register_format
+from tilewright.frontend.builtin_formats import FORMATS
+from tilewright.frontend.format import Format
+from tilewright.frontend.formats import identify, known_formats, model_files, register_format
 from tilewright.frontend.sample import HEAD, Sample
 from tilewright.support.errors import UserError
 
@@ -118,7 +120,7 @@ def test_a_format_may_be_named(tmp_path: Path) -> None:
 
 
 def test_a_file_without_what_its_importer_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.frontend.formats.find_spec", lambda name: None)
+    monkeypatch.setattr("tilewright.frontend.format.find_spec", lambda name: None)
     with pytest.raises(UserError, match="format ONNX needs the package 'onnx'") as found:
         tw.load_model(relu())
     assert found.value.hint == "pip install 'tilewright[onnx]'"

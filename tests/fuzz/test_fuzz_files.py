@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.fuzz import model_files
-from tilewright.frontend.formats import FORMATS
+from tilewright.frontend.builtin_formats import FORMATS
 
 
 @pytest.mark.parametrize("key", model_files.VICTIMS)

@@ -16,7 +16,8 @@ from tilewright.cli.options import compile_options, compile_target, load_inputs
 from tilewright.cli.own_runtimes import RUNTIMES, OwnRun
 from tilewright.cli.trial import difference
 from tilewright.front import compile
-from tilewright.frontend.formats import Format, from_file, identify
+from tilewright.frontend.format import Format
+from tilewright.frontend.formats import from_file, identify
 from tilewright.frontend.onnx.reader import onnx_package
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Call, Function, Let, Tuple

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tilewright.frontend.formats import Format, identify, known_formats
+from tilewright.frontend.format import Format
+from tilewright.frontend.formats import identify, known_formats
 from tilewright.support.text import table
 
 DESCRIPTION = """\

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tilewright.frontend.boosting import from_lightgbm, from_xgboost
     from tilewright.frontend.darknet import from_darknet
-    from tilewright.frontend.formats import Format, from_file, known_formats, register_format
+    from tilewright.frontend.format import Format
+    from tilewright.frontend.formats import from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.sklearn import from_sklearn
     from tilewright.frontend.stablehlo import from_jax, from_stablehlo
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Format": "tilewright.frontend.formats",
+    "Format": "tilewright.frontend.format",
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_jax": "tilewright.frontend.stablehlo",

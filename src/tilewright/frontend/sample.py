@@ -78,10 +78,18 @@ class Sample:
     @cached_property
     def fields(self) -> dict[int, int]:
         """The wire type of each top-level field of a protobuf message by its number, up to where it makes no sense."""
+        return self.nested_fields()
+
+    def nested_fields(self, *path: int) -> dict[int, int]:
+        """The fields of the first message inside, reached by numbers of fields: `nested_fields(1, 5)`."""
         if self.is_folder:
             return {}
         with self._open() as stream:
-            return dict(_top_level_fields(stream))
+            begin, end = 0, stream.seek(0, os.SEEK_END)
+            for number in path:
+                inside = (item[2:] for item in _fields(stream, begin, end) if item[:2] == (number, _BYTES))
+                begin, end = next(inside, (0, 0))
+            return {number: kind for number, kind, _, _ in _fields(stream, begin, end)}
 
     def _open(self) -> BinaryIO:
         if self.path is None:
@@ -93,29 +101,32 @@ class Sample:
             raise UserError(f"cannot read {self.path}: {error.strerror or error}") from error
 
 
-def _top_level_fields(stream: BinaryIO) -> Iterator[tuple[int, int]]:
-    """Number and wire type of the fields of a message, whose contents are skipped."""
-    size = stream.seek(0, os.SEEK_END)
-    stream.seek(0)
+def _fields(stream: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Number, wire type and place of the fields of the message between two places; contents are skipped."""
+    stream.seek(begin)
     for _ in range(_MOST_FIELDS):
+        if stream.tell() >= end:
+            return
         tag = _varint(stream)
         if tag is None or tag < 8:
             return
         number, kind = tag >> 3, tag & 7
+        start = stream.tell()
         if kind == _VARINT:
             if _varint(stream) is None:
                 return
-            yield number, kind
+            yield number, kind, start, stream.tell()
             continue
         if kind not in (_FIXED64, _BYTES, _FIXED32):
             return
         length = {_FIXED64: 8, _FIXED32: 4}.get(kind) if kind != _BYTES else _varint(stream)
         if length is None:
             return
-        yield number, kind
-        if length > size - stream.tell():
+        start = stream.tell()
+        yield number, kind, start, min(start + length, end)
+        if length > end - start:
             return
-        stream.seek(length, os.SEEK_CUR)
+        stream.seek(start + length)
 
 
 def _varint(stream: BinaryIO) -> int | None:

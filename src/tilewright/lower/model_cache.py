@@ -19,7 +19,8 @@ from typing import IO
 import numpy as np
 
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
-from tilewright.frontend.formats import Format, identify, model_files
+from tilewright.frontend.format import Format
+from tilewright.frontend.formats import identify, model_files
 from tilewright.lower.cache_key import target_parts
 from tilewright.runtime.core.artifact import Artifact, artifact_from_metadata
 from tilewright.runtime.core.convert import Array

@@ -132,7 +132,7 @@ def read_proto(path: Path) -> Proto:
 
 
 def _parse(onnx: ModuleType, data: bytes, source: str) -> Proto:
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     if not data:
         raise UserError(f"{source}: the file is empty")

@@ -1,0 +1,143 @@
+"""The formats that come with Tilewright. Their importers are loaded when a file needs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.frontend.format import Format
+from tilewright.frontend.sample import Sample
+
+_ONNX_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
+"""Wire types of the fields of an ONNX `ModelProto`; 7 is the graph."""
+
+
+def _is_onnx(sample: Sample) -> bool:
+    fields = sample.fields
+    return 7 in fields and all(_ONNX_FIELDS.get(number, kind) == kind for number, kind in fields.items())
+
+
+def _has_parts(sample: Sample, *ends: str) -> bool:
+    """Whether an archive has files whose names end so, in whatever folder."""
+    return all(any(f"/{name}".endswith(end) or f"{end}/" in f"/{name}" for name in sample.archive) for end in ends)
+
+
+def _is_exported_program(sample: Sample) -> bool:
+    return _has_parts(sample, "/serialized_exported_program.json") or _has_parts(sample, "/archive_format", "/models")
+
+
+def _is_torchscript(sample: Sample) -> bool:
+    return _has_parts(sample, "/data.pkl", "/constants.pkl", "/code")
+
+
+def _is_xgboost(sample: Sample) -> bool:
+    """The first key of the document is `learner`, in JSON or in its binary form."""
+    text = sample.text[:256]
+    if text:
+        return text.lstrip().startswith("{") and text.lstrip()[1:].lstrip().startswith('"learner"')
+    return sample.head.startswith(b"{") and b"learner" in sample.head[:32]
+
+
+def _is_safetensors(sample: Sample) -> bool:
+    return sample.head[8:10] == b'{"' and 0 < int.from_bytes(sample.head[:8], "little") < 1 << 27
+
+
+def _is_darknet(sample: Sample) -> bool:
+    lines = (line.partition("#")[0].strip() for line in sample.text.splitlines())
+    return next((line for line in lines if line and not line.startswith(";")), "") in ("[net]", "[network]")
+
+
+def _darknet_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    other = path.with_suffix(".cfg" if path.suffix == ".weights" else ".weights")
+    return [other] if other.exists() else []
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        "onnx",
+        "ONNX",
+        "a protobuf message with a graph in its field 7",
+        _is_onnx,
+        ("tilewright.frontend.onnx", "from_onnx"),
+        (".onnx",),
+        ("onnx",),
+        "onnx",
+    ),
+    Format(
+        "torch-export",
+        "PyTorch exported program",
+        "a ZIP archive with a serialized exported program",
+        _is_exported_program,
+        ("tilewright.frontend.torch.files", "from_exported_file"),
+        (".pt2",),
+        ("torch",),
+        "torch",
+    ),
+    Format(
+        "torchscript",
+        "TorchScript",
+        "a ZIP archive with data.pkl, constants.pkl and code/",
+        _is_torchscript,
+        ("tilewright.frontend.torch.files", "from_script_file"),
+        (),
+        ("torch",),
+        "torch",
+    ),
+    Format(
+        "tflite",
+        "TensorFlow Lite",
+        "the bytes 'TFL3' at byte 4",
+        lambda sample: sample.head[4:8] == b"TFL3",
+        ("tilewright.frontend.tflite", "from_tflite"),
+        (".tflite",),
+    ),
+    Format(
+        "stablehlo",
+        "StableHLO",
+        "bytecode of MLIR, or a text with operators 'stablehlo.'",
+        lambda sample: sample.head.startswith(b"ML\xefR") or "stablehlo." in sample.text,
+        ("tilewright.frontend.stablehlo.files", "from_stablehlo_file"),
+        (".mlir", ".mlirbc"),
+    ),
+    Format(
+        "xgboost",
+        "XGBoost",
+        "a JSON or UBJSON document whose first key is 'learner'",
+        _is_xgboost,
+        ("tilewright.frontend.boosting", "from_xgboost"),
+        (".ubj",),
+    ),
+    Format(
+        "lightgbm",
+        "LightGBM",
+        "a text that begins with the lines 'tree' and 'version='",
+        lambda sample: sample.text.startswith(("tree\nversion=", "tree\r\nversion=")),
+        ("tilewright.frontend.boosting", "from_lightgbm"),
+    ),
+    Format(
+        "darknet",
+        "Darknet",
+        "a text whose first section is [net], with a .weights file of its name beside it",
+        _is_darknet,
+        ("tilewright.frontend.darknet", "from_darknet"),
+        (".weights",),
+        companions=_darknet_files,
+    ),
+    Format(
+        "gguf",
+        "GGUF (weights)",
+        "the bytes 'GGUF'",
+        lambda sample: sample.head.startswith(b"GGUF"),
+        ("tilewright.frontend.weights", "refuse_weights"),
+        (".gguf",),
+    ),
+    Format(
+        "safetensors",
+        "safetensors (weights)",
+        "a length, and a JSON header of that length",
+        _is_safetensors,
+        ("tilewright.frontend.weights", "refuse_weights"),
+        (".safetensors",),
+    ),
+)
+"""The formats that come with Tilewright, in the order in which they are tried."""
