@@ -3,6 +3,7 @@
     python -m bench.onnx_suite                                  # all cases through tw.compile
     python -m bench.onnx_suite --interpreter                    # through the graph interpreter: quick
     python -m bench.onnx_suite --target cuda                    # on a device
+    python -m bench.onnx_suite --target wasm                    # as packages for JavaScript, in Node
     python -m bench.onnx_suite --filter resize --kinds node --details
     python -m bench.onnx_suite --every 4 --start 1              # a quarter of them: four runs together are all
 
@@ -36,6 +37,7 @@ from bench.onnx_cases import (
     run_compiled,
     run_interpreted,
 )
+from bench.web_runner import run_packaged
 from tilewright.support.text import table
 
 VERDICTS = ("passed", "failed", "unsupported")
@@ -76,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th case")
     parser.add_argument("--start", type=int, default=0, metavar="N", help="the first N cases are left out")
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter instead of compiled code")
-    parser.add_argument("--target", default="native", help="what to compile for: native, cuda, opencl")
+    parser.add_argument("--target", default="native", help="what to compile for: native, cuda, opencl, wasm")
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))), help="worker processes")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="time limit of one case")
     parser.add_argument("--details", action="store_true", help="list every case that did not pass")
@@ -200,9 +202,13 @@ class _Worker:
         self.pipe.close()
 
 
+_RUNNERS = {"wasm": run_packaged}
+"""How models of targets that are not run in this process are run."""
+
+
 def _work(pipe: Connection, cases: Sequence[Case], interpreter: bool, target: str, core: int) -> None:
     os.sched_setaffinity(0, [core])
-    run = run_interpreted if interpreter else functools.partial(run_compiled, target=target)
+    run = run_interpreted if interpreter else _RUNNERS.get(target, functools.partial(run_compiled, target=target))
     while True:
         index = pipe.recv()
         try:

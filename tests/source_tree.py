@@ -15,6 +15,8 @@ ROOT = "tilewright"
 
 LOADERS = frozenset(["tilewright.backends.slices"])
 """Modules that load the parts of back ends, each on the floor of its own."""
+TABLES = frozenset(["tilewright.frontend.builtin_formats"])
+"""Modules with tables of modules that another one imports by name: their texts count as imports."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ def imports_of(name: str, file: Path, tree: ast.Module, known: set[str]) -> Iter
     text of the file names.
     """
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    if name in TABLES:
+        texts = [text for text in ast.walk(tree) if is_text(text)]
+        for module in sorted({found for text in texts for found in named_modules(text, known)}):
+            yield Import(module, 1, is_local=True, is_by_name=True)
     # Most files import by statements alone: their expressions, most of the nodes, need not be looked at.
     by_name = any(alias.name == "import_module" for node in tree.body for alias in getattr(node, "names", ()))
     looked_at = ast.AST if by_name else (ast.mod, ast.stmt, ast.excepthandler, ast.match_case)

@@ -11,6 +11,7 @@ from typing import TypeVar, Unpack
 from tilewright.backends.backend import Backend, backend_of
 from tilewright.backends.code_stages import staged_assembly
 from tilewright.backends.compiler import compiler_of
+from tilewright.backends.deployment import deployment_of
 from tilewright.backends.device import device_kernels, device_module, shown_source
 from tilewright.backends.host import HostBackend, compile_functions, lower_planned, staged_function
 from tilewright.backends.llvm import deploy
@@ -381,7 +382,13 @@ class Compilation(Exportable):
             return deploy.executable(self.artifact(), self.threads, may_be_absent=self.request.names_device)
 
     def _exported(self) -> tuple[Exporter, Artifact]:
-        return deploy.export_library, self.artifact()
+        deployment = deployment_of(self.host)
+        own = self.artifact()
+        further = [
+            Compilation.of(make_request(self.request.model, level, self.request.options)).artifact()
+            for level in deployment.levels(self.host)
+        ]
+        return lambda artifact, path, options: deployment.write([artifact, *further], path, options), own
 
 
 def build(

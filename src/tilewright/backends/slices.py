@@ -5,6 +5,7 @@
 | `target.py` | `KIND` | options, numbers and capabilities (`target/kinds.py`) | `target` |
 | `driver.py` | `DRIVER` | finds devices (`runtime/device/devices.py`); CPUs have none | `runtime` |
 | `compiler.py` | `COMPILER` | text to code (`backends/compiler.py`); none where drivers do it | `target`, `runtime` |
+| `deployment.py` | `DEPLOYMENT` | what models are written as (`backends/deployment.py`), if no library | `runtime` |
 | `backend.py` | `BACKEND` | lowering list, schedules, language (`backends/backend.py`) | `topi` and below |
 
 The class of each part is defined on the floor that asks for it, which gives it here: this file knows none of them.
@@ -22,7 +23,13 @@ from tilewright.support.errors import CompilerBug
 
 T = TypeVar("T")
 
-_CONSTANTS: Final = {"target": "KIND", "driver": "DRIVER", "compiler": "COMPILER", "backend": "BACKEND"}
+_CONSTANTS: Final = {
+    "target": "KIND",
+    "driver": "DRIVER",
+    "compiler": "COMPILER",
+    "deployment": "DEPLOYMENT",
+    "backend": "BACKEND",
+}
 
 
 def names(part: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`tilewright compile`: a model in, a shared library out."""
+"""`tilewright compile`: a model in, a shared library out, or a package for browsers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import time
 from pathlib import Path
 
-from tilewright.backends.llvm.link import find_linker
+from tilewright.backends.deployment import deployment_of
 from tilewright.cli.compilations import open_compilation
 from tilewright.cli.options import add_model, check_output, compile_target
 from tilewright.request import model_targets
-from tilewright.runtime.core.header import library_name
 from tilewright.runtime.core.keys import signing_key
+from tilewright.runtime.core.module import ExportOptions
 from tilewright.support.text import human_bytes, human_seconds, plural
 
 DESCRIPTION = """\
@@ -27,6 +27,10 @@ The library holds code, weights and the thread pool; it needs libc alone. Load i
   tilewright compile resnet18.onnx --target cuda
   tilewright compile resnet18.onnx --name classifier --sign release.key
 
+For the target wasm it is a folder: a package of ES modules for browsers and Node (docs/web.md).
+
+  tilewright compile resnet18.onnx --target wasm -o web/resnet18
+
 Compiled kernels are kept in a cache: compiling the same model again takes a fraction of the time.
 """
 
@@ -39,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE.so",
-        help="the library to write (default: the model's name with the suffix .so, in the current folder)",
+        help="the library to write, or the folder of a package (default: the model's name with the suffix .so, or "
+        "without one, in the current folder)",
     )
     parser.add_argument(
         "--name",
@@ -51,10 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
-    output: Path = options.output or Path(options.model.with_suffix(".so").name)
-    check_output(output, options.model, "model.so")
+    host = model_targets(compile_target(options))[1]
+    deployment = deployment_of(host)
+    output: Path = options.output or Path(options.model.with_suffix(deployment.suffix).name)
+    check_output(output, options.model, f"model{deployment.suffix}", is_folder=deployment.is_folder)
     if options.model.exists():
-        find_linker(model_targets(compile_target(options))[1].triple)
+        deployment.check_tools(host)
     # Before the work, so that a key that is none is said at once.
     key = None if options.sign is None else signing_key(options.sign)
     start = time.perf_counter()
@@ -62,15 +69,16 @@ def execute(options: argparse.Namespace) -> int:
     compilation.export_library(output, name=options.name, sign=key)
     seconds = human_seconds(time.perf_counter() - start)
     model = compilation.lowered.info
-    size = human_bytes(output.stat().st_size)
+    size = human_bytes(sum(file.stat().st_size for file in (output.rglob("*") if deployment.is_folder else [output])))
     print(f"{output}: {size}, compiled for {compilation.target.describe()} in {seconds}")
     steps = sum(compilation.lowered.uses_by_symbol().values())
     print(f"  {plural(len(compilation.kernels), 'distinct kernel')} in {plural(steps, 'step')}")
     workspace = human_bytes(model.workspace_bytes)
     if model.symbols:
         workspace = f"of {plural(len(model.slots), 'slot')}, sized by {', '.join(model.symbols)}"
-    print(f"  workspace {workspace}, header {output.with_suffix('.h')}")
-    print(f"  C functions {library_name(output, options.name)}_*{', signed' if key is not None else ''}")
+    print(f"  workspace {workspace}")
+    for line in deployment.details(output, ExportOptions(options.name, key)):
+        print(f"  {line}")
     device = compilation.artifact().device
     on_host = [kernel for kernel in device.kernels if kernel.on_host] if device is not None else []
     for kernel in on_host:

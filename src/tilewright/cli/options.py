@@ -183,9 +183,9 @@ def positive_number(text: str) -> float:
     return number
 
 
-def check_output(output: Path, model: Path, example: str) -> None:
+def check_output(output: Path, model: Path, example: str, is_folder: bool = False) -> None:
     """Refuse a file that cannot be written, or is the model itself: said before the work and not after it."""
-    if output.is_dir():
+    if output.is_dir() and not is_folder:
         raise UserError(f"{output} is a folder", where="--output", hint=f"name a file: {output / example}")
     if not output.parent.is_dir():
         raise UserError(f"the folder {output.parent} does not exist", where="--output", hint="make it first")

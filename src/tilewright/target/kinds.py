@@ -39,6 +39,8 @@ class TargetKind:
     defaults: Mapping[str, int] = field(default_factory=dict)
     architectures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Numbers of architectures, by name, where they are not the kind's own."""
+    triple: str = ""
+    """The triple of targets that name none; empty: this machine's."""
     capabilities: Capabilities = _PLAIN
     features_of: Callable[[str, str, str], frozenset[str]] = lambda arch, cpu, features: frozenset()
     """The features that a processor has, by its architecture, its name and the features that are added or removed."""

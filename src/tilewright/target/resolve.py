@@ -48,14 +48,14 @@ def resolve_gpu(kind: TargetKind, texts: dict[str, str], numbers: dict[str, int]
     return {"triple": "", "cpu": "", "features": "", **kind.defaults, **known, **texts, **numbers, "arch": arch}
 
 
-def resolve_cpu(texts: dict[str, str], numbers: dict[str, int], where: str) -> dict[str, str | int]:
-    """The fields of a CPU target.
+def resolve_cpu(kind: TargetKind, texts: dict[str, str], numbers: dict[str, int], where: str) -> dict[str, str | int]:
+    """The fields of a CPU target: the kind's defaults, then what was written.
 
     No processor and no triple, or `-mcpu=native`, mean this machine. A processor of this machine's architecture
     without a triple means this machine's triple, cores and caches with that instruction set. Anything else is
     another machine, described by the processor table alone, so that the answer is the same everywhere.
     """
-    triple, cpu = texts.get("triple", ""), texts.get("cpu", "")
+    triple, cpu = texts.get("triple", kind.triple), texts.get("cpu", "")
     features = normalize_features(texts.get("features", ""), where)
     if triple and arch_of_triple(triple) is None:
         raise UserError(
@@ -65,7 +65,7 @@ def resolve_cpu(texts: dict[str, str], numbers: dict[str, int], where: str) -> d
         fields = _native_fields(triple, features, where)
     else:
         fields = _named_fields(triple, cpu, features, explicit_width="vector_bits" in numbers, where=where)
-    return {**fields, **numbers, "arch": arch_of_triple(str(fields["triple"])) or "", **_NO_GPU}
+    return {**fields, **kind.defaults, **numbers, "arch": arch_of_triple(str(fields["triple"])) or "", **_NO_GPU}
 
 
 _NO_GPU: dict[str, str | int] = {"max_threads": 0, "warp_size": 0, "shared_bytes": 0}
@@ -108,6 +108,9 @@ def _named_fields(triple: str, cpu: str, features: str, explicit_width: bool, wh
     bits, registers = _shape(model.arch, cpu, features)
     if model.arch == "riscv64":
         features = _riscv_features(features, where)
+    elif model.arch in ("wasm32", "wasm64") and "simd128" in model.features:
+        # What the table says of the processor; LLVM's generic one has no vectors.
+        features = normalize_features(f"+simd128,{features}", where)
     return {
         **fields,
         "triple": triple,

@@ -201,7 +201,7 @@ class Target:
         """Whether a fused multiply-add is one instruction."""
         if not self.is_cpu:
             return True
-        return self.arch == "aarch64" or self.has_feature("fma", "avx512f", "f", "vfp4", "mve.fp")
+        return self.arch == "aarch64" or self.has_feature("fma", "avx512f", "f", "vfp4", "mve.fp", "relaxed-simd")
 
     @property
     def has_dotprod(self) -> bool:
@@ -260,7 +260,7 @@ def _parse(text: str) -> tuple[tuple[str, str | int], ...]:
     numbers: dict[str, int] = {}
     for flag, value in _options(words[1:], where):
         _store_option(kind, flag, value, texts, numbers, where)
-    values = resolve_cpu(texts, numbers, where) if kind.is_cpu else resolve_gpu(kind, texts, numbers)
+    values = resolve_cpu(kind, texts, numbers, where) if kind.is_cpu else resolve_gpu(kind, texts, numbers)
     values["kind"] = kind.name
     return tuple((field.name, values[field.name]) for field in fields(Target))
 

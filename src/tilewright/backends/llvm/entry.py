@@ -28,6 +28,13 @@ from tilewright.support.errors import CompilerBug
 ALIGNMENT = 64
 
 
+def emit_profiled_entry(model: ModelInfo, name: str, hook: str) -> str:
+    """The LLVM IR of an entry called `name` that calls `hook(i32 step)` before each step."""
+    declared = {hook: f"declare void @{hook}(i32)"}
+    body = _entry(model, declared, name, hook)
+    return _with_intrinsics("\n".join([*declared.values(), body]) + "\n")
+
+
 def emit_entry(model: ModelInfo) -> str:
     """The LLVM IR of all entries of a model (its own or its segments', and its variants'), with declarations of the
     kernels they call.
@@ -37,19 +44,23 @@ def emit_entry(model: ModelInfo) -> str:
     declared: dict[str, str] = {}
     bodies: list[str] = []
     for part in model.parts:
-        bodies.append(_entry(part, declared))
+        bodies.append(_entry(part, declared, part.entry))
         if part.symbols:
             bodies.append(_planner(part))
     if model.program:
         bodies.append(emit_loop_driver(model.name))
     elif model.symbols:
         bodies.append(_binder(model))
-    text = "\n".join([*declared.values(), *bodies]) + "\n"
-    used = [line for name, line in DECLARATIONS.items() if name in text]
-    return "\n".join([*used, text])
+    return _with_intrinsics("\n".join([*declared.values(), *bodies]) + "\n")
 
 
-def _entry(model: ModelInfo, declared: dict[str, str]) -> str:
+def _with_intrinsics(text: str) -> str:
+    """A text with declarations of the intrinsics that it calls."""
+    return "\n".join([*(line for name, line in DECLARATIONS.items() if name in text), text])
+
+
+def _entry(model: ModelInfo, declared: dict[str, str], name: str, hook: str = "") -> str:
+    """The entry called `name`; it calls `hook`, if any, before each step."""
     check_symbol(model.name)
     places = _Places(model)
     lines: list[str] = []
@@ -62,9 +73,10 @@ def _entry(model: ModelInfo, declared: dict[str, str]) -> str:
         check_symbol(symbol)
         types = ", ".join("i64" if arg.kind in (ArgKind.SCALAR, ArgKind.SYMBOL) else "ptr" for arg in step.args)
         declared.setdefault(symbol, f"declare i32 @{symbol}({types})")
-        lines += _call(number, step, symbol, places, checks.get(number))
+        called = _call(number, step, symbol, places, checks.get(number))
+        lines += [called[0], *([f"  call void @{hook}(i32 {number})"] if hook else []), *called[1:]]
     extra = ", ptr %symbols" if model.symbols else ""
-    header = f"define i32 @{model.entry}(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants{extra}) nounwind {{"
+    header = f"define i32 @{name}(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants{extra}) nounwind {{"
     arms = [f"[ %code{number}, %step{number} ]" for number in range(len(model.steps))]
     arms.append(f"[ 0, %step{len(model.steps)} ]")
     tail = [f"step{len(model.steps)}:", "  br label %exit", "exit:", f"  %code = phi i32 {', '.join(arms)}"]

@@ -1,0 +1,42 @@
+"""`Deployment`: what compiled models are written as for a kind of target: a shared library, or what it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.backends import slices
+from tilewright.runtime.core.artifact import Artifact
+from tilewright.runtime.core.module import ExportOptions
+from tilewright.target.target import Target
+
+_USUAL = "llvm"
+"""The back end whose deployment serves those that have none of their own."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """How a compiled model is written to disk."""
+
+    suffix: str
+    """What is added to the name of a model for what is written; empty for a folder."""
+    write: Callable[[Sequence[Artifact], Path, ExportOptions], None]
+    """Writes the artifacts of one model: that for the target itself, then those of its `levels`."""
+    check_tools: Callable[[Target], None]
+    """Raises an error if what writing needs is not installed: asked before the work."""
+    levels: Callable[[Target], tuple[Target, ...]] = lambda target: ()
+    """Further targets that what is written has code for; which is taken is decided where it runs."""
+    details: Callable[[Path, ExportOptions], list[str]] = lambda path, options: []
+    """Lines about what was written, for people."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of files."""
+        return not self.suffix
+
+
+def deployment_of(target: Target) -> Deployment:
+    """How models for a CPU are written."""
+    name = target.kind if target.kind in slices.names("deployment") else _USUAL
+    return slices.load(name, "deployment", Deployment)

@@ -1,0 +1,1 @@
+"""WebAssembly: models as packages for browsers and Node."""

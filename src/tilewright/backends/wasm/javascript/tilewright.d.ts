@@ -1,0 +1,61 @@
+/** Arrays that hold elements. float16 and bfloat16 are given as their bits; elements of less than a byte take a byte. */
+export type Elements =
+  | Float32Array | Float64Array | Int8Array | Int16Array | Int32Array | BigInt64Array
+  | Uint8Array | Uint16Array | Uint32Array | BigUint64Array;
+
+export interface Tensor<A extends Elements = Elements> {
+  /** The type of its elements, as the model has it. */
+  readonly dtype: string;
+  readonly shape: number[];
+  readonly data: A;
+}
+
+/** An input: its elements, or its elements and its shape, which is needed where more than one dimension is open. */
+export type Input<A extends Elements> = A | { data: A; shape: readonly number[] };
+
+export interface TensorInfo {
+  readonly name: string;
+  readonly dtype: string;
+  /** The kind of array that holds its elements. */
+  readonly array: string;
+  /** Sizes; a text names one that each call decides. */
+  readonly shape: readonly (number | string)[];
+}
+
+export interface KernelTime {
+  readonly kernel: string;
+  /** The nodes of your model that it computes. */
+  readonly nodes: readonly string[];
+  readonly milliseconds: number;
+}
+
+export interface LoadOptions {
+  /** Threads (default: those that the model was compiled for, else the cores, at most 8; 1 where memory cannot be shared). */
+  threads?: number;
+  /** Whether the model lives in a worker (default: in a page, if it has several threads). */
+  worker?: boolean;
+  /** What its code uses: "relaxed", "simd" or "plain" (default: the best that the engine has). */
+  level?: "relaxed" | "simd" | "plain";
+  /** Told of the weights as they arrive. */
+  onProgress?: (progress: { loaded: number; total: number }) => void;
+}
+
+/** A loaded model. Calls from one thread run one after the other; results are yours. */
+export interface Model<I = Record<string, Input<Elements>>, O = Record<string, Tensor>> {
+  readonly name: string;
+  readonly inputs: readonly TensorInfo[];
+  readonly outputs: readonly TensorInfo[];
+  readonly threads: number;
+  readonly level: string;
+  run(inputs: I): Promise<O>;
+  /** The milliseconds of each kernel in its quickest run. */
+  profile(inputs: I, repeat?: number): Promise<KernelTime[]>;
+  /** Ends its threads. Later calls are errors. */
+  close(): void;
+}
+
+/** Everything that goes wrong with a model, its files or its inputs. */
+export class TilewrightError extends Error {}
+
+/** Load the model of a package, by the URL of its folder. */
+export function loadModel(base: string | URL, options?: LoadOptions): Promise<Model>;

@@ -1,0 +1,4 @@
+/** The worker of a model: see serve() in tilewright.js. */
+import { serve } from "./tilewright.js";
+
+serve();

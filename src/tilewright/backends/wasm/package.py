@@ -1,0 +1,233 @@
+"""A model as a package of ES modules: code for several levels of engines, weights, a description, a typed interface.
+
+out/index.js, index.d.ts     load() and the types of this model's inputs and outputs
+out/tilewright.js, worker.js what runs it (`javascript/`), the same for every model
+out/model.json               the description that tilewright.js reads
+out/model.<level>.wasm       code; weights.bin beside it
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.backends.llvm.cache import compile_cached
+from tilewright.backends.llvm.entry import emit_profiled_entry
+from tilewright.backends.wasm.binary import read_imports
+from tilewright.backends.wasm.link import link_module
+from tilewright.runtime.core.artifact import Artifact, ModelInfo, TensorInfo
+from tilewright.runtime.core.checks import code_messages
+from tilewright.runtime.core.dtypes import C_TYPES
+from tilewright.runtime.core.module import ExportOptions
+from tilewright.support import trace
+from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.support.files import cannot_write, temporary_name
+from tilewright.support.version import VERSION
+
+FORMAT: Final = 1
+"""The version of model.json; tilewright.js refuses others."""
+LEVELS: Final = {"relaxed": "relaxed-simd", "simd": "simd128", "plain": ""}
+"""What engines can do, the best first, with the feature of LLVM that code of the level needs."""
+PROVIDED: Final = frozenset({"tw_parallel", "tw_alloc", "tw_free", "tw_step"})
+"""What tilewright.js gives to the code."""
+MATHEMATICS: Final = frozenset(
+    """acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp exp10 exp2 expm1 fmax fmin fmod hypot lgamma
+    log log10 log1p log2 pow sin sinh tan tanh tgamma""".split()
+)
+"""What mathematics.js gives to it, in double precision; with an f at the end in single precision."""
+DESCRIPTION: Final = "model.json"
+_STEP_HOOK = "tw_step"
+_RUNTIME = Path(__file__).with_name("javascript")
+ARRAYS: Final = {
+    "float": "Float32Array",
+    "double": "Float64Array",
+    "int8_t": "Int8Array",
+    "int16_t": "Int16Array",
+    "int32_t": "Int32Array",
+    "int64_t": "BigInt64Array",
+    "uint8_t": "Uint8Array",
+    "uint16_t": "Uint16Array",
+    "uint32_t": "Uint32Array",
+    "uint64_t": "BigUint64Array",
+}
+"""The arrays of JavaScript for elements that are these types in C."""
+
+
+def level_of(artifact: Artifact) -> str:
+    """The level of an artifact's code."""
+    added = {word[1:] for word in artifact.features.split(",") if word.startswith("+")}
+    return next(level for level, feature in LEVELS.items() if not feature or feature in added)
+
+
+def write_package(artifacts: Sequence[Artifact], folder: Path, options: ExportOptions) -> None:
+    """Write the package of a model into a folder, which is made or replaced as a whole."""
+    if options.sign is not None:
+        raise UserError("packages of JavaScript are not signed", hint="leave the key out; serve the package over HTTPS")
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / DESCRIPTION).exists())):
+        raise UserError(f"{folder} is there and holds no package of a model", hint="name a new or an empty folder")
+    artifacts = sorted(artifacts, key=lambda artifact: list(LEVELS).index(level_of(artifact)))
+    for artifact in artifacts:
+        _check(artifact)
+    made = temporary_name(folder)
+    try:
+        made.mkdir()
+        try:
+            with trace.span("export"):
+                _fill(made, artifacts, options.name or folder.name)
+            if folder.exists():
+                shutil.rmtree(folder)
+            made.replace(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def _check(artifact: Artifact) -> None:
+    model = artifact.model
+    if model is None:
+        raise CompilerBug("a package of JavaScript holds a model")
+    if model.program:
+        raise UnsupportedError(
+            f"the model '{model.name}' is a program (loops, branches on data, or sizes that a run decides), which "
+            "packages for JavaScript do not run yet",
+            hint="fix the sizes of its inputs (--shape, shapes=), or export the parts without control flow",
+        )
+
+
+def _fill(folder: Path, artifacts: Sequence[Artifact], name: str) -> None:
+    model = artifacts[0].model
+    assert model is not None
+    weights: dict[bytes, str] = {}
+    code = [_write_code(folder, artifact, weights) for artifact in artifacts]
+    description = {
+        "format": FORMAT,
+        "tilewright": VERSION,
+        "name": name,
+        "inputs": [_tensor(info) for info in model.inputs],
+        "outputs": [_tensor(info) for info in model.outputs],
+        "symbols": list(model.symbols),
+        "threads": model.threads,
+        "messages": {str(code): text for code, text in code_messages(model).items()},
+        "code": code,
+    }
+    (folder / DESCRIPTION).write_text(json.dumps(description, separators=(",", ":")) + "\n", encoding="utf-8")
+    for file in sorted(_RUNTIME.iterdir()):
+        shutil.copyfile(file, folder / file.name)
+    (folder / "index.js").write_text(_INDEX, encoding="utf-8")
+    (folder / "index.d.ts").write_text(_declarations(model, name), encoding="utf-8")
+    (folder / "package.json").write_text(json.dumps(_npm_package(name), indent=2) + "\n", encoding="utf-8")
+
+
+def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> dict[str, Any]:
+    """Write the code of one level, and its weights if no level before it has the same; what model.json says of it."""
+    model, level = artifact.model, level_of(artifact)
+    assert model is not None
+    profiled = f"{model.name}_profiled"
+    hooked = compile_cached(
+        emit_profiled_entry(model, profiled, _STEP_HOOK),
+        triple=artifact.triple,
+        cpu=artifact.cpu,
+        features=artifact.features,
+        opt_level=1,
+    )
+    entries = [model.entry, profiled, *(variant.entry for variant in model.variants)]
+    entries += [model.binder] if model.symbols else []
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as work:
+        module = link_module([*artifact.objects, hooked], entries, Path(work))
+    imports = read_imports(module)
+    unknown = sorted(set(imports.functions) - PROVIDED - MATHEMATICS - {f"{name}f" for name in MATHEMATICS})
+    if unknown:
+        raise CompilerBug(f"the compiled code calls '{unknown[0]}', which nothing provides")
+    content = artifact.constants.tobytes()
+    if content not in weights:
+        weights[content] = "weights.bin" if not weights else f"weights.{level}.bin"
+        (folder / weights[content]).write_bytes(content)
+    file = f"model.{level}.wasm"
+    (folder / file).write_bytes(module)
+    return {
+        "level": level,
+        "file": file,
+        "bytes": len(module),
+        "memory_pages": imports.memory_pages,
+        "memory_flags": imports.memory_flags,
+        "weights": weights[content],
+        "constant_bytes": len(content),
+        "workspace_bytes": model.workspace_bytes,
+        "entry": model.entry,
+        "profiled_entry": profiled,
+        "shapes_entry": model.binder if model.symbols else None,
+        "variants": [{"fixed": list(variant.fixed), "entry": variant.entry} for variant in model.variants],
+        "steps": [_step(model, step.kernel) for step in model.steps],
+    }
+
+
+def _step(model: ModelInfo, kernel: int) -> dict[str, Any]:
+    info = model.kernels[kernel]
+    return {"kernel": info.symbol, "nodes": list(info.nodes)}
+
+
+def _tensor(info: TensorInfo) -> dict[str, Any]:
+    return {"name": info.name, "dtype": info.dtype, "array": _array(info), "shape": list(info.shape)}
+
+
+def _array(info: TensorInfo) -> str:
+    """The kind of array that holds the elements of a tensor in JavaScript."""
+    return ARRAYS[C_TYPES[info.dtype]]
+
+
+def _npm_package(name: str) -> dict[str, Any]:
+    label = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"
+    return {
+        "name": label,
+        "version": "1.0.0",
+        "description": f"The model {name}, compiled to WebAssembly by Tilewright {VERSION}",
+        "type": "module",
+        "exports": {".": {"types": "./index.d.ts", "default": "./index.js"}, "./*": "./*"},
+        "sideEffects": False,
+    }
+
+
+_INDEX = """\
+import { loadModel } from "./tilewright.js";
+
+export { TilewrightError } from "./tilewright.js";
+
+/** Load the model: from its own package, or from the folder at a URL. */
+export function load(url = new URL(".", import.meta.url), options = {}) {
+  return loadModel(url, options);
+}
+"""
+
+
+def _declarations(model: ModelInfo, name: str) -> str:
+    """The types of a model's own inputs and outputs."""
+    inputs = "".join(_member(info, "Input") for info in model.inputs)
+    outputs = "".join(_member(info, "Tensor") for info in model.outputs)
+    title = name.replace("*/", "* /")
+    return f"""\
+import type {{ Input, LoadOptions, Model, Tensor }} from "./tilewright.js";
+
+export {{ TilewrightError }} from "./tilewright.js";
+
+/** The inputs of {title}. */
+export interface Inputs {{
+{inputs}}}
+
+/** The outputs of {title}. */
+export interface Outputs {{
+{outputs}}}
+
+/** Load the model: from its own package, or from the folder at a URL. */
+export function load(url?: string | URL, options?: LoadOptions): Promise<Model<Inputs, Outputs>>;
+"""
+
+
+def _member(info: TensorInfo, kind: str) -> str:
+    shape = f"[{', '.join(map(str, info.shape))}]".replace("*/", "* /")
+    return f"  /** {info.dtype}{shape} */\n  {json.dumps(info.name)}: {kind}<{_array(info)}>;\n"
