@@ -1,4 +1,4 @@
-"""Packages of models for JavaScript, run in Node by a process that is asked line by line (`bench/web_host.mjs`)."""
+"""Packages of models for JavaScript, run in Node by a process that is asked line by line (`bench/web/host.mjs`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.support.errors import UserError
 
 Array = npt.NDArray[Any]
-_HOST = Path(__file__).with_name("web_host.mjs")
+_HOST = Path(__file__).parent / "web" / "host.mjs"
 FLAGS = ("--experimental-wasm-relaxed-simd",)
 """Node 20 has relaxed SIMD behind this; later ones have it, and know the flag."""
 

@@ -1,0 +1,289 @@
+"""Models in JavaScript engines: packages of Tilewright against onnxruntime-web and TensorFlow.js.
+
+    python -m bench.web                              # Node and Chromium, 1 and 2 threads, three models
+    python -m bench.web --engines node --threads 1 --models mobilenet_v2 --save
+
+In each engine a process (or page) loads every runtime once and runs them in turns, round by round; outputs are compared
+with those of native code. Load time is that of files on this machine, and bytes are what a browser fetches. The peers
+are installed with npm into `.web-peers`; Chromium is what Debian's package `chromium` brings. Ends with a line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import tilewright as tw
+from bench import harness, zoo
+from bench.web_runner import FLAGS
+from tilewright.compiler import Compilation
+from tilewright.support.errors import UserError
+from tilewright.support.text import human_bytes, table
+
+MODELS = ("mobilenet_v2", "resnet18", "bert_small")
+ENGINES = ("node", "chromium")
+RUNTIMES = ("tilewright", "onnxruntime", "tensorflow")
+_SCRIPTS = Path(__file__).with_name("web")
+_PEERS = Path(__file__).resolve().parents[1] / ".web-peers"
+_CHROMIUM = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions", "--no-first-run")
+_LONGEST = 600
+"""Seconds that one page or process may take."""
+_MOST_ERROR = 1e-3
+_TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    harness.say(harness.machine_line())
+    peers = install_peers()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-web-") as work:
+        for name in options.models.split(","):
+            harness.say(f"{name}: compiling")
+            model = prepare(name, Path(work) / name)
+            for engine in options.engines.split(","):
+                for threads in map(int, options.threads.split(",")):
+                    job = {"model": model, "threads": threads, "rounds": options.rounds, "seconds": options.seconds}
+                    job["runtimes"] = options.runtimes.split(",")
+                    rows.append(measured(engine, job, Path(work) / name, peers))
+                    harness.say(_line(rows[-1]))
+    print(_table(rows))
+    summary = {"rows": rows, "geometric_mean": _mean(rows), "machine": harness.machine()}
+    if options.save:
+        harness.write_json(harness.RESULTS_FOLDER / "web.json", summary)
+    print(json.dumps(summary))
+    return 1 if any(row["error"] > _MOST_ERROR for row in rows) else 0
+
+
+def install_peers() -> Path:
+    """The folder of the peers' packages, installed with npm if they are not there."""
+    listed = _SCRIPTS / "package.json"
+    modules = _PEERS / "node_modules"
+    if not modules.is_dir() or (_PEERS / "package.json").read_bytes() != listed.read_bytes():
+        if shutil.which("npm") is None:
+            raise UserError("the peers are installed with npm, which is not here", hint="install nodejs and npm")
+        harness.say("installing onnxruntime-web and TensorFlow.js with npm")
+        _PEERS.mkdir(exist_ok=True)
+        shutil.copyfile(listed, _PEERS / "package.json")
+        subprocess.run(["npm", "install", "--silent", "--no-fund", "--no-audit"], cwd=_PEERS, check=True)
+    return modules
+
+
+def prepare(name: str, folder: Path) -> dict[str, Any]:
+    """Write a model's package and ONNX file; what `measure.mjs` must know of it."""
+    folder.mkdir()
+    onnx.save(zoo.build(name), folder / "model.onnx")
+    Compilation(folder / "model.onnx", target="wasm").export_library(folder / "package")
+    description = json.loads((folder / "package" / "model.json").read_text())
+    return {"name": name, "inputs": description["inputs"]}
+
+
+def measured(engine: str, job: dict[str, Any], folder: Path, peers: Path) -> dict[str, Any]:
+    """The times of all runtimes in an engine, with the largest error of ours against native code."""
+    results = (_in_node if engine == "node" else _in_chromium)(job, folder, peers)
+    if "error" in results:
+        raise UserError(f"the page failed: {results['error']}")
+    row: dict[str, Any] = {"model": job["model"]["name"], "engine": engine, "threads": job["threads"], "times": {}}
+    for name, found in results.items():
+        outputs = found.pop("outputs", None)
+        if name == "tilewright":
+            row["error"] = _error(folder, job["model"]["inputs"], outputs)
+        times = found.pop("times", [])
+        if times:
+            found["ms"] = statistics.median(item["least"] for item in times)
+            found["median_ms"] = statistics.median(item["median"] for item in times)
+        row["times"][name] = found
+    ours = row["times"]["tilewright"]
+    others = [found["ms"] for name, found in row["times"].items() if name != "tilewright" and "ms" in found]
+    row["ratio"] = min(others) / ours["ms"] if others and "ms" in ours else None
+    row["bytes"] = _bytes(folder / "package")
+    return row
+
+
+def _error(folder: Path, infos: Sequence[dict[str, Any]], outputs: Sequence[Sequence[float]] | None) -> float:
+    """The largest difference from native code, relative to the largest number."""
+    if outputs is None:
+        return float("inf")
+    expected = tw.compile(folder / "model.onnx", threads=1).run(made_inputs(infos))
+    worst = 0.0
+    for ours, theirs in zip(outputs, expected, strict=True):
+        wanted = np.asarray(theirs, np.float64).ravel()[: len(ours)]
+        worst = max(worst, float(np.abs(wanted - np.array(ours)).max() / max(np.abs(wanted).max(), 1e-9)))
+    return worst
+
+
+def made_inputs(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The numbers that `measure.mjs` makes."""
+    state, inputs = 1, {}
+    for info in infos:
+        count = int(np.prod(info["shape"]))
+        numbers = np.empty(count)
+        for index in range(count):
+            state = state * 16807 % 2147483647
+            numbers[index] = state / 2147483647
+        whole = info["array"].startswith("BigInt")
+        values = np.floor(numbers * 100) if whole else numbers * 2 - 1
+        inputs[info["name"]] = values.astype(info["dtype"]).reshape(info["shape"])
+    return inputs
+
+
+def _bytes(package: Path) -> dict[str, int]:
+    """What a browser with relaxed SIMD fetches: code and scripts, and weights."""
+    code = ("index.js", "tilewright.js", "mathematics.js", "worker.js", "model.json", "model.relaxed.wasm")
+    sizes = {name: (package / name).stat().st_size for name in (*code, "weights.bin")}
+    return {"code": sum(sizes[name] for name in code), "weights": sizes["weights.bin"]}
+
+
+def _in_node(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, Any]:
+    wasm = peers / "@tensorflow" / "tfjs-backend-wasm" / "dist"
+    places = {
+        "package": f"{(folder / 'package').as_uri()}/",
+        "onnx": (folder / "model.onnx").as_uri(),
+        "onnxruntime": (peers / "onnxruntime-web" / "dist" / "ort.node.min.mjs").as_uri(),
+        "tensorflow": (peers / "@tensorflow" / "tfjs" / "dist" / "tf.node.js").as_uri(),
+        "tensorflow_wasm": (wasm / "tf-backend-wasm.node.js").as_uri(),
+        "tensorflow_files": f"{wasm}/",
+    }
+    command = ["node", *FLAGS, str(_SCRIPTS / "node.mjs"), json.dumps({**job, "places": places})]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
+    if done.returncode:
+        raise UserError(f"Node failed: {done.stderr.strip()[-500:]}")
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
+def _in_chromium(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, Any]:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        raise UserError("there is no Chromium here", hint="install Debian's package chromium, or --engines node")
+    places = {
+        "package": "/model/package/",
+        "onnx": "/model/model.onnx",
+        "onnxruntime": "/peers/onnxruntime-web/dist/ort.wasm.min.mjs",
+        "wasm": "/peers/onnxruntime-web/dist/",
+        "tensorflow": "/peers/@tensorflow/tfjs/dist/tf.fesm.min.js",
+        "tensorflow_wasm": "/peers/@tensorflow/tfjs-backend-wasm/dist/tf-backend-wasm.fesm.min.js",
+        "tensorflow_files": "/peers/@tensorflow/tfjs-backend-wasm/dist/",
+    }
+    folders = {"model": folder, "peers": peers, "web": _SCRIPTS}
+    with _served(folders, {**job, "places": places}) as (url, answer), tempfile.TemporaryDirectory() as profile:
+        command = [browser, *_CHROMIUM, f"--user-data-dir={profile}", f"{url}/web/page.html"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            return answer(_LONGEST)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextmanager
+def _served(folders: dict[str, Path], job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A server of some folders for pages that may share memory; the page posts its answer."""
+    answers: list[dict[str, Any]] = []
+    arrived = threading.Event()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def guess_type(self, path: Any) -> str:
+            return _TYPES.get(Path(path).suffix) or super().guess_type(path)
+
+        def translate_path(self, path: str) -> str:
+            first, _, rest = path.partition("?")[0].lstrip("/").partition("/")
+            return str(folders.get(first, Path("/nowhere")) / rest)
+
+        def end_headers(self) -> None:
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+            super().end_headers()
+
+        def do_GET(self) -> None:
+            if self.path != "/job.json":
+                super().do_GET()
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(job).encode())
+
+        def do_POST(self) -> None:
+            answers.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+            arrived.set()
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    def answer(seconds: float) -> dict[str, Any]:
+        if not arrived.wait(seconds):
+            raise UserError(f"the page did not answer in {seconds} s")
+        return answers[0]
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory="/"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", answer
+    finally:
+        server.shutdown()
+
+
+def _line(row: dict[str, Any]) -> str:
+    times = ", ".join(
+        f"{name} {found['ms']:.1f} ms" if "ms" in found else f"{name}: {found['error'][:80]}"
+        for name, found in row["times"].items()
+    )
+    return f"{row['model']} in {row['engine']}, {row['threads']} thread(s): {times}; error {row['error']:.1e}"
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    lines = []
+    for row in rows:
+        times = [row["times"].get(name, {}).get("ms") for name in RUNTIMES]
+        loads = [row["times"].get(name, {}).get("load_ms") for name in RUNTIMES[:2]]
+        lines.append(
+            [
+                *(row["model"], row["engine"], str(row["threads"])),
+                *("-" if time is None else f"{time:.1f}" for time in times),
+                "-" if row["ratio"] is None else f"{row['ratio']:.2f}x",
+                *("-" if time is None else f"{time:.0f}" for time in loads),
+                human_bytes(row["bytes"]["code"]),
+                human_bytes(row["bytes"]["weights"]),
+            ]
+        )
+    heads = ["model", "engine", "threads", *(f"{name} ms" for name in RUNTIMES), "ratio", "load ms", "its load ms"]
+    return table([*heads, "code", "weights"], lines)
+
+
+def _mean(rows: Sequence[dict[str, Any]]) -> float | None:
+    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+    return statistics.geometric_mean(ratios) if ratios else None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.web", description=__doc__)
+    parser.add_argument("--models", default=",".join(MODELS), help=f"names of bench.zoo (default: {','.join(MODELS)})")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="node, chromium (default: both)")
+    parser.add_argument("--runtimes", default=",".join(RUNTIMES), help=f"some of {', '.join(RUNTIMES)} (default: all)")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds in which runtimes take turns (default: 5)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of each in a round (default: 1)")
+    parser.add_argument("--save", action="store_true", help="write bench/results/web.json")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
