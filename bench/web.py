@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import queue
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +28,7 @@ import onnx
 import tilewright as tw
 from bench import harness, zoo
 from bench.web_runner import FLAGS
+from tilewright.cli.web_server import serve_folders
 from tilewright.compiler import Compilation
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, table
@@ -44,7 +42,6 @@ _CHROMIUM = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-exten
 _LONGEST = 600
 """Seconds that one page or process may take."""
 _MOST_ERROR = 1e-3
-_TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -182,63 +179,23 @@ def _in_chromium(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, An
         "tensorflow_files": "/peers/@tensorflow/tfjs-backend-wasm/dist/",
     }
     folders = {"model": folder, "peers": peers, "web": _SCRIPTS}
-    with _served(folders, {**job, "places": places}) as (url, answer), tempfile.TemporaryDirectory() as profile:
-        command = [browser, *_CHROMIUM, f"--user-data-dir={profile}", f"{url}/web/page.html"]
+    (folder / "job.json").write_text(json.dumps({**job, "places": places}))
+    return in_browser(browser, folders, "web/page.html")
+
+
+def in_browser(browser: str, folders: dict[str, Path], page: str) -> Any:
+    """What a page of served folders posts to /answer, in a browser without a window."""
+    answers: queue.Queue[bytes] = queue.Queue()
+    with serve_folders(folders, posts={"/answer": answers.put}) as url, tempfile.TemporaryDirectory() as profile:
+        command = [browser, *_CHROMIUM, f"--user-data-dir={profile}", f"{url}{page}"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            return answer(_LONGEST)
+            return json.loads(answers.get(timeout=_LONGEST))
+        except queue.Empty:
+            raise UserError(f"the page did not answer in {_LONGEST} s") from None
         finally:
             process.terminate()
             process.wait()
-
-
-@contextmanager
-def _served(folders: dict[str, Path], job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A server of some folders for pages that may share memory; the page posts its answer."""
-    answers: list[dict[str, Any]] = []
-    arrived = threading.Event()
-
-    class Handler(SimpleHTTPRequestHandler):
-        def guess_type(self, path: Any) -> str:
-            return _TYPES.get(Path(path).suffix) or super().guess_type(path)
-
-        def translate_path(self, path: str) -> str:
-            first, _, rest = path.partition("?")[0].lstrip("/").partition("/")
-            return str(folders.get(first, Path("/nowhere")) / rest)
-
-        def end_headers(self) -> None:
-            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
-            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
-            super().end_headers()
-
-        def do_GET(self) -> None:
-            if self.path != "/job.json":
-                super().do_GET()
-                return
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(job).encode())
-
-        def do_POST(self) -> None:
-            answers.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-            arrived.set()
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    def answer(seconds: float) -> dict[str, Any]:
-        if not arrived.wait(seconds):
-            raise UserError(f"the page did not answer in {seconds} s")
-        return answers[0]
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory="/"))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", answer
-    finally:
-        server.shutdown()
 
 
 def _line(row: dict[str, Any]) -> str:

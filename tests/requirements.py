@@ -161,6 +161,7 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "linker": Requirement(_missing_linker, lambda: find_tool("ld.lld-19", "ld.lld") is not None),
     "wasm-ld": _tool("no wasm-ld (lld) on this machine", "wasm-ld", "wasm-ld-19"),
     "node": _tool("no node on this machine", "node"),
+    "chromium": _tool("no Chromium on this machine", "chromium", "chromium-browser", "google-chrome"),
     "spirv-val": _tool("no spirv-val (spirv-tools) on this machine", "spirv-val"),
     "verilator": _tool("no verilator on this machine", "verilator"),
     "yosys": _tool("no yosys on this machine", "yosys"),

@@ -62,6 +62,7 @@ COMMANDS = {
     "formats": "the formats of model files, and what each needs",
     "accel": "the tensor processor: its programs, and its hardware as Verilog",
     "key": "make a key that signs libraries",
+    "demo": "a model in your browser",
     "doctor": "what this machine can do, and what to install",
 }
 """The commands and what each is for. A command's module is loaded when it is chosen, so that help is quick."""
