@@ -151,8 +151,8 @@ TYPED_TESTS := tests/*.py $(addprefix tests/,arith/helpers.py codegen/compiled.p
 
 lint: $(READY)
 	@echo "== ruff"
-	@$(BIN)/ruff check --quiet src tests bench examples
-	@$(BIN)/ruff format --check --quiet src tests bench examples
+	@$(BIN)/ruff check --quiet src tests bench examples bindings
+	@$(BIN)/ruff format --check --quiet src tests bench examples bindings
 	@echo "== mypy --strict src/tilewright, and what tests share"
 	@$(BIN)/mypy --strict --explicit-package-bases src/tilewright $(TYPED_TESTS)
 
@@ -233,7 +233,8 @@ docs: $(READY)
 
 clean:
 	@rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf bindings/build bindings/*/build
+	@find src tests bench examples bindings -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
 	@rm -rf .venv .venv-peers

@@ -10,10 +10,11 @@ import json
 
 from tilewright.backends.llvm.cache import compile_cached
 from tilewright.backends.llvm.elf import architecture, defined_symbols
+from tilewright.backends.llvm.interface import c_string, interface_ir, refusal_of
 from tilewright.backends.llvm.pool import EXPORTED
 from tilewright.runtime.core.artifact import Artifact, ModelInfo
 from tilewright.runtime.core.checks import code_messages
-from tilewright.runtime.core.header import TABLE_SUFFIX
+from tilewright.runtime.core.header import INTERFACE_SUFFIX, TABLE_SUFFIX
 from tilewright.support.errors import CompilerBug, UserError
 
 
@@ -23,7 +24,7 @@ def exported_symbols(artifact: Artifact, name: str) -> list[str]:
     functions = [symbol for info in artifact.functions for symbol in (info.symbol, info.packed_symbol)]
     model = artifact.model
     if model is not None:
-        own.append(f"{name}_constants")
+        own += [f"{name}_constants", f"{name}{INTERFACE_SUFFIX}"]
         if _has_run(artifact, model):
             own += [f"{name}_run", f"{name}_message", *(f"{name}_{suffix}" for suffix in _forwarded(model))]
             own += [] if model.symbols else [f"{name}_workspace_bytes"]
@@ -42,7 +43,7 @@ def exported_symbols(artifact: Artifact, name: str) -> list[str]:
 
 def _has_run(artifact: Artifact, model: ModelInfo) -> bool:
     """Whether the model can be run from C: not if it needs the virtual machine, or a device."""
-    return not model.program and artifact.device is None
+    return not refusal_of(artifact, model)
 
 
 def _forwarded(model: ModelInfo) -> dict[str, int]:
@@ -67,7 +68,7 @@ def wrapper_ir(artifact: Artifact, name: str) -> str:
     if not (name.isidentifier() and name.isascii()):
         raise CompilerBug(f"the library's name {name!r} is not a C identifier")
     described = json.dumps({**artifact.metadata(), "library": name}, separators=(",", ":"))
-    parts = [_COMMON.format(text=_c_string(described), name=name)]
+    parts = [_COMMON.format(text=c_string(described), name=name)]
     defined = {symbol: symbol for image in artifact.objects for symbol in sorted(defined_symbols(image))}
     model = artifact.model
     called = {} if model is None or not _has_run(artifact, model) else _called(model)
@@ -82,23 +83,16 @@ def wrapper_ir(artifact: Artifact, name: str) -> str:
             parts.append(_message(model, name))
             if name != model.name:
                 parts += [_forward(name, model.name, *each) for each in _forwarded(model).items()]
+        parts.append(interface_ir(artifact, model, name, "tilewright.text"))
         if model.threads is not None:
             parts.append(_THREADS.format(threads=model.threads))
     parts.append(_table(f"{name}{TABLE_SUFFIX}", table))
     return "\n".join(parts)
 
 
-def _c_string(text: str) -> str:
-    """A text and the zero that ends it, as an LLVM constant with its type."""
-    content = text.encode() + b"\0"
-    # Only what would end an LLVM string, or is no plain letter, is escaped.
-    escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in content)
-    return f'[{len(content)} x i8] c"{escaped}"'
-
-
 def _table(symbol: str, addresses: dict[str, str]) -> str:
     """Pairs of a name and the address of a symbol, up to a pair of nulls."""
-    names = [f"@name{number} = private constant {_c_string(name)}" for number, name in enumerate(addresses)]
+    names = [f"@name{number} = private constant {c_string(name)}" for number, name in enumerate(addresses)]
     pairs = [f'%pair {{ ptr @name{number}, ptr @"{inside}" }}' for number, inside in enumerate(addresses.values())]
     content = ", ".join([*pairs, "%pair zeroinitializer"])
     return "\n".join(
@@ -109,8 +103,8 @@ def _table(symbol: str, addresses: dict[str, str]) -> str:
 def _message(model: ModelInfo, name: str) -> str:
     """`<name>_message`: what a code of `<name>_run` means."""
     texts = code_messages(model)
-    lines = [f"@message{code} = private constant {_c_string(text)}" for code, text in texts.items()]
-    lines.append(f"@message.other = private constant {_c_string('an unknown code')}")
+    lines = [f"@message{code} = private constant {c_string(text)}" for code, text in texts.items()]
+    lines.append(f"@message.other = private constant {c_string('an unknown code')}")
     lines.append(f"define ptr @{name}_message(i32 %code) {{")
     cases = " ".join(f"i32 {code}, label %code{code}" for code in texts)
     lines.append(f"  switch i32 %code, label %other [ {cases} ]")

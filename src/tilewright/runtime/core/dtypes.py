@@ -56,6 +56,15 @@ C_TYPES = {
 }
 """The C type that holds one element; floats of 16 bits and fewer are passed as their bits."""
 
+DTYPE_CODES = {
+    **{name: code for code, name in enumerate(["bool", "int8", "int16", "int32", "int64"], start=1)},
+    **{name: code for code, name in enumerate(["uint8", "uint16", "uint32", "uint64"], start=6)},
+    **{name: code for code, name in enumerate(["float16", "bfloat16", "float32", "float64"], start=10)},
+    **{name: code for code, name in enumerate(SMALL_FLOATS, start=14)},
+    **{name: code for code, name in enumerate(SMALL_INTEGERS, start=20)},
+}
+"""Numbers of data types in the C interface of libraries (`enum tilewright_dtype`). They never change."""
+
 
 def bits_of(name: str) -> int:
     """The bits of an element that count."""

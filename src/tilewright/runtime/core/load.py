@@ -210,11 +210,16 @@ def _host_flags() -> frozenset[str]:
     return frozenset(words)
 
 
+def cpuinfo_flags(requires: tuple[str, ...]) -> list[str]:
+    """Processor features that can be looked up, as /proc/cpuinfo spells them."""
+    return [_CPUINFO_NAMES.get(name, name) for name in requires if name in _CHECKED]
+
+
 def _check_features(requires: tuple[str, ...], where: str) -> None:
     flags = _host_flags()
     if not flags:
         return
-    missing = [name for name in requires if name in _CHECKED and _CPUINFO_NAMES.get(name, name) not in flags]
+    missing = [name for name in requires for flag in cpuinfo_flags((name,)) if flag not in flags]
     if missing:
         raise UserError(
             f"the library needs processor features that this machine lacks: {', '.join(missing)}",

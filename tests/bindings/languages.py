@@ -1,0 +1,78 @@
+"""The bindings, what each needs of the machine, and how its test program is built and read.
+
+`make -C bindings/<folder> test` is what users run. Each prints one line a test, as its language does; the names say
+what part of the language matrix (docs/languages.md) a test is about.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+BINDINGS: Final = Path(__file__).resolve().parents[2] / "bindings"
+
+FEATURES: Final = ("load", "run", "async", "dynamic shapes", "errors", "gpu")
+"""The columns of the matrix: a test's name begins with one of them."""
+ERRORS: Final = ("errors arguments", "errors libraries", "errors closed", "errors threads")
+"""What every language must turn into errors of its own."""
+TESTS: Final = ("load", "run", "async", "dynamic shapes", *ERRORS, "gpu refused", "leaks")
+"""Tests that every language has."""
+
+
+@dataclass(frozen=True)
+class Language:
+    """A binding: its name for people, the requirements of its tests, and what a passed test looks like."""
+
+    name: str
+    needs: tuple[str, ...]
+    passed: str = r"^ok (?P<name>.+)$"
+
+
+LANGUAGES: Final = {
+    "c": Language("C", ("c-compiler",)),
+    "cpp": Language("C++", ("c-compiler", "c++-compiler")),
+}
+"""By the folder in `bindings/`."""
+
+
+def make(folder: str, goal: str, models: Path, build: Path) -> str:
+    """What a goal of a binding's makefile prints; the whole output is in the error if it fails."""
+    settings = (f"MODELS={models}", f"BUILD={build}", f"PYTHON={sys.executable}")
+    command = ["make", "--no-print-directory", "-C", str(BINDINGS / folder), goal, *settings]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), timeout=600)
+    if done.returncode:
+        raise AssertionError(f"make {goal} in bindings/{folder} failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    return done.stdout + done.stderr
+
+
+def _environment() -> dict[str, str]:
+    # A make above this one would hand its flags down.
+    return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+
+
+def passed_tests(folder: str, output: str) -> set[str]:
+    """The names of the tests that passed, as words: TestErrorsClosed and errors_closed are "errors closed"."""
+    found = re.finditer(LANGUAGES[folder].passed, output, re.MULTILINE)
+    return {_words(match["name"]) for match in found}
+
+
+def _words(name: str) -> str:
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.strip())
+    return re.sub(r"[\W_]+", " ", spaced).strip().lower().removeprefix("test ")
+
+
+def check_binding(folder: str, models: Path, build: Path) -> None:
+    """Run a binding's own tests: all that every language has must pass."""
+    output = make(folder, "test", models, build)
+    missing = set(TESTS) - passed_tests(folder, output)
+    assert not missing, f"bindings/{folder} lacks tests: {sorted(missing)}\n{output[-4000:]}"
+
+
+def check_example(folder: str, models: Path, build: Path) -> None:
+    """The example sees a seven."""
+    assert re.search(r"^a 7 \(99\.\d%\)$", make(folder, "example", models, build), re.MULTILINE)
