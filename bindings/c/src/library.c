@@ -259,8 +259,9 @@ static tilewright_status check_layout(const image* image, uint64_t* end, const c
   return whole ? TILEWRIGHT_OK : bad(error, where, "the library is truncated");
 }
 
-/* The name of the library: that of its symbol <name>__tilewright, without the suffix. The caller frees it. */
-static char* library_name(const image* image) {
+/* The first symbol that the library gives to others and that ends with `suffix`, as a part of the image; NULL if there is none.
+   `prefix` may say what stands before the suffix. */
+static const char* find_symbol(const image* image, const char* prefix, const char* suffix, size_t* prefix_length) {
   Elf64_Ehdr header;
   memcpy(&header, image->bytes, sizeof header);
   for (int i = 0; i < header.e_shnum; ++i) {
@@ -269,18 +270,35 @@ static char* library_name(const image* image) {
     if (section.sh_type != SHT_DYNSYM || section.sh_link >= header.e_shnum) continue;
     memcpy(&strings, image->bytes + header.e_shoff + (uint64_t)section.sh_link * sizeof strings, sizeof strings);
     if (strings.sh_type == SHT_NOBITS) continue;
-    const char* text = (const char*)image->bytes + strings.sh_offset;
     for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
       Elf64_Sym symbol;
       memcpy(&symbol, image->bytes + section.sh_offset + at, sizeof symbol);
       if (!symbol.st_name || !symbol.st_shndx || symbol.st_name >= strings.sh_size) continue;
-      size_t length = strnlen(text + symbol.st_name, strings.sh_size - symbol.st_name);
-      size_t suffix = sizeof TABLE_SUFFIX - 1;
-      if (length <= suffix || memcmp(text + symbol.st_name + length - suffix, TABLE_SUFFIX, suffix)) continue;
-      return strndup(text + symbol.st_name, length - suffix);
+      const char* name = (const char*)image->bytes + strings.sh_offset + symbol.st_name;
+      size_t length = strnlen(name, strings.sh_size - symbol.st_name), end = strlen(suffix);
+      if (length <= end || memcmp(name + length - end, suffix, end)) continue;
+      if (prefix != NULL && (length - end != *prefix_length || memcmp(name, prefix, *prefix_length))) continue;
+      *prefix_length = length - end;
+      return name;
     }
   }
   return NULL;
+}
+
+/* The name of the symbol that describes the model. What has none is refused before it is loaded: libraries stay loaded. */
+static tilewright_status find_description(const image* image, char* symbol, size_t size, const char* where,
+                                          tilewright_error* error) {
+  size_t length;
+  const char* name = find_symbol(image, NULL, TABLE_SUFFIX, &length);
+  if (name == NULL) return bad(error, where, "the library was not exported by Tilewright");
+  if (find_symbol(image, name, INTERFACE_SUFFIX, &length) != NULL) {
+    if (snprintf(symbol, size, "%.*s" INTERFACE_SUFFIX, (int)length, name) < (int)size) return TILEWRIGHT_OK;
+    return bad(error, where, "the library is damaged: its name is too long");
+  }
+  if (find_symbol(image, name, "_constants", &length) != NULL)
+    return tilewright_fail_(error, TILEWRIGHT_UNSUPPORTED,
+                            "%s: the library has no description for other languages: export it with a newer Tilewright", where);
+  return tilewright_fail_(error, TILEWRIGHT_UNSUPPORTED, "%s: the library holds functions, not a model", where);
 }
 
 /* ---------------------------------------------------------------- loading */
@@ -293,22 +311,6 @@ static void loader_path(int descriptor, char* path, size_t size) {
   snprintf(path + at, size - at, "/%d", descriptor);
 }
 
-static tilewright_status find_interface(void* handle, const image* image, const struct tilewright_interface** interface,
-                                        const char* where, tilewright_error* error) {
-  char* name = library_name(image);
-  if (name == NULL) return bad(error, where, "the library was not exported by Tilewright");
-  char symbol[512];
-  int length = snprintf(symbol, sizeof symbol, "%s" INTERFACE_SUFFIX, name);
-  *interface = length < (int)sizeof symbol ? dlsym(handle, symbol) : NULL;
-  if (*interface == NULL && snprintf(symbol, sizeof symbol, "%s_constants", name) > 0 && dlsym(handle, symbol))
-    tilewright_fail_(error, TILEWRIGHT_UNSUPPORTED,
-                     "%s: the library has no description for other languages: export it with a newer Tilewright", where);
-  else if (*interface == NULL)
-    tilewright_fail_(error, TILEWRIGHT_UNSUPPORTED, "%s: the library holds functions, not a model", where);
-  free(name);
-  return *interface == NULL ? TILEWRIGHT_UNSUPPORTED : TILEWRIGHT_OK;
-}
-
 /* Under the lock: the library of these bytes, loaded now unless it has been before. Takes over the image if it is new. */
 static tilewright_status load_once(image* image, int* is_new, const struct tilewright_interface** interface,
                                    const char* where, tilewright_error* error) {
@@ -319,21 +321,20 @@ static tilewright_status load_once(image* image, int* is_new, const struct tilew
       return TILEWRIGHT_OK;
     }
   }
-  char path[256];
+  char path[256], symbol[1024];
+  tilewright_status status = find_description(image, symbol, sizeof symbol, where, error);
+  loaded* entry = status ? NULL : malloc(sizeof *entry);
+  if (status) return status;
+  if (entry == NULL) return tilewright_fail_(error, TILEWRIGHT_OUT_OF_MEMORY, "no memory to load %s", where);
   loader_path(image->descriptor, path, sizeof path);
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL) {
+  *interface = handle == NULL ? NULL : dlsym(handle, symbol);
+  if (*interface == NULL) {
     const char* said = dlerror();
+    free(entry);
     return tilewright_fail_(error, TILEWRIGHT_BAD_LIBRARY, "%s: the system cannot load the library: %s", where,
                             said ? said : "unknown reason");
   }
-  tilewright_status status = find_interface(handle, image, interface, where, error);
-  if (status) {
-    dlclose(handle);
-    return status;
-  }
-  loaded* entry = malloc(sizeof *entry);
-  if (entry == NULL) return tilewright_fail_(error, TILEWRIGHT_OUT_OF_MEMORY, "no memory to load %s", where);
   *entry = (loaded){all_loaded, *image, *interface};
   all_loaded = entry;
   *is_new = 1;
