@@ -149,6 +149,7 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "c++-compiler": _tool("no C++ compiler (c++, g++ or clang++) on this machine", *CPP_COMPILERS),
     "make": _tool("no make on this machine", "make"),
     "rust": _tool("no cargo (Rust) on this machine", "cargo"),
+    "go": _tool("no go on this machine", "go"),
     "clang": _tool("no clang 17 or newer on this machine", *CLANGS),
     "emulator": Requirement(
         lambda: (

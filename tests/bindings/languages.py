@@ -37,13 +37,14 @@ LANGUAGES: Final = {
     "c": Language("C", ("c-compiler",)),
     "cpp": Language("C++", ("c-compiler", "c++-compiler")),
     "rust": Language("Rust", ("c-compiler", "rust"), r"^test (?P<name>\w+) \.\.\. ok$"),
+    "go": Language("Go", ("c-compiler", "go"), r"^--- PASS: (?P<name>\w+) "),
 }
 """By the folder in `bindings/`."""
 
 
-def make(folder: str, goal: str, models: Path, build: Path) -> str:
+def make(folder: str, goal: str, models: Path, build: Path, *variables: str) -> str:
     """What a goal of a binding's makefile prints; the whole output is in the error if it fails."""
-    settings = (f"MODELS={models}", f"BUILD={build}", f"PYTHON={sys.executable}")
+    settings = (f"MODELS={models}", f"BUILD={build}", f"PYTHON={sys.executable}", *variables)
     command = ["make", "--no-print-directory", "-C", str(BINDINGS / folder), goal, *settings]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), timeout=600)
     if done.returncode:
@@ -67,9 +68,9 @@ def _words(name: str) -> str:
     return re.sub(r"[\W_]+", " ", spaced).strip().lower().removeprefix("test ")
 
 
-def check_binding(folder: str, models: Path, build: Path) -> None:
+def check_binding(folder: str, models: Path, build: Path, *variables: str) -> None:
     """Run a binding's own tests: all that every language has must pass."""
-    output = make(folder, "test", models, build)
+    output = make(folder, "test", models, build, *variables)
     passed = passed_tests(folder, output)
     missing = [name for name in TESTS if not any(item.startswith(name) for item in passed)]
     assert not missing, f"bindings/{folder} lacks tests: {missing}\n{output[-4000:]}"

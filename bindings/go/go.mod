@@ -1,0 +1,3 @@
+module tilewright.dev/go
+
+go 1.19

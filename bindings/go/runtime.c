@@ -1,0 +1,3 @@
+/* The runtime for C, compiled into the package. */
+
+#include "../c/src/tilewright.c"
