@@ -120,6 +120,15 @@ def _missing_linker() -> str:
     return ""
 
 
+def _missing_node() -> str:
+    """Whether addons for Node can be compiled: its headers lie beside the program, or in a package of their own."""
+    node = find_tool("node")
+    if node is None:
+        return "no node on this machine"
+    headers = [Path(node).resolve().parents[1] / "include" / "node", Path("/usr/include/node")]
+    return "" if any((place / "node_api.h").exists() for place in headers) else "no node_api.h (libnode-dev) here"
+
+
 def _missing_mount() -> str:
     """Whether this process may mount a file system."""
     with tempfile.TemporaryDirectory() as folder:
@@ -150,6 +159,8 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "make": _tool("no make on this machine", "make"),
     "rust": _tool("no cargo (Rust) on this machine", "cargo"),
     "go": _tool("no go on this machine", "go"),
+    "java": _tool("no javac (a JDK of 17 or later) on this machine", "javac"),
+    "node": Requirement(_missing_node, lambda: not _missing_node()),
     "clang": _tool("no clang 17 or newer on this machine", *CLANGS),
     "emulator": Requirement(
         lambda: (

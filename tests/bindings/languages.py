@@ -38,6 +38,8 @@ LANGUAGES: Final = {
     "cpp": Language("C++", ("c-compiler", "c++-compiler")),
     "rust": Language("Rust", ("c-compiler", "rust"), r"^test (?P<name>\w+) \.\.\. ok$"),
     "go": Language("Go", ("c-compiler", "go"), r"^--- PASS: (?P<name>\w+) "),
+    "java": Language("Java", ("c-compiler", "java")),
+    "node": Language("JavaScript (Node)", ("c-compiler", "node"), r"^ok \d+ - (?P<name>.+)$"),
 }
 """By the folder in `bindings/`."""
 
