@@ -5,6 +5,7 @@
 //   const model = await load("digits.so");
 //   const { probabilities } = await model.run({ image: { data: new Float32Array(35), shape: [1, 7, 5] } });
 
+const { fileURLToPath } = require("node:url");
 const { DTYPES, CODES } = require("./lib/dtypes.js");
 
 /** What went wrong; `code` says the kind: ERR_TILEWRIGHT_SHAPE, ERR_TILEWRIGHT_CLOSED, ... */
@@ -161,11 +162,11 @@ class Model {
   }
 }
 
-/** Open a library: its path, or its bytes as a Uint8Array. A library is native code: open those whose origin you trust. */
+/** Open a library: its path, a file URL, or its bytes as a Uint8Array. A library is native code: open those whose origin you trust. */
 async function load(library, { engine = require("./lib/native.js") } = {}) {
   return guarded(() => {
-    const number = library instanceof Uint8Array ? engine.openBytes(library) : engine.open(String(library));
-    return new Model(engine, number);
+    if (library instanceof Uint8Array) return new Model(engine, engine.openBytes(library));
+    return new Model(engine, engine.open(library instanceof URL ? fileURLToPath(library) : String(library)));
   });
 }
 

@@ -173,7 +173,10 @@ static arrays arrays_of(napi_env env, const napi_value* from) {
   const int32_t* ranks = data_of(env, from[2], napi_int32_array, &rank_count);
   const int64_t* dims = data_of(env, from[3], napi_bigint64_array, &dim_count);
   if (napi_get_array_length(env, from[0], &count) != napi_ok || dtype_count != count || rank_count != count) return made;
-  for (uint32_t i = 0; i < count; ++i) used += (size_t)ranks[i];
+  for (uint32_t i = 0; i < count; ++i) {
+    if (ranks[i] < 0) return made;
+    used += (size_t)ranks[i];
+  }
   if (used != dim_count) return made;
   made.tensors = calloc(1, count * sizeof *made.tensors + dim_count * sizeof *dims + 1);
   if (made.tensors == NULL) return made;

@@ -6,6 +6,7 @@ const assert = require("node:assert/strict");
 const fs = require("node:fs");
 const path = require("node:path");
 const test = require("node:test");
+const { pathToFileURL } = require("node:url");
 const { Worker } = require("node:worker_threads");
 const { load, TilewrightError } = require("..");
 
@@ -37,6 +38,7 @@ test("load", async () => {
   model.setNumThreads(1);
   const bytes = fs.readFileSync(path.join(folder, "digits.so"));
   assert.equal((await load(bytes)).name, "digits");
+  assert.equal((await load(pathToFileURL(path.join(folder, "digits.so")))).name, "digits");
   model.close();
 });
 
