@@ -161,6 +161,10 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "go": _tool("no go on this machine", "go"),
     "java": _tool("no javac (a JDK of 17 or later) on this machine", "javac"),
     "node": Requirement(_missing_node, lambda: not _missing_node()),
+    "mono": Requirement(
+        lambda: "" if find_tool("mcs") and find_tool("mono") else "no mcs and mono (C#) on this machine",
+        lambda: find_tool("mcs") is not None,
+    ),
     "clang": _tool("no clang 17 or newer on this machine", *CLANGS),
     "emulator": Requirement(
         lambda: (

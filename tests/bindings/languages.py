@@ -40,6 +40,7 @@ LANGUAGES: Final = {
     "go": Language("Go", ("c-compiler", "go"), r"^--- PASS: (?P<name>\w+) "),
     "java": Language("Java", ("c-compiler", "java")),
     "node": Language("JavaScript (Node)", ("c-compiler", "node"), r"^ok \d+ - (?P<name>.+)$"),
+    "csharp": Language("C#", ("c-compiler", "mono")),
 }
 """By the folder in `bindings/`."""
 

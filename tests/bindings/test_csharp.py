@@ -1,0 +1,18 @@
+"""The binding for C#: its own tests and its example, in a folder of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.bindings.languages import LANGUAGES, check_binding, check_example
+from tests.requirements import need
+
+need("make", *LANGUAGES["csharp"].needs)
+
+
+def test_every_part_works(models: Path, tmp_path: Path) -> None:
+    check_binding("csharp", models, tmp_path)
+
+
+def test_the_example_classifies(models: Path, tmp_path: Path) -> None:
+    check_example("csharp", models, tmp_path)
