@@ -15,3 +15,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     exporter.main([str(folder)])
     return folder
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for what a binding builds: its tests and its example share it."""
+    return tmp_path_factory.mktemp("build")

@@ -16,6 +16,9 @@ from typing import Final
 
 BINDINGS: Final = Path(__file__).resolve().parents[2] / "bindings"
 
+PAGE: Final = BINDINGS.parent / "docs" / "languages.md"
+"""Has the language matrix."""
+
 FEATURES: Final = ("load", "run", "async", "dynamic shapes", "errors", "gpu")
 """The columns of the matrix: a test's name begins with one of them."""
 ERRORS: Final = ("errors arguments", "errors libraries", "errors closed", "errors threads")
@@ -77,6 +80,18 @@ def check_binding(folder: str, models: Path, build: Path, *variables: str) -> No
     passed = passed_tests(folder, output)
     missing = [name for name in TESTS if not any(item.startswith(name) for item in passed)]
     assert not missing, f"bindings/{folder} lacks tests: {missing}\n{output[-4000:]}"
+    line = row(folder, passed)
+    assert line in PAGE.read_text(encoding="utf-8"), f"{PAGE.name} lacks {line!r}: run python -m tests.bindings.matrix"
+
+
+def row(folder: str, passed: set[str]) -> str:
+    """A language's line of the matrix, by the tests that passed."""
+    cells = [f"[{LANGUAGES[folder].name}](../bindings/{folder}/README.md)"]
+    for feature in FEATURES:
+        tests = sorted(name for name in passed if name.startswith(feature))
+        is_refused = bool(tests) and all(name.endswith("refused") for name in tests)
+        cells.append("an error" if is_refused else "yes" if tests else "no")
+    return f"| {' | '.join(cells)} |"
 
 
 def check_example(folder: str, models: Path, build: Path) -> None:

@@ -10,9 +10,9 @@ from tests.requirements import need
 need("make", *LANGUAGES["cpp"].needs)
 
 
-def test_every_part_works(models: Path, tmp_path: Path) -> None:
-    check_binding("cpp", models, tmp_path)
+def test_every_part_works(models: Path, build: Path) -> None:
+    check_binding("cpp", models, build)
 
 
-def test_the_example_classifies(models: Path, tmp_path: Path) -> None:
-    check_example("cpp", models, tmp_path)
+def test_the_example_classifies(models: Path, build: Path) -> None:
+    check_example("cpp", models, build)

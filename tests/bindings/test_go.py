@@ -12,15 +12,15 @@ from tests.requirements import need
 need("make", *LANGUAGES["go"].needs)
 
 
-def test_every_part_works(models: Path, tmp_path: Path) -> None:
-    check_binding("go", models, tmp_path, "RACE=")
+def test_every_part_works(models: Path, build: Path) -> None:
+    check_binding("go", models, build, "RACE=")
 
 
 @pytest.mark.fuzz
-def test_the_race_detector_finds_nothing(models: Path, tmp_path: Path) -> None:
+def test_the_race_detector_finds_nothing(models: Path, build: Path) -> None:
     # The first time, Go compiles its own library for the detector: 20 s of a processor.
-    check_binding("go", models, tmp_path, "RACE=-race")
+    check_binding("go", models, build, "RACE=-race")
 
 
-def test_the_example_classifies(models: Path, tmp_path: Path) -> None:
-    check_example("go", models, tmp_path)
+def test_the_example_classifies(models: Path, build: Path) -> None:
+    check_example("go", models, build)
