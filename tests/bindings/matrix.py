@@ -1,6 +1,7 @@
 """The language matrix from test results: `python -m tests.bindings.matrix` tests every binding.
 
-It writes the table in docs/languages.md. Every language must be installed here. Tests compare the page with what passes (`check_binding`).
+It writes the table in docs/languages.md. Every language must be installed here. Tests compare the page with what passes
+(`check_binding`).
 """
 
 from __future__ import annotations

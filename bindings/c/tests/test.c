@@ -21,6 +21,13 @@
 
 size_t __sanitizer_get_current_allocated_bytes(void); /* of the address sanitizer */
 
+/* The thread sanitizer counts memory of its own. */
+#ifdef __SANITIZE_THREAD__
+#define IS_FOR_THREADS 1
+#else
+#define IS_FOR_THREADS 0
+#endif
+
 static const char* folder;
 static tilewright_error error;
 
@@ -354,11 +361,15 @@ static int next_descriptor(void) {
 /* Libraries are loaded by now, and equal bytes are loaded once: all tests again must leave nothing behind. (The leak checker at
    the end of a program takes seconds on some machines; this counts the same memory.) */
 static void test_leaks(void) {
-  int descriptor = next_descriptor();
-  size_t bytes = __sanitizer_get_current_allocated_bytes();
-  for (int i = 0; i < TESTS; ++i) tests[i].function();
+  int descriptor = next_descriptor(), is_same = 0;
+  /* The system keeps memory of threads that have ended; a leak shows in every round. */
+  for (int round = 0; !is_same && round < 5; ++round) {
+    size_t bytes = __sanitizer_get_current_allocated_bytes();
+    for (int i = 0; i < TESTS; ++i) tests[i].function();
+    is_same = __sanitizer_get_current_allocated_bytes() == bytes || IS_FOR_THREADS;
+  }
   CHECK(next_descriptor() == descriptor);
-  CHECK(__sanitizer_get_current_allocated_bytes() == bytes);
+  CHECK(is_same);
 }
 
 int main(int argc, char** argv) {

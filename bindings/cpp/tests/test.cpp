@@ -196,9 +196,14 @@ static constexpr Test TESTS[] = {
 
 // All tests again must leave nothing behind.
 static void test_leaks() {
-  std::size_t bytes = __sanitizer_get_current_allocated_bytes();
-  for (const auto& [name, function] : TESTS) function();
-  CHECK(__sanitizer_get_current_allocated_bytes() == bytes);
+  bool is_same = false;
+  // The system keeps memory of threads that have ended; a leak shows in every round.
+  for (int round = 0; !is_same && round < 5; ++round) {
+    std::size_t bytes = __sanitizer_get_current_allocated_bytes();
+    for (const auto& [name, function] : TESTS) function();
+    is_same = __sanitizer_get_current_allocated_bytes() == bytes;
+  }
+  CHECK(is_same);
 }
 
 int main(int argc, char** argv) {
