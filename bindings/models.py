@@ -4,7 +4,8 @@
     rows        rows of a table by their numbers; the numbers are checked while it runs
     join        two arrays of n and m rows to one of n + m, the first scaled by n numbers
     loop        a program of the virtual machine, which only Python runs
-    device      a model whose kernels run on a device, which only Python runs
+    device      one image, with kernels that run on a device (OpenCL)
+    device_open the same for any number of images, which only Python runs on devices
     functions   compiled functions, no model
 
 Without names it writes all, and `damaged/`: libraries that no loader may take.
@@ -60,7 +61,7 @@ def _model(
     return serialized
 
 
-def digits() -> Module | tw.Executable:
+def _digits(batch: int | str) -> bytes:
     """A linear classifier whose weights are the digits themselves: one for a point that is set, minus one for a gap."""
     signs = 2 * glyphs().reshape(10, -1) - 1
     nodes = [
@@ -71,14 +72,17 @@ def digits() -> Module | tw.Executable:
     ]
     # As many points agree with a digit as the sum says, whatever the number of points that it sets.
     bias = -np.maximum(signs, 0).sum(axis=1)
-    return tw.compile(
-        _model(
-            nodes,
-            {"image": (FLOAT, ["batch", 7, 5])},
-            {"probabilities": (FLOAT, ["batch", 10]), "digit": (INT64, ["batch"])},
-            {"weights": signs, "bias": bias},
-        )
+    return _model(
+        nodes,
+        {"image": (FLOAT, [batch, 7, 5])},
+        {"probabilities": (FLOAT, [batch, 10]), "digit": (INT64, [batch])},
+        {"weights": signs, "bias": bias},
     )
+
+
+def digits() -> Module | tw.Executable:
+    """Any number of images."""
+    return tw.compile(_digits("batch"))
 
 
 def rows() -> Module | tw.Executable:
@@ -106,10 +110,13 @@ def loop() -> Module | tw.Executable:
 
 
 def device() -> Module | tw.Executable:
-    """A model for OpenCL."""
-    node = helper.make_node("Relu", ["x"], ["y"])
-    shape = (FLOAT, [4])
-    return tw.compile(_model([node], {"x": shape}, {"y": shape}), target="opencl")
+    """The digit of one image, on a device of OpenCL."""
+    return tw.compile(_digits(1), target="opencl")
+
+
+def device_open() -> Module | tw.Executable:
+    """The same with a size that a call decides."""
+    return tw.compile(_digits("batch"), target="opencl")
 
 
 def functions() -> Module | tw.Executable:
@@ -150,7 +157,7 @@ def write_damaged(folder: Path) -> None:
 
 
 MODELS: dict[str, Callable[[], Module | tw.Executable]] = {
-    made.__name__: made for made in (digits, rows, join, loop, device, functions)
+    made.__name__: made for made in (digits, rows, join, loop, device, device_open, functions)
 }
 
 

@@ -245,8 +245,37 @@ func TestErrorsThreads(t *testing.T) {
 }
 
 func TestGpuRefused(t *testing.T) {
-	_, err := Open(filepath.Join(folder, "device.so"))
+	_, err := Open(filepath.Join(folder, "device_open.so"))
 	expect(t, err, ErrUnsupported, "device (opencl)")
+}
+
+// The same answers on a device as on the processor.
+func TestGpu(t *testing.T) {
+	if os.Getenv("TILEWRIGHT_GPU") == "" {
+		t.Skip("needs a device: TILEWRIGHT_GPU")
+	}
+	image := make([]float32, 35)
+	for i := 0; i < 35; i += 3 {
+		image[i] = 1
+	}
+	run := func(name string) ([]float32, int64) {
+		model := open(t, name)
+		defer model.Close()
+		outputs, err := model.Run(background, New(image, 1, 7, 5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		probabilities, _ := Data[float32](outputs[0])
+		digits, _ := Data[int64](outputs[1])
+		return probabilities, digits[0]
+	}
+	here, digitHere := run("digits")
+	there, digitThere := run("device")
+	for i := range here {
+		if d := here[i] - there[i]; digitHere != digitThere || d > 1e-5 || d < -1e-5 {
+			t.Error(here, there)
+		}
+	}
 }
 
 func resident(t *testing.T) int {

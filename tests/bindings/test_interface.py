@@ -36,7 +36,7 @@ class Interface(ctypes.Structure):
         ("outputs", ctypes.POINTER(Value)),
         ("symbols", ctypes.POINTER(ctypes.c_char_p)),
         ("workspace_bytes", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("run", "shapes", "message", "set_num_threads")),
+        *((name, ctypes.c_void_p) for name in ("run", "shapes", "message", "set_num_threads", "device")),
     )
 
 
@@ -90,7 +90,7 @@ def test_arithmetic_over_symbols_is_text(models: Path) -> None:
     assert set(re.findall(r"\w+", joined.symbolic[0].decode())) == {"n", "m"}
 
 
-@pytest.mark.parametrize(("name", "why"), [("loop", b"virtual machine"), ("device", b"device (opencl)")])
+@pytest.mark.parametrize(("name", "why"), [("loop", b"virtual machine"), ("device_open", b"device (opencl)")])
 def test_models_that_c_cannot_run_say_why(models: Path, name: str, why: bytes) -> None:
     refused = described(models, name)
     assert why in refused.refusal

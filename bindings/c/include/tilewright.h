@@ -85,6 +85,39 @@ typedef struct tilewright_value {
   const char* const* symbolic; /* for such a dimension its text, "batch" or "2*n + 1", else NULL; NULL if rank is 0 */
 } tilewright_value;
 
+/* How a model of fixed sizes runs on a device: launches in order, with everything that they take. */
+typedef struct tilewright_place {
+  int32_t kind; /* 0 an input, 1 an output, 2 a slot of the workspace, 3 the constants, 4 a number */
+  int32_t index;
+  int64_t offset; /* bytes from the start; of a number its value, which kernels take as an int64_t */
+  int64_t size;
+} tilewright_place;
+
+typedef struct tilewright_launch {
+  const char* symbol;
+  int32_t code; /* the piece of code that it is in */
+  int32_t arg_count;
+  uint32_t grid[3], block[3], cluster[3];
+  int32_t dynamic_bytes; /* of shared memory that the launch asks for */
+  const tilewright_place* args;
+} tilewright_launch;
+
+typedef struct tilewright_check {
+  tilewright_place status; /* three int64_t, of which the first is -1 where nothing is wrong */
+  const char* message;
+} tilewright_check;
+
+struct tilewright_device {
+  const char* kind; /* "opencl" */
+  const void* (*constants)(void); /* behind them lies the code, piece by piece */
+  int64_t constant_bytes;
+  int32_t code_count, slot_count, launch_count, check_count;
+  const int64_t* code_bytes;
+  const int64_t* slots; /* their sizes in bytes */
+  const tilewright_launch* launches;
+  const tilewright_check* checks;
+};
+
 /* What an exported library says of itself: the symbol <name>__interface. Fields are only ever appended, and `size` says which
    are there; any other change raises `version`. */
 struct tilewright_interface {
@@ -107,6 +140,7 @@ struct tilewright_interface {
   int32_t (*shapes)(const int64_t* input_shapes, int64_t* symbols, int64_t* output_shapes, int64_t* workspace_bytes);
   const char* (*message)(int32_t code);
   void (*set_num_threads)(int64_t threads);
+  const struct tilewright_device* device; /* NULL: the model runs on the processor, by `run` */
 };
 
 /* An array of the caller's: row-major, contiguous, aligned to its elements. */

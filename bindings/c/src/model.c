@@ -34,6 +34,7 @@ struct tilewright_entry_ {
   int frame_count;
   int64_t users; /* calls that run, and one more while the model is open; under `table_lock` */
   int32_t input_dim_count, output_dim_count;
+  tilewright_device_model_* device; /* NULL: the model runs on the processor */
 };
 
 typedef tilewright_entry_ entry;
@@ -159,13 +160,16 @@ static tilewright_status open_interface(const struct tilewright_interface* inter
     opened->users = 1;
     opened->input_dim_count = dims_of(interface->inputs, interface->input_count);
     opened->output_dim_count = dims_of(interface->outputs, interface->output_count);
+    if (interface->device != NULL && (status = tilewright_device_open_(interface, &opened->device, error))) {
+      free(opened);
+      return status;
+    }
     pthread_mutex_init(&opened->lock, NULL);
     pthread_mutex_lock(&table_lock);
     *model = number_of(opened);
     pthread_mutex_unlock(&table_lock);
     if (*model) return TILEWRIGHT_OK;
-    pthread_mutex_destroy(&opened->lock);
-    free(opened);
+    tilewright_release_(opened);
   }
   return tilewright_fail_(error, TILEWRIGHT_OUT_OF_MEMORY, "no memory for another model");
 }
@@ -220,6 +224,7 @@ void tilewright_release_(entry* held) {
     free_frame(held->free_frames);
     held->free_frames = next;
   }
+  if (held->device != NULL) tilewright_device_close_(held->device);
   pthread_mutex_destroy(&held->lock);
   free(held);
 }
@@ -527,6 +532,7 @@ static int32_t call_run(const struct tilewright_interface* interface, frame* fra
 static tilewright_status run_in(const entry* model, frame* frame, const tilewright_tensor* inputs,
                                 const tilewright_tensor* outputs, int64_t workspace_bytes, tilewright_error* error) {
   const struct tilewright_interface* interface = model->interface;
+  if (model->device != NULL) return tilewright_device_run_(model->device, inputs, outputs, error);
   if (grow_workspace(frame, workspace_bytes)) return no_memory(model, error);
   for (int32_t i = 0; i < interface->input_count; ++i) frame->inputs[i] = inputs[i].data;
   for (int32_t i = 0; i < interface->output_count; ++i) frame->outputs[i] = outputs[i].data;

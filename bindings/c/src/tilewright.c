@@ -5,3 +5,7 @@
 #include "model.c"
 
 #include "job.c"
+
+#include "device.c"
+
+#include "opencl.c"

@@ -194,7 +194,21 @@ internal static class ModelTest
         Check(closed == 4 && failures == 0, $"{closed} {failures}");
     }
 
-    private static void GpuRefused() => Expect<NotSupportedException>("device (opencl)", () => Open("device"));
+    private static void GpuRefused() => Expect<NotSupportedException>("device (opencl)", () => Open("device_open"));
+
+    /// <summary>The same answers on a device as on the processor.</summary>
+    private static void Gpu()
+    {
+        Tensor image = Tensor.Of(Enumerable.Range(0, 35).Select(place => place % 3 == 0 ? 1f : 0f).ToArray(), 1, 7, 5);
+        using (Model host = Open("digits"))
+        using (Model device = Open("device"))
+        {
+            Tensor[] here = host.Run(image), there = device.Run(image);
+            Check(here[1].Data<long>()[0] == there[1].Data<long>()[0], "digit");
+            IEnumerable<float> differences = here[0].Data<float>().Zip(there[0].Data<float>(), (a, b) => Math.Abs(a - b));
+            Check(differences.Max() < 1e-5, "probabilities");
+        }
+    }
 
     private static long Resident() => long.Parse(File.ReadAllText("/proc/self/statm").Split(' ')[1]) * 4096;
 
@@ -224,7 +238,8 @@ internal static class ModelTest
     {
         folder = arguments[0];
         Action[] tests = { Load, Run, DynamicShapes, Async, ErrorsArguments, ErrorsLibraries, ErrorsClosed, ErrorsThreads, GpuRefused, Leaks };
-        foreach (Action test in tests)
+        bool hasDevice = Environment.GetEnvironmentVariable("TILEWRIGHT_GPU") != null;
+        foreach (Action test in hasDevice ? tests.Append(Gpu) : tests)
         {
             test();
             Console.WriteLine("ok " + test.Method.Name);

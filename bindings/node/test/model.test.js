@@ -157,8 +157,19 @@ test("errors: threads", async () => {
 });
 
 test("gpu refused", async () => {
-  await assert.rejects(open("device"), says("UNSUPPORTED", "device (opencl)"));
+  await assert.rejects(open("device_open"), says("UNSUPPORTED", "device (opencl)"));
 });
+
+if (process.env.TILEWRIGHT_GPU) {
+  test("gpu", async () => {
+    const image = { data: Float32Array.from({ length: 35 }, (_, index) => Number(index % 3 === 0)), shape: [1, 7, 5] };
+    const [here, there] = await Promise.all(["digits", "device"].map(async (name) => (await open(name)).run({ image })));
+    assert.deepEqual(here.digit, there.digit);
+    here.probabilities.data.forEach((value, place) => {
+      assert.ok(Math.abs(value - there.probabilities.data[place]) < 1e-5);
+    });
+  });
+}
 
 test("leaks", async () => {
   const rows = { data: new Float32Array(20000), shape: [10000, 2] };

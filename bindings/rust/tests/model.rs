@@ -173,7 +173,19 @@ fn errors_threads() {
 
 #[test]
 fn gpu_refused() {
-    expect(open("device"), Kind::Unsupported, "device (opencl)");
+    expect(open("device_open"), Kind::Unsupported, "device (opencl)");
+}
+
+/// The same answers on a device as on the processor.
+#[test]
+#[ignore = "needs a device: TILEWRIGHT_GPU"]
+fn gpu() {
+    let image: Vec<f32> = (0..35).map(|i| f32::from(u8::from(i % 3 == 0))).collect();
+    let run = |name| open(name).unwrap().run(&[View::new(&image, &[1, 7, 5])]).unwrap();
+    let (here, there) = (run("digits"), run("device"));
+    assert_eq!(here[1].data::<i64>().unwrap(), there[1].data::<i64>().unwrap());
+    let pairs = here[0].data::<f32>().unwrap().iter().zip(there[0].data::<f32>().unwrap());
+    pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-5));
 }
 
 fn resident() -> usize {

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.backends.llvm.device_plan import DEVICE_TYPES, device_plan, device_refusal
+from tilewright.backends.llvm.globals import Globals
 from tilewright.runtime.core.artifact import Artifact, ModelInfo, TensorInfo
 from tilewright.runtime.core.dtypes import DTYPE_CODES
 from tilewright.runtime.core.header import INTERFACE_SUFFIX
@@ -18,25 +20,27 @@ INTERFACE_VERSION = 1
 _SYMBOLIC = -1
 """The extent of a dimension that a call decides."""
 
-_FIELDS = "i32 i32 ptr ptr ptr ptr i32 i32 i32 i32 ptr ptr ptr i64 ptr ptr ptr ptr".split()
+_FIELDS = "i32 i32 ptr ptr ptr ptr i32 i32 i32 i32 ptr ptr ptr i64 ptr ptr ptr ptr ptr".split()
 _TYPES = f"""
 %tilewright.value = type {{ ptr, i32, i32, ptr, ptr }}
 %tilewright.interface = type {{ {", ".join(_FIELDS)} }}
-"""
+{DEVICE_TYPES}"""
 _SIZE = "ptrtoint (ptr getelementptr (%tilewright.interface, ptr null, i32 1) to i32)"
 
 
 def interface_ir(artifact: Artifact, model: ModelInfo, name: str, metadata: str) -> str:
     """The structure as LLVM IR, beside the wrapper's functions; `metadata` is the global of the description."""
-    texts = _Texts()
+    texts = Globals()
     refusal = refusal_of(artifact, model)
     inputs, outputs = (_values(infos, texts) for infos in (model.inputs, model.outputs))
-    symbols = _pointers([texts.pointer(symbol) for symbol in model.symbols], texts)
+    symbols = texts.row("ptr", [texts.pointer(symbol) for symbol in model.symbols])
+    runs_here = not refusal and artifact.device is None
+    on_device = device_plan(artifact, model, name, texts) if artifact.device is not None and not refusal else "ptr null"
     symbolic = bool(model.symbols)
     functions = {
-        "run": not refusal,
-        "shapes": symbolic and not refusal,
-        "message": not refusal,
+        "run": runs_here,
+        "shapes": symbolic and runs_here,
+        "message": runs_here,
         "set_num_threads": True,
     }
     fields = [
@@ -55,6 +59,7 @@ def interface_ir(artifact: Artifact, model: ModelInfo, name: str, metadata: str)
         symbols,
         f"i64 {_SYMBOLIC if symbolic else max(model.workspace_bytes, 0)}",
         *(f"ptr @{name}_{suffix}" if is_there else "ptr null" for suffix, is_there in functions.items()),
+        on_device,
     ]
     structure = f"@{name}{INTERFACE_SUFFIX} = constant %tilewright.interface {{ {', '.join(fields)} }}"
     return "\n".join([_TYPES, *texts.lines, structure])
@@ -64,50 +69,17 @@ def refusal_of(artifact: Artifact, model: ModelInfo) -> str:
     """Why C programs cannot run a model; empty if they can."""
     if model.program:
         return "the model is a program of the virtual machine, which needs Tilewright's runtime (tw.load in Python)"
-    if artifact.device is not None:
-        return f"the kernels of the model run on a device ({artifact.device.kind}): open it with tw.load in Python"
-    return ""
+    return "" if artifact.device is None else device_refusal(artifact.device, model)
 
 
-def c_string(text: str) -> str:
-    """A text and the zero that ends it, as an LLVM constant with its type."""
-    content = text.encode() + b"\0"
-    # Only what would end an LLVM string, or is no plain letter, is escaped.
-    escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in content)
-    return f'[{len(content)} x i8] c"{escaped}"'
-
-
-class _Texts:
-    """Private globals: texts, and rows of what others point to."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def pointer(self, text: str) -> str:
-        """The address of a text that a zero ends."""
-        return self.place(c_string(text))
-
-    def place(self, content: str) -> str:
-        """The address of a constant, given with its type."""
-        symbol = f"@interface.{len(self.lines)}"
-        self.lines.append(f"{symbol} = private constant {content}")
-        return f"ptr {symbol}"
-
-
-def _pointers(pointers: Sequence[str], texts: _Texts) -> str:
-    if not pointers:
-        return "ptr null"
-    return texts.place(f"[{len(pointers)} x ptr] [{', '.join(pointers)}]")
-
-
-def _values(infos: Sequence[TensorInfo], texts: _Texts) -> str:
+def _values(infos: Sequence[TensorInfo], texts: Globals) -> str:
     """A row of `struct tilewright_value`."""
     rows = []
     for info in infos:
         extents = [extent if isinstance(extent, int) else _SYMBOLIC for extent in info.shape]
-        shape = texts.place(f"[{len(extents)} x i64] [{', '.join(f'i64 {extent}' for extent in extents)}]")
+        shape = texts.row("i64", [f"i64 {extent}" for extent in extents])
         spelt = [texts.pointer(extent) if isinstance(extent, str) else "ptr null" for extent in info.shape]
         code = 0 if info.value else DTYPE_CODES[info.dtype]
-        fields = [texts.pointer(info.name), f"i32 {code}", f"i32 {len(extents)}", shape, _pointers(spelt, texts)]
+        fields = [texts.pointer(info.name), f"i32 {code}", f"i32 {len(extents)}", shape, texts.row("ptr", spelt)]
         rows.append(f"%tilewright.value {{ {', '.join(fields)} }}")
-    return texts.place(f"[{len(rows)} x %tilewright.value] [{', '.join(rows)}]") if rows else "ptr null"
+    return texts.row("%tilewright.value", rows)

@@ -10,7 +10,8 @@ import json
 
 from tilewright.backends.llvm.cache import compile_cached
 from tilewright.backends.llvm.elf import architecture, defined_symbols
-from tilewright.backends.llvm.interface import c_string, interface_ir, refusal_of
+from tilewright.backends.llvm.globals import c_string
+from tilewright.backends.llvm.interface import interface_ir, refusal_of
 from tilewright.backends.llvm.pool import EXPORTED
 from tilewright.runtime.core.artifact import Artifact, ModelInfo
 from tilewright.runtime.core.checks import code_messages
@@ -43,7 +44,7 @@ def exported_symbols(artifact: Artifact, name: str) -> list[str]:
 
 def _has_run(artifact: Artifact, model: ModelInfo) -> bool:
     """Whether the model can be run from C: not if it needs the virtual machine, or a device."""
-    return not refusal_of(artifact, model)
+    return not refusal_of(artifact, model) and artifact.device is None
 
 
 def _forwarded(model: ModelInfo) -> dict[str, int]:

@@ -188,7 +188,23 @@ final class ModelTest {
     }
 
     static void gpuRefused() throws Exception {
-        expect(UnsupportedOperationException.class, "device (opencl)", () -> open("device"));
+        expect(UnsupportedOperationException.class, "device (opencl)", () -> open("device_open"));
+    }
+
+    /** The same answers on a device as on the processor. */
+    static void gpu() throws Exception {
+        float[] image = new float[35];
+        for (int place = 0; place < image.length; place += 3) {
+            image[place] = 1;
+        }
+        try (Model host = open("digits"); Model device = open("device")) {
+            List<Tensor> here = host.run(Tensor.of(image, 1, 7, 5));
+            List<Tensor> there = device.run(Tensor.of(image, 1, 7, 5));
+            check(here.get(1).longs()[0] == there.get(1).longs()[0], "digit");
+            for (int place = 0; place < 10; place++) {
+                check(Math.abs(here.get(0).floats()[place] - there.get(0).floats()[place]) < 1e-5, "probabilities");
+            }
+        }
     }
 
     private static long resident() throws IOException {
@@ -228,6 +244,9 @@ final class ModelTest {
         tests.put("errorsThreads", ModelTest::errorsThreads);
         tests.put("gpuRefused", ModelTest::gpuRefused);
         tests.put("leaks", ModelTest::leaks);
+        if (System.getenv("TILEWRIGHT_GPU") != null) {
+            tests.put("gpu", ModelTest::gpu);
+        }
         for (Map.Entry<String, Test> test : tests.entrySet()) {
             test.getValue().run();
             System.out.println("ok " + test.getKey());
