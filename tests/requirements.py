@@ -120,7 +120,7 @@ def _missing_linker() -> str:
     return ""
 
 
-def _missing_node() -> str:
+def _missing_node_headers() -> str:
     """Whether addons for Node can be compiled: its headers lie beside the program, or in a package of their own."""
     node = find_tool("node")
     if node is None:
@@ -160,7 +160,7 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "rust": _tool("no cargo (Rust) on this machine", "cargo"),
     "go": _tool("no go on this machine", "go"),
     "java": _tool("no javac (a JDK of 17 or later) on this machine", "javac"),
-    "node": Requirement(_missing_node, lambda: not _missing_node()),
+    "node-headers": Requirement(_missing_node_headers, lambda: not _missing_node_headers()),
     "mono": Requirement(
         lambda: "" if find_tool("mcs") and find_tool("mono") else "no mcs and mono (C#) on this machine",
         lambda: find_tool("mcs") is not None,

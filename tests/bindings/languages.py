@@ -44,7 +44,7 @@ LANGUAGES: Final = {
     "rust": Language("Rust", ("c-compiler", "rust"), r"^test (?P<name>\w+) \.\.\. ok$"),
     "go": Language("Go", ("c-compiler", "go"), r"^--- PASS: (?P<name>\w+) "),
     "java": Language("Java", ("c-compiler", "java")),
-    "node": Language("JavaScript (Node)", ("c-compiler", "node"), r"^ok \d+ - (?P<name>.+)$"),
+    "node": Language("JavaScript (Node)", ("c-compiler", "node-headers"), r"^ok \d+ - (?P<name>.+)$"),
     "csharp": Language("C#", ("c-compiler", "mono")),
 }
 """By the folder in `bindings/`."""
