@@ -32,6 +32,7 @@ class RuntimeForC:
     """`libtilewright.so`; what goes wrong is a ValueError."""
 
     def __init__(self, library: Path) -> None:
+        self.path = library
         self._library = ctypes.CDLL(str(library))
 
     def _call(self, name: str, *arguments: object) -> None:

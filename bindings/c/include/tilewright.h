@@ -108,7 +108,7 @@ typedef struct tilewright_check {
 } tilewright_check;
 
 struct tilewright_device {
-  const char* kind; /* "opencl" */
+  const char* kind; /* "opencl" or "cuda" */
   const void* (*constants)(void); /* behind them lies the code, piece by piece */
   int64_t constant_bytes;
   int32_t code_count, slot_count, launch_count, check_count;

@@ -11,7 +11,7 @@
 
 enum { PLACE_INPUT, PLACE_OUTPUT, PLACE_SLOT, PLACE_CONSTANT, PLACE_NUMBER };
 
-static const tilewright_driver_* const drivers[] = {&tilewright_opencl_};
+static const tilewright_driver_* const drivers[] = {&tilewright_opencl_, &tilewright_cuda_};
 
 /* A constant on the device. Launches that take the same one share it. */
 typedef struct constant {

@@ -51,6 +51,6 @@ typedef struct {
   void (*free_code)(void* code);
 } tilewright_driver_;
 
-extern const tilewright_driver_ tilewright_opencl_;
+extern const tilewright_driver_ tilewright_opencl_, tilewright_cuda_;
 
 #endif

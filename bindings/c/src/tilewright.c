@@ -9,3 +9,5 @@
 #include "device.c"
 
 #include "opencl.c"
+
+#include "cuda.c"

@@ -13,7 +13,7 @@ from tilewright.runtime.core.artifact import ArgKind, ArgRef, Artifact, DeviceIn
 from tilewright.runtime.core.checks import FIRST_CODE, STATUS_BYTES, code_messages
 from tilewright.support.errors import CompilerBug
 
-C_DRIVERS = ("opencl",)
+C_DRIVERS = ("opencl", "cuda")
 """Kinds of devices that the runtime for C drives."""
 
 _KINDS = {ArgKind.INPUT: 0, ArgKind.OUTPUT: 1, ArgKind.WORKSPACE: 2, ArgKind.CONSTANT: 3}
