@@ -25,6 +25,8 @@ from tilewright import te
 from tilewright.runtime.core.module import Module
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+OPENCL = "opencl -arch=generic -max-threads=256 -shared-bytes=32768"
+"""A device that is named need not be here to export for it."""
 
 _FONT = """
 .###. ..#.. .###. .###. ...#. ##### ..##. ##### .###. .###.
@@ -111,12 +113,12 @@ def loop() -> Module | tw.Executable:
 
 def device() -> Module | tw.Executable:
     """The digit of one image, on a device of OpenCL."""
-    return tw.compile(_digits(1), target="opencl")
+    return tw.compile(_digits(1), target=OPENCL)
 
 
 def device_open() -> Module | tw.Executable:
     """The same with a size that a call decides."""
-    return tw.compile(_digits("batch"), target="opencl")
+    return tw.compile(_digits("batch"), target=OPENCL)
 
 
 def functions() -> Module | tw.Executable:
