@@ -5,6 +5,8 @@
 
 #include "../include/tilewright.h"
 
+#pragma GCC visibility push(hidden)
+
 /* Fill in an error, if the caller wants one; gives back `status`. */
 __attribute__((format(printf, 3, 4))) tilewright_status tilewright_fail_(tilewright_error* error, tilewright_status status,
                                                                          const char* format, ...);
@@ -52,5 +54,7 @@ typedef struct {
 } tilewright_driver_;
 
 extern const tilewright_driver_ tilewright_opencl_, tilewright_cuda_;
+
+#pragma GCC visibility pop
 
 #endif
