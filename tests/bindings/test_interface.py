@@ -100,3 +100,20 @@ def test_models_that_c_cannot_run_say_why(models: Path, name: str, why: bytes) -
 def test_functions_have_no_interface(models: Path) -> None:
     with pytest.raises(ValueError, match="functions__interface"):
         described(models, "functions")
+
+
+@pytest.mark.parametrize(
+    ("file", "start", "end", "name"),
+    [
+        ("rust/src/tensor.rs", "const ALL", "];", r"DType::(\w+)"),
+        ("go/tensor.go", "const (", ")", r"^\t([A-Z]\w+)"),
+        ("java/src/main/java/dev/tilewright/DType.java", "enum DType {", ";", r"([A-Z]\w+)\(\d\)"),
+        ("node/lib/dtypes.js", "const DTYPES = {", "};", r"(\w+): \w+Array"),
+        ("csharp/src/Tensor.cs", "names say it", "#pragma", r"\b([A-Z]\w+)"),
+    ],
+)
+def test_languages_number_data_types_alike(file: str, start: str, end: str, name: str) -> None:
+    text = (BINDINGS / file).read_text(encoding="utf-8").partition(start)[2].partition(end)[0]
+    names = [item.lower().replace("_", "") for item in re.findall(name, text, re.MULTILINE)]
+    codes = sorted(DTYPE_CODES, key=lambda item: DTYPE_CODES[item])
+    assert names == [item.replace("_", "") for item in codes]
