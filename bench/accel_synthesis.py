@@ -1,9 +1,9 @@
 """What the accelerator's hardware takes of an FPGA: `python -m bench.accel_synthesis`.
 
-    python -m bench.accel_synthesis                          # three configurations, minutes each
+    python -m bench.accel_synthesis                          # four configurations, minutes each
     python -m bench.accel_synthesis --configs 4x4            # one of them
     python -m bench.accel_synthesis --config mine.json       # a configuration of a file
-    python -m bench.accel_synthesis --save                   # keep the table in bench/results/accel_synthesis.json
+    python -m bench.accel_synthesis --save                   # keep the counts in bench/results/accel_synthesis.json
 
 The Verilog of each is synthesised by yosys for Xilinx' 7 series (`synth_xilinx -flatten`): look-up tables, registers,
 multipliers (DSP48E1), memory blocks (RAMB18, RAMB36) and memory of look-up tables. Nothing is placed or routed.
@@ -12,6 +12,7 @@ multipliers (DSP48E1), memory blocks (RAMB18, RAMB36) and memory of look-up tabl
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import resource
 import shutil
@@ -29,6 +30,7 @@ from tilewright.support.errors import MissingDependencyError
 from tilewright.support.text import table
 
 RESULTS: Final = harness.RESULTS_FOLDER / "accel_synthesis.json"
+TARGET: Final = "synth_xilinx -family xc7 -flatten"
 CONFIGS: Final[Mapping[str, AccelConfig]] = {
     "4x4": AccelConfig(
         block_in=4,
@@ -41,12 +43,22 @@ CONFIGS: Final[Mapping[str, AccelConfig]] = {
         par_entries=32,
         bus_bytes=4,
     ),
+    "8x8": AccelConfig(
+        block_in=8,
+        block_out=8,
+        uop_bytes=8 << 10,
+        inp_bytes=8 << 10,
+        wgt_bytes=32 << 10,
+        acc_bytes=32 << 10,
+        out_bytes=8 << 10,
+        par_entries=64,
+    ),
     "16x16": AccelConfig(),
     "32x32": AccelConfig(
         block_in=32, block_out=32, inp_bytes=64 << 10, wgt_bytes=512 << 10, acc_bytes=256 << 10, bus_bytes=16
     ),
 }
-"""A small one, the default and a large one."""
+"""Two small ones, the default and a large one."""
 COUNTS: Final[Mapping[str, str]] = {
     "LUT": r"LUT\d",
     "FF": r"FD\w+",
@@ -66,7 +78,7 @@ def synthesise(config: AccelConfig) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         source, report = Path(folder) / "core.v", Path(folder) / "stat.txt"
         source.write_text(verilog(config))
-        script = f"read_verilog {source}; synth_xilinx -family xc7 -flatten -top {TOP}; tee -o {report} stat"
+        script = f"read_verilog {source}; {TARGET} -top {TOP}; tee -o {report} stat"
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         subprocess.run([yosys, "-q", "-p", script], check=True)
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
@@ -78,10 +90,13 @@ def synthesise(config: AccelConfig) -> dict[str, Any]:
     return {**counts, "seconds": round(seconds), "by cell": cells}
 
 
-def save(cores: dict[str, Any]) -> None:
-    """Keep what is known, after each configuration: the next may take long."""
+def save(name: str, config: AccelConfig, counts: dict[str, Any]) -> None:
+    """Keep the counts of one core beside those of others that the same version of yosys gave."""
     version = subprocess.run(["yosys", "-V"], capture_output=True, text=True, check=True).stdout.strip()
-    harness.write_json(RESULTS, {"tool": version, "target": "synth_xilinx -family xc7 -flatten", "cores": cores})
+    heading = {"tool": version, "target": TARGET}
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    cores = known["cores"] if heading.items() <= known.items() else {}
+    harness.write_json(RESULTS, {**heading, "cores": {**cores, name: {"config": config.to_json(), **counts}}})
 
 
 def main() -> int:
@@ -100,7 +115,7 @@ def main() -> int:
         harness.say(f"synthesising {name}")
         found[name] = synthesise(config)
         if arguments.save:
-            save({core: {"config": chosen[core].to_json(), **item} for core, item in found.items()})
+            save(name, config, found[name])
     rows = [
         [
             name,
