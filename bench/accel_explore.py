@@ -33,7 +33,7 @@ def on_hardware(point: Point) -> int:
             layer = Layer(name, point.config)
             item = loaded(layer, layer.kernel(point.schedules[str(shape)]))
             machine = VerilatedMachine(point.config, item.program.dram_bytes)
-            counters, _ = checked(item, machine)
+            counters = checked(item, machine)
             machine.close()
             total += (counters.cycles or 0) * shape.uses
             harness.say(f"{name}: {counters.cycles} cycles on the hardware, {item.cycles} by the model")

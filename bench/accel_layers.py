@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,6 @@ LAYERS = {
 """The published names, and how often ResNet-18 runs each (C3 is of the published list, and not of the network)."""
 SHIFT = 24
 _PAGE = 4096
-_TIMES = 5
 
 
 def workload_text() -> str:
@@ -107,8 +106,13 @@ class Loaded:
     program: Program
     arrays: list[np.ndarray]
     cycles: int
-    seconds: float
-    """What the model took for it, at best."""
+
+    def counted(self) -> tuple[int, float]:
+        """Cycles by the model, and the seconds that it took for them."""
+        code = encode(self.program.instructions, self.layer.config)
+        began = time.process_time()
+        total = cycles_of_code(code, self.layer.config, self.program.read).total
+        return total, time.process_time() - began
 
 
 def loaded(layer: Layer, kernel: AccelKernel, *, plain: bool = False) -> Loaded:
@@ -132,27 +136,21 @@ def loaded(layer: Layer, kernel: AccelKernel, *, plain: bool = False) -> Loaded:
         address += -(-array.nbytes // _PAGE) * _PAGE
     instructions: tuple[Instruction, ...] = kernel.at(places[:-1], places[-1])
     program = Program(layer.config, instructions, segments, ((places[3], arrays[3].nbytes),))
-    code = encode(instructions, layer.config)
-    total, seconds = _timed(lambda: cycles_of_code(code, layer.config, program.read).total)
-    return Loaded(layer, program, arrays, total, seconds)
+    total = cycles_of_code(encode(instructions, layer.config), layer.config, program.read).total
+    return Loaded(layer, program, arrays, total)
 
 
-def _timed(count: Callable[[], int]) -> tuple[int, float]:
-    """A result, and the least of a few times that it took."""
-    total, times = count(), []
-    for _ in range(_TIMES):
-        began = time.process_time()
-        count()
-        times.append(time.process_time() - began)
-    return total, min(times)
-
-
-def checked(item: Loaded, machine: Machine) -> tuple[Counters, float]:
-    """Run a program, and compare its results with the operator's reference; the seconds of the run alone."""
-    item.program.write_to(machine)
+def run_seconds(item: Loaded, machine: Machine) -> float:
+    """The seconds of a run, of a program that the machine's DRAM holds."""
     began = time.process_time()
+    machine.run(item.program.entry, len(item.program.instructions))
+    return time.process_time() - began
+
+
+def checked(item: Loaded, machine: Machine) -> Counters:
+    """Run a program, and compare its results with the operator's reference."""
+    item.program.write_to(machine)
     counters = machine.run(item.program.entry, len(item.program.instructions))
-    seconds = time.process_time() - began
     (data,) = (machine.read(address, size) for address, size in item.program.results)
     shape = item.layer.shape
     attributes = AccelConv2dAttributes((shape.stride, shape.stride), (shape.kernel // 2,) * 4)
@@ -161,4 +159,4 @@ def checked(item: Loaded, machine: Machine) -> tuple[Counters, float]:
     expected = reference(item.arrays[:3], attributes)
     if not np.array_equal(np.frombuffer(data, np.int8).reshape(item.arrays[3].shape), expected):
         raise CompilerBug(f"the results of {item.layer.name} are not the operator's")
-    return counters, seconds
+    return counters

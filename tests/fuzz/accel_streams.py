@@ -1,9 +1,10 @@
 """Random programs of the accelerator, bit for bit: `python -m tests.fuzz.accel_streams --count 1000`.
 
 Each program runs on the reference in plain Python (`tests/accel/literal.py`), on the functional simulator and on the
-hardware as Verilator simulates it, at a latency of its own. All that DRAM holds afterwards must be the same, and the
-checker must find nothing. `--configs tiny,usual` names configurations of `tests/accel/configs.py`; `default` is the
-accelerator as it is when nothing is said.
+hardware as Verilator simulates it, at a latency of its own. All that DRAM holds afterwards must be the same, the cycle
+model must count the hardware's cycles and those in which each unit is busy, and the checker must find nothing.
+`--configs tiny,usual` names configurations of `tests/accel/configs.py`; `default` is the accelerator as it is when
+nothing is said.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from tilewright.accel.functional import FunctionalMachine
 from tilewright.accel.instructions import Unit
 from tilewright.accel.verilated import VerilatedMachine
 from tilewright.support.errors import UserError
+from tilewright.tune.accel_cycles import cycles
 
 SUBJECTS: Final = {**CONFIGS, "default": AccelConfig()}
 DRAM_BYTES: Final = 1 << 20
 LATENCIES: Final = (1, 2, 3, 7, 24, 90)
 MOST_CYCLES: Final = 2_000_000
-SOURCES: Final = ("accel",)
+SOURCES: Final = ("accel", "tune/accel_cycles.py", "tune/accel_cycle_program.py", "tune/accel_table.py")
 
 
 def dram_bytes(config: AccelConfig) -> int:
@@ -63,6 +65,10 @@ def run_program(machine: VerilatedMachine, seed: int, tally: pieces.Tally) -> st
     traffic = counters.bytes_read, counters.bytes_written
     if traffic != (expected.bytes_read, expected.bytes_written):
         return f"latency {machine.latency}: {traffic} bytes are read and written"
+    model = cycles(program.instructions, config, program.read, latency=machine.latency)
+    busy = {unit: counters.units[unit].busy for unit in Unit}
+    if (model.total, model.busy) != (counters.cycles, busy):
+        return f"latency {machine.latency}: {counters.cycles} cycles, {busy} of them busy, and the model says {model}"
     for unit in Unit:
         if counters.units[unit].instructions != expected.units[unit].instructions:
             return f"{unit.name.lower()} executed {counters.units[unit].instructions} instructions"

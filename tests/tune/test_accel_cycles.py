@@ -1,15 +1,16 @@
-"""The cycle model of the accelerator: cycles in one go are those one by one; its table is what instructions say."""
+"""The cycle model of the accelerator: cycles in one go are those one by one (`test_hardware.py` has the hardware's)."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from tests.accel.configs import CONFIGS
+from tests.accel.programs import random_program
 from tests.accel.tiled_product import TiledProduct
 from tilewright import te
-from tilewright.accel.config import AccelConfig, Memory
+from tilewright.accel.config import AccelConfig
 from tilewright.accel.encoding import encode
-from tilewright.accel.instructions import Epi, Gemm, Load, Store
 from tilewright.accel.kernel import AccelKernel, from_text
 from tilewright.backends.device import device_kernels, device_source
 from tilewright.lower.schedules import schedule_kernel
@@ -19,7 +20,6 @@ from tilewright.topi.accel import Windows, conv2d
 from tilewright.topi.fixed_point import Requantization
 from tilewright.topi.schedule.choices import Choices
 from tilewright.tune.accel_cycles import cycles, cycles_of_code
-from tilewright.tune.accel_table import COLUMNS, instruction_table
 
 SMALL = "acc_bytes:16384,inp_bytes:8192,wgt_bytes:16384,out_bytes:4096,memory_latency:20"
 NARROW = "block_in:8,block_out:8,inp_bytes:4096,wgt_bytes:8192,acc_bytes:8192,out_bytes:4096,command_queue:4"
@@ -79,35 +79,20 @@ def test_a_program_of_one_instruction_ends() -> None:
     assert np.isfinite(cycles(alone, config, lambda address, size: bytes(size)).utilization)
 
 
-def test_rows_of_the_table_are_what_instructions_say() -> None:
-    config = AccelConfig.from_text(SMALL)
-    made = layer(config, 8, 64, 3, 1, 2)
-    program = made.at([0, 1 << 12, 1 << 13, 1 << 14], 1 << 15)
-    data = made.micro_op_bytes()
+@pytest.mark.parametrize("name", ["tiny", "usual", "fast_bus", "wide_out"])
+def test_cycles_of_random_programs_in_one_go_are_those_one_by_one(name: str) -> None:
+    config = CONFIGS[name]
+    for seed in range(25):
+        program = random_program(np.random.default_rng(seed), config)
+        code = encode(program.instructions, config)
+        latency = (1, 3, 24, 90)[seed % 4]
+        slowly = cycles_of_code(code, config, program.read, latency=latency, one_by_one=True)
+        assert cycles_of_code(code, config, program.read, latency=latency) == slowly, seed
 
-    def read(address: int, count: int) -> bytes:
-        begin = address - (1 << 15)
-        return data[begin : begin + count].ljust(count, b"\0")
 
-    table = instruction_table(encode(program, config), config, read)
-    rows = [dict(zip(COLUMNS, row, strict=True)) for row in table.tolist()]
-    words = {memory: config.dma_bytes[memory] // config.bus_bytes for memory in Memory}
-    for item, row in zip(program, rows, strict=True):
-        assert row["unit"] == item.unit
-        assert [row[name] for name in ("pop_prev", "pop_next", "push_prev", "push_next")] == [
-            item.pop_prev,
-            item.pop_next,
-            item.push_prev,
-            item.push_next,
-        ]
-        if isinstance(item, Epi):
-            assert (row["steps"], row["inner"]) == (item.outer * item.inner, item.inner)
-            assert (row["acc"], row["acc_outer"], row["acc_inner"]) == (item.acc, item.acc_outer, item.acc_inner)
-        elif isinstance(item, Gemm):
-            assert row["steps"] == item.outer * item.inner * (item.uop_end - item.uop_begin)
-            assert row["lower"] in (0, row["steps"]), "each thread has a bank of its own"
-        elif isinstance(item, (Load, Store)):
-            assert row["words"] == item.x_size * item.y_size * words[item.memory]
-    assert {row["lower"] > 0 for row in rows if row["steps"] and row["unit"] == 1} == {True, False}
-    padded = [row for item, row in zip(program, rows, strict=True) if isinstance(item, Load) and item.x_before]
-    assert padded and all(row["gap"] == 2 and row["rows"] > 1 for row in padded)
+def test_a_program_that_is_cut_off_or_empty_is_refused() -> None:
+    config = AccelConfig()
+    with pytest.raises(UserError, match="a program of 20 bytes is cut off"):
+        cycles_of_code(bytes(20), config, lambda address, size: bytes(size))
+    with pytest.raises(UserError, match="for ever"):
+        cycles_of_code(b"", config, lambda address, size: bytes(size))

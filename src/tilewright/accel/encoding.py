@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,44 +33,37 @@ def encode(instructions: Iterable[Instruction], config: AccelConfig) -> bytes:
     return b"".join(_word(item, config).to_bytes(INSTRUCTION_BYTES, "little") for item in instructions)
 
 
-def decode(data: bytes, config: AccelConfig) -> list[Instruction]:
-    """The instructions of a program."""
+def check_whole(data: bytes) -> None:
+    """Refuse a program that ends inside an instruction."""
     if len(data) % INSTRUCTION_BYTES:
         raise UserError(
             f"accelerator: a program of {len(data)} bytes is cut off",
             hint=f"an instruction has {INSTRUCTION_BYTES} bytes",
         )
+
+
+def decode(data: bytes, config: AccelConfig) -> list[Instruction]:
+    """The instructions of a program."""
+    check_whole(data)
     words = (data[at : at + INSTRUCTION_BYTES] for at in range(0, len(data), INSTRUCTION_BYTES))
     return [_instruction(int.from_bytes(word, "little"), index, config) for index, word in enumerate(words)]
 
 
-class FieldTable:
-    """Unsigned fields of whole programs at once: by opcode, the names of those that are wanted."""
+def field_parts(names: Mapping[Opcode, Sequence[str]], config: AccelConfig) -> npt.NDArray[np.int64]:
+    """How whole programs are read at once: for an opcode and a place in its names, five numbers.
 
-    def __init__(self, names: Mapping[Opcode, Sequence[str]], config: AccelConfig) -> None:
-        width = max(map(len, names.values()))
-        # A field is in the lower or the upper half of an instruction, or in both: shifts and masks of either part.
-        shape = (1 << OPCODE_BITS, width)
-        self._low_shift, self._low_mask, self._high_shift, self._high_left, self._high_mask = (
-            np.zeros(shape, np.uint64) for _ in range(5)
-        )
-        for opcode, fields in names.items():
-            places = layout(INSTRUCTIONS[opcode], config)
-            for place, name in enumerate(fields):
-                low, bits = places[name]
-                mask, at = (1 << bits) - 1, (int(opcode), place)
-                below = max(0, min(bits, 64 - low))
-                self._low_shift[at], self._low_mask[at] = min(low, 63), (1 << below) - 1
-                self._high_shift[at], self._high_left[at] = max(0, low - 64), min(below, 63)
-                self._high_mask[at] = mask >> below << below
-
-    def __call__(self, code: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The opcodes of a program, and a row of fields for each instruction; what has fewer of them has zeros."""
-        low, high = np.frombuffer(code, "<u8").reshape(-1, 2, 1).transpose(1, 0, 2)
-        opcode = (low[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)).astype(np.int64)
-        lower = (low >> self._low_shift[opcode]) & self._low_mask[opcode]
-        upper = ((high >> self._high_shift[opcode]) << self._high_left[opcode]) & self._high_mask[opcode]
-        return opcode, (lower | upper).view(np.int64)
+    Of the lower and the upper 64 bits of an instruction, a field is
+    `lower >> parts[0] & parts[1] | upper >> parts[2] << parts[3] & parts[4]`.
+    """
+    parts = np.zeros((1 << OPCODE_BITS, max(map(len, names.values())), 5), np.int64)
+    for opcode, fields in names.items():
+        places = layout(INSTRUCTIONS[opcode], config)
+        for place, name in enumerate(fields):
+            low, bits = places[name]
+            below = max(0, min(bits, 64 - low))
+            above = ((1 << bits) - 1) >> below << below
+            parts[opcode, place] = min(low, 63), (1 << below) - 1, max(0, low - 64), min(below, 63), above
+    return parts
 
 
 def encode_micro_ops(micro_ops: Sequence[MicroOp], config: AccelConfig) -> npt.NDArray[np.uint32]:
@@ -109,18 +103,40 @@ def _instruction(word: int, index: int, config: AccelConfig) -> Instruction:
     if opcode not in _OPCODES:
         raise UserError(f"accelerator: instruction {index} has the unknown opcode {opcode}")
     kind = INSTRUCTIONS[Opcode(opcode)]
-    places = layout(kind, config)
-    used = max((low + bits for low, bits in places.values()), default=OPCODE_BITS)
+    readers, used = _field_readers(kind, config)
     if word >> used:
         raise UserError(f"accelerator: instruction {index} ({kind.__name__}) has bits set that mean nothing")
-    values: dict[str, Any] = {spec.name: _value(word, index, spec, *places[spec.name]) for spec in field_specs(kind)}
+    values: dict[str, Any] = {}
+    for item in readers:
+        value = (word >> item.low) & item.mask
+        if item.members is not None and value not in item.members:
+            raise UserError(f"accelerator: instruction {index} has the unknown {item.name} {value}")
+        values[item.name] = item.kind(value - 2 * item.sign if value & item.sign else value)
     return kind(**values)
 
 
-def _value(word: int, index: int, spec: FieldSpec, low: int, bits: int) -> int:
-    value = (word >> low) & ((1 << bits) - 1)
-    if spec.is_signed and value >> (bits - 1):
-        value -= 1 << bits
-    if issubclass(spec.kind, IntEnum) and value not in set(spec.kind):
-        raise UserError(f"accelerator: instruction {index} has the unknown {spec.name} {value}")
-    return spec.kind(value)
+class _FieldReader(NamedTuple):
+    """How a field is taken from an instruction."""
+
+    name: str
+    low: int
+    mask: int
+    sign: int
+    """The bit that makes a number negative; zero where there is none."""
+    kind: type[int]
+    members: frozenset[int] | None
+    """The numbers that mean something, where not all of them do."""
+
+
+@lru_cache(maxsize=256)
+def _field_readers(kind: type[Instruction], config: AccelConfig) -> tuple[tuple[_FieldReader, ...], int]:
+    """The fields of a kind of instruction, and how many bits they take with the opcode."""
+    places = layout(kind, config)
+    readers = tuple(_field_reader(spec, *places[spec.name]) for spec in field_specs(kind))
+    return readers, max((low + bits for low, bits in places.values()), default=OPCODE_BITS)
+
+
+def _field_reader(spec: FieldSpec, low: int, bits: int) -> _FieldReader:
+    sign = 1 << (bits - 1) if spec.is_signed else 0
+    members = frozenset(spec.kind) if issubclass(spec.kind, IntEnum) else None
+    return _FieldReader(spec.name, low, (1 << bits) - 1, sign, spec.kind, members)

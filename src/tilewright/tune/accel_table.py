@@ -1,181 +1,204 @@
-"""A program of the accelerator as the cycle model reads it: a row of numbers for each instruction.
+"""The accelerator's instructions as the cycle model reads them: the part of its program that makes a row of each.
 
-The tuner asks for the cycles of thousands of programs: the numbers of all instructions are taken from their bits at
-once, and only what depends on micro-ops is looked at one by one.
+Columns are what the control of the hardware knows of an instruction: the words of a LOAD, the steps of a GEMM. Fields
+are taken from the bits of instructions by numbers that depend on the configuration (`encoding.field_parts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+import textwrap
+from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
+from tilewright.accel.config import Memory
+from tilewright.accel.instructions import INSTRUCTIONS, OPCODE_BITS, Opcode, Overwrite, Unit, field_specs
 
-from tilewright.accel.accesses import MicroOpMemory, looped
-from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.encoding import FieldTable
-from tilewright.accel.instructions import Load, Opcode, Overwrite, Unit
-
-Array = npt.NDArray[np.int64]
 LOAD, STEPS, EPI, STORE, FINISH = range(5)
 """Kinds of instructions, by the part of the hardware that executes them."""
-COLUMNS: Final = (
-    "unit", "kind", "pop_prev", "pop_next", "push_prev", "push_next", "words",
-    "lead", "row_words", "gap", "rows", "tail", "is_out",
-    "steps", "period", "skip", "lower",
-    "inner", "acc", "acc_outer", "acc_inner", "bank", "element_words", "is_acc",
-    "order", "order_of_compute", "order_of_store", "loads", "loads_of_compute",
-)  # fmt: skip
-"""What the model knows of an instruction, a row each; the last ones are its own."""
-_WORDS, _STEPS, _INNER, _ELEMENT = (COLUMNS.index(name) for name in ("words", "steps", "inner", "element_words"))
-_TOKENS: Final = ("pop_prev", "pop_next", "push_prev", "push_next")
-_LOOPS: Final = (*_TOKENS, "uop_begin", "uop_end", "outer", "inner")
-_FIELDS: Final = {
-    Opcode.LOAD: (
-        *(*_TOKENS, "memory", "x_size", "y_size", "x_before", "x_after", "y_before", "y_after"),
-        *("sram", "dram", "y_stride"),
+_COMMON: Final = ("unit", "kind", "pop_prev", "pop_next", "push_prev", "push_next")
+_OWN: Final = (
+    ("words", "sram", "lead", "row_words", "gap", "rows", "tail", "is_out", "micro_ops"),
+    ("words", "sram", "element_words", "is_acc"),
+    (
+        *("steps", "inner", "acc_outer", "acc_inner", "period", "skip", "phases"),
+        *("uop_begin", "uop_count", "src_outer", "src_inner", "acc_last", "src_last"),
     ),
-    Opcode.STORE: (*_TOKENS, "memory", "x_size", "y_size", "sram"),
-    Opcode.GEMM: (*_LOOPS, "acc_outer", "acc_inner", "reset", "overwrite"),
-    Opcode.ALU: (*_LOOPS, "dst_outer", "dst_inner", "use_imm"),
-    Opcode.EPI: (*_TOKENS, "outer", "inner", "acc", "acc_outer", "acc_inner"),
-    Opcode.FINISH: _TOKENS,
-}
-_OWN: Final = len(_TOKENS)
-# Looked up once: a member of an enumeration takes a microsecond.
-_IS_LOAD, _IS_STORE, _IS_GEMM, _IS_ALU, _IS_EPI = (
-    int(opcode) for opcode in (Opcode.LOAD, Opcode.STORE, Opcode.GEMM, Opcode.ALU, Opcode.EPI)
+    (
+        *("steps", "inner", "acc_outer", "acc_inner", "acc", "bank"),
+        *("residual", "rises", "out", "out_outer", "out_inner"),
+    ),
 )
-_NEVER, _ALWAYS, _AT_OUTER, _AT_INNER, _AT_FIRST = (int(when) for when in Overwrite)
-_UOP, _ACC, _OUT = int(Memory.UOP), int(Memory.ACC), int(Memory.OUT)
-_BY_LOAD, _BY_COMPUTE, _BY_STORE = (int(unit) for unit in (Unit.LOAD, Unit.COMPUTE, Unit.STORE))
-_PARTS: Final = np.array([[_BY_STORE, FINISH]] * (1 + max(Opcode)), np.int64)
-"""The unit and the kind of an opcode's instructions."""
-_PARTS[[_IS_LOAD, _IS_GEMM, _IS_ALU]] = [[_BY_LOAD, LOAD], [_BY_COMPUTE, STEPS], [_BY_COMPUTE, STEPS]]
-_PARTS[[_IS_STORE, _IS_EPI]] = [[_BY_STORE, STORE], [_BY_STORE, EPI]]
+"""What the program knows of a LOAD, a STORE, a GEMM or ALU, and an EPI: columns that kinds share."""
+_ORDER: Final = len(_COMMON) + max(map(len, _OWN))
+"""Columns from here on: the instructions of each unit, then the LOADs of load and of compute."""
+_ORDERS: Final = len(Unit) + 2
+BOTH: Final = 2
+"""Accumulators of both banks."""
+FIELDS: Final = {opcode: tuple(spec.name for spec in field_specs(kind)) for opcode, kind in INSTRUCTIONS.items()}
+OPCODES: Final = 1 << OPCODE_BITS
+FIELD_COUNT: Final = max(map(len, FIELDS.values()))
+FIELD_PARTS: Final = 5
+"""Numbers that say where a field lies (`encoding.field_parts`)."""
+_TABLE: Final = """
+    # Each instruction's fields, then its row of the table.
+    table = allocate((n + 1, COLUMNS), "int64", "global")
+    V = allocate((FIELD_COUNT,), "int64", "local")
+    Q = allocate((ORDERS,), "int64", "local")
+    for j in range(ORDERS):
+        Q[j] = int64(0)
+    for i in range(n + 1):
+        table[i, unit_] = int64(0)
+        for j in range(ORDERS):
+            table[i, ORDER + j] = int64(0)
+    for i in range(n):
+        low = code[i, 0]
+        high = code[i, 1]
+        opcode = low & OPCODE_MASK
+        for j in range(FIELD_COUNT):
+            at = FIELDS_AT + (opcode * FIELD_COUNT + j) * FIELD_PARTS
+            lower = (low >> numbers[at]) & numbers[at + 1]
+            V[j] = lower | (high >> numbers[at + 2] << numbers[at + 3]) & numbers[at + 4]
+        for j in range(4):
+            table[i, pop_prev_ + j] = V[j]
+        if opcode == LOAD_OPCODE:
+            LOAD_ROW
+        elif opcode == STORE_OPCODE:
+            STORE_ROW
+        elif opcode == EPI_OPCODE:
+            EPI_ROW
+        elif opcode == FINISH_OPCODE:
+            table[i, unit_] = STORE_UNIT
+            table[i, kind_] = FINISH
+        else:
+            STEPS_ROW
+        its = table[i, unit_]
+        table[Q[its], ORDER + its] = i
+        Q[its] = Q[its] + 1
+        if table[i, kind_] == LOAD:
+            table[Q[3 + its], ORDER + 3 + its] = i
+            Q[3 + its] = Q[3 + its] + 1
+"""
+
+_LOAD_ROW: Final = """
+of_compute = V[load_memory] == UOP_MEMORY or V[load_memory] == ACC_MEMORY
+words = V[load_x_size] * V[load_y_size] * numbers[WORDS_AT + V[load_memory]]
+beside = V[load_x_before] + V[load_x_after]
+row = beside + V[load_x_size]
+table[i, unit_] = COMPUTE_UNIT if of_compute else LOAD_UNIT
+table[i, kind_] = LOAD
+table[i, words_] = words
+table[i, sram_] = V[load_sram]
+table[i, is_out_] = int64(1) if V[load_memory] == OUT_MEMORY else int64(0)
+table[i, micro_ops_] = V[load_x_size] * V[load_y_size] * uop_elements if V[load_memory] == UOP_MEMORY else int64(0)
+if words == 0:
+    table[i, lead_] = row * (V[load_y_before] + V[load_y_size] + V[load_y_after])
+    table[i, row_words_] = int64(0)
+    table[i, gap_] = int64(0)
+    table[i, rows_] = int64(0)
+    table[i, tail_] = int64(0)
+else:
+    # Rows without padding between them are one.
+    table[i, lead_] = V[load_y_before] * row + V[load_x_before]
+    table[i, row_words_] = words if beside == 0 else V[load_x_size] * numbers[WORDS_AT + V[load_memory]]
+    table[i, gap_] = beside
+    table[i, rows_] = int64(1) if beside == 0 else V[load_y_size]
+    table[i, tail_] = V[load_x_after] + V[load_y_after] * row
+"""
+
+_STORE_ROW: Final = """
+table[i, unit_] = STORE_UNIT
+table[i, kind_] = STORE
+table[i, words_] = V[store_x_size] * V[store_y_size] * numbers[WORDS_AT + V[store_memory]]
+table[i, sram_] = V[store_sram]
+table[i, element_words_] = numbers[WORDS_AT + V[store_memory]]
+table[i, is_acc_] = int64(1) if V[store_memory] == ACC_MEMORY else int64(0)
+"""
+
+_EPI_ROW: Final = """
+last = V[epi_acc] + (V[epi_outer] - 1) * V[epi_acc_outer] + (V[epi_inner] - 1) * V[epi_acc_inner]
+columns_rise = V[epi_inner] == 1 or V[epi_out_inner] > 0
+rows_rise = V[epi_outer] == 1 or V[epi_out_outer] > (V[epi_inner] - 1) * V[epi_out_inner]
+table[i, unit_] = STORE_UNIT
+table[i, kind_] = EPI
+table[i, steps_] = V[epi_outer] * V[epi_inner]
+table[i, inner_] = V[epi_inner]
+table[i, acc_] = V[epi_acc]
+table[i, acc_outer_] = V[epi_acc_outer]
+table[i, acc_inner_] = V[epi_acc_inner]
+table[i, bank_] = int64(0) if last < half else (int64(1) if V[epi_acc] >= half else BOTH)
+table[i, residual_] = V[epi_residual]
+table[i, rises_] = int64(1) if columns_rise and rows_rise else int64(0)
+table[i, out_] = V[epi_out]
+table[i, out_outer_] = V[epi_out_outer]
+table[i, out_inner_] = V[epi_out_inner]
+"""
+
+_STEPS_ROW: Final = """
+is_alu = opcode == ALU_OPCODE
+count = max((V[alu_uop_end] - V[alu_uop_begin]) if is_alu else (V[gemm_uop_end] - V[gemm_uop_begin]), int64(0))
+outer = V[alu_outer] if is_alu else V[gemm_outer]
+inner = V[alu_inner] if is_alu else V[gemm_inner]
+acc_outer = V[alu_dst_outer] if is_alu else V[gemm_acc_outer]
+acc_inner = V[alu_dst_inner] if is_alu else V[gemm_acc_inner]
+phases = int64(2) if is_alu and V[alu_use_imm] == 0 else int64(1)
+steps = outer * inner * count * phases
+when = int64(OVERWRITE_NEVER) if is_alu else (int64(OVERWRITE_ALWAYS) if V[gemm_reset] != 0 else V[gemm_overwrite])
+table[i, unit_] = COMPUTE_UNIT
+table[i, kind_] = STEPS
+table[i, steps_] = steps
+table[i, inner_] = inner
+table[i, acc_outer_] = acc_outer
+table[i, acc_inner_] = acc_inner
+# The first `skip` of each `period` steps read no accumulator.
+table[i, period_] = steps
+table[i, skip_] = int64(0)
+if when == OVERWRITE_ALWAYS:
+    table[i, skip_] = steps
+elif when == OVERWRITE_OUTER:
+    table[i, skip_] = min(inner * count, steps)
+elif when == OVERWRITE_INNER and steps != 0:
+    table[i, period_] = inner * count
+    table[i, skip_] = count
+elif when == OVERWRITE_UOP and steps != 0:
+    table[i, period_] = count
+    table[i, skip_] = int64(1)
+table[i, phases_] = phases
+table[i, uop_begin_] = V[alu_uop_begin] if is_alu else V[gemm_uop_begin]
+table[i, uop_count_] = count
+table[i, src_outer_] = V[alu_src_outer] if is_alu else int64(0)
+table[i, src_inner_] = V[alu_src_inner] if is_alu else int64(0)
+table[i, acc_last_] = (outer - 1) * acc_outer + (inner - 1) * acc_inner
+table[i, src_last_] = (outer - 1) * V[alu_src_outer] + (inner - 1) * V[alu_src_inner] if is_alu else int64(0)
+"""
 
 
-class _Machine:
-    """What the table needs of a configuration."""
-
-    def __init__(self, config: AccelConfig) -> None:
-        self.config = config
-        self.fields = FieldTable(_FIELDS, config)
-        self.words = np.array([config.dma_bytes[item] // config.bus_bytes for item in Memory], np.int64)
-        """Words of the bus in what a copy counts, by memory."""
-        self.half = config.depth[Memory.ACC] // 2
+def with_blocks(text: str, blocks: Mapping[str, str]) -> str:
+    """A text in which each line that is the name of a block has become the block, as far to the right."""
+    return "\n".join(_block(line, blocks) for line in text.splitlines())
 
 
-_machine = lru_cache(maxsize=16)(_Machine)
+def _block(line: str, blocks: Mapping[str, str]) -> str:
+    block = blocks.get(line.strip())
+    return line if block is None else textwrap.indent(block.strip(), line[: -len(line.lstrip())])
 
 
-def instruction_table(code: bytes, config: AccelConfig, read_dram: Callable[[int, int], bytes]) -> Array:
-    """A row for each instruction of a program; `read_dram` gives the DRAM that holds its micro-ops."""
-    machine = _machine(config)
-    opcode, fields = machine.fields(code)
-    table = np.zeros((len(opcode), len(COLUMNS)), np.int64)
-    table[:, :2] = _PARTS[opcode]
-    table[:, 2 : 2 + _OWN] = fields[:, :_OWN]
-    own = fields[:, _OWN:]
-    _add_loads(table, np.flatnonzero(opcode == _IS_LOAD), own, machine)
-    _add_stores(table, np.flatnonzero(opcode == _IS_STORE), own, machine)
-    _add_epis(table, np.flatnonzero(opcode == _IS_EPI), own, machine)
-    _add_steps(table, opcode, own, machine, MicroOpMemory(config, read_dram))
-    return table
+def table_text() -> str:
+    """The part of the program that makes the table, for the body of a function."""
+    rows = {"LOAD_ROW": _LOAD_ROW, "STORE_ROW": _STORE_ROW, "EPI_ROW": _EPI_ROW, "STEPS_ROW": _STEPS_ROW}
+    return with_blocks(_TABLE, rows) + "\n"
 
 
-def _add_loads(table: Array, places: Array, fields: Array, machine: _Machine) -> None:
-    memory, x_size, y_size, x_before, x_after, y_before, y_after, *_ = fields[places].T
-    words = machine.words[memory]
-    table[places, _WORDS] = total = x_size * y_size * words
-    has_data = total > 0
-    if not fields[places, 3:7].any():
-        # Rows without padding between them are one.
-        table[places, _WORDS + 2], table[places, _WORDS + 4] = total, has_data
-    else:
-        beside = x_before + x_after
-        row, is_one = beside + x_size, beside == 0
-        lead = np.where(has_data, y_before * row + x_before, row * (y_before + y_size + y_after))
-        row_words = np.where(is_one, total, x_size * words) * has_data
-        rows = np.where(is_one, 1, y_size) * has_data
-        columns = (lead, row_words, beside * has_data, rows, (x_after + y_after * row) * has_data)
-        table[places, _WORDS + 1 : _WORDS + 1 + len(columns)] = np.array(columns).T
-    table[places, _WORDS + 6] = memory == _OUT
-    table[places, 0] = np.where((memory == _UOP) | (memory == _ACC), _BY_COMPUTE, _BY_LOAD)
-
-
-def _add_stores(table: Array, places: Array, fields: Array, machine: _Machine) -> None:
-    memory, x_size, y_size, sram = fields[places, :4].T
-    element = machine.words[memory]
-    table[places, _WORDS] = x_size * y_size * element
-    table[places, _ELEMENT], table[places, _ELEMENT + 1] = element, memory == _ACC
-    table[places, _INNER + 1] = sram
-
-
-def _add_epis(table: Array, places: Array, fields: Array, machine: _Machine) -> None:
-    own = fields[places, :5]
-    outer, inner, acc, acc_outer, acc_inner = own.T
-    last = acc + (outer - 1) * acc_outer + (inner - 1) * acc_inner
-    table[places, _STEPS] = outer * inner
-    table[places, _INNER : _INNER + 4] = own[:, 1:]
-    # The bank that all of them lie in: the lower, the upper, or both.
-    table[places, _INNER + 4] = np.where(last < machine.half, 0, np.where(acc >= machine.half, 1, 2))
-
-
-def _add_steps(table: Array, opcode: Array, fields: Array, machine: _Machine, memory: MicroOpMemory) -> None:
-    """The columns of GEMM and ALU, by the micro-ops that were loaded before them."""
-    places = np.flatnonzero(
-        (opcode == _IS_GEMM) | (opcode == _IS_ALU) | ((opcode == _IS_LOAD) & (fields[:, 0] == _UOP))
-    )
-    known: dict[tuple[int, ...], tuple[int, int, int, int]] = {}
-    rows: list[tuple[int, int, int, int]] = []
-    # The accumulators of the micro-ops in the memory, as plain numbers: instructions have few of them each.
-    accumulators: list[int] = []
-    for kind, own in zip(opcode[places].tolist(), fields[places].tolist(), strict=True):
-        if kind == _IS_LOAD:
-            _, x_size, y_size, *_, sram, dram, y_stride = own
-            copy = Load(memory=Memory.UOP, sram=sram, dram=dram, y_size=y_size, x_size=x_size, y_stride=y_stride)
-            memory.follow(copy)
-            end = sram + x_size * y_size * machine.config.dma_elements[Memory.UOP]
-            accumulators += [0] * (end - len(accumulators))
-            accumulators[sram:end] = memory.accumulators(sram, end).tolist()
-            known.clear()
-            rows.append((0, 0, 0, 0))
-            continue
-        key = (kind, *own)
-        if key not in known:
-            known[key] = _steps(kind, own, machine, accumulators)
-        rows.append(known[key])
-    if rows:
-        table[places, _STEPS : _STEPS + 4] = rows
-
-
-def _steps(kind: int, fields: list[int], machine: _Machine, accumulators: list[int]) -> tuple[int, int, int, int]:
-    """Steps, those of a period and the first of these that read no accumulator, and steps in the lower bank."""
-    begin, end, outer, inner, outer_step, inner_step, *flags = fields
-    count = max(0, end - begin)
-    phases = 2 if kind == _IS_ALU and not flags[0] else 1
-    steps = outer * inner * count * phases
-    lower = steps
-    if steps:
-        starts = accumulators[begin:end] or [0]
-        # Indices only rise: most instructions are in one bank.
-        if min(starts) >= machine.half:
-            lower = 0
-        elif max(starts) + (outer - 1) * outer_step + (inner - 1) * inner_step >= machine.half:
-            places = looped(np.array(starts, np.int64), outer, inner, outer_step, inner_step)
-            lower = int((places < machine.half).sum()) * phases
-    if kind == _IS_ALU:
-        return steps, steps, 0, lower
-    reset, overwrite = flags[:2]
-    if reset or overwrite == _ALWAYS:
-        return steps, steps, steps, lower
-    patterns = {
-        _NEVER: (steps, 0),
-        _AT_OUTER: (steps, inner * count),
-        _AT_INNER: (inner * count, count),
-        _AT_FIRST: (count, 1),
-    }
-    return steps, *patterns[overwrite], lower
+def table_constants() -> dict[str, int]:
+    """What names of columns, fields, kinds, units and memories stand for."""
+    names = {f"{name}_": at for at, name in enumerate(_COMMON)}
+    for own in _OWN:
+        names |= {f"{name}_": at for at, name in enumerate(own, len(_COMMON))}
+    for opcode, fields in FIELDS.items():
+        names |= {f"{opcode.name.lower()}_{name}": at for at, name in enumerate(fields)}
+    names |= {"LOAD": LOAD, "STEPS": STEPS, "EPI": EPI, "STORE": STORE, "FINISH": FINISH, "BOTH": BOTH}
+    names |= {f"{unit.name}_UNIT": int(unit) for unit in Unit}
+    names |= {f"{opcode.name}_OPCODE": int(opcode) for opcode in Opcode}
+    names |= {f"{memory.name}_MEMORY": int(memory) for memory in Memory}
+    names |= {f"OVERWRITE_{when.name}": int(when) for when in Overwrite}
+    names |= {"COLUMNS": _ORDER + _ORDERS, "ORDER": _ORDER, "ORDERS": _ORDERS}
+    return names | {"OPCODE_MASK": OPCODES - 1, "FIELD_COUNT": FIELD_COUNT, "FIELD_PARTS": FIELD_PARTS}
