@@ -82,10 +82,23 @@ def run(options: argparse.Namespace, work: Work, places: Sequence[str]) -> int:
     total = sum(by_subject.values(), Counter())
     print(json.dumps({**total, "failures": len(failures), "seconds": round(time.monotonic() - began)}))
     if options.record:
-        record: dict[str, Any] = {"machine": harness.machine(), "sources": sources, "first_seed": options.seed}
-        record |= {"total": dict(total), "failures": failures, "configurations": by_subject}
-        harness.write_json(RESULTS / options.record, record)
+        heading = {"sources": sources, "first_seed": options.seed}
+        harness.write_json(RESULTS / options.record, _record(RESULTS / options.record, heading, by_subject, failures))
     return int(bool(failures))
+
+
+def _record(
+    path: Path, heading: dict[str, Any], by_subject: dict[str, Counter[str]], failures: list[str]
+) -> dict[str, Any]:
+    """The counts of this run, beside those of other subjects that an earlier run of the same sources kept."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    if not heading.items() <= known.items():
+        known = {"configurations": {}, "failures": []}
+    counts = {**known["configurations"], **by_subject}
+    others = [text for text in known["failures"] if text.split(",")[0] not in by_subject]
+    total = sum((Counter(item) for item in counts.values()), Counter[str]())
+    record = {"machine": harness.machine(), **heading, "total": dict(total)}
+    return {**record, "failures": [*others, *failures], "configurations": counts}
 
 
 def _pieces(options: argparse.Namespace) -> Iterator[Piece]:

@@ -27,8 +27,9 @@ RING_AT: Final = FIELDS_AT + OPCODES * FIELD_COUNT * FIELD_PARTS
 FINISHED, WAITS, TOO_LONG = 1, 2, 3
 """How it ended."""
 STATE: Final = (
-    # The memory port: reads on their way, whose turn it is, where the next answer lies.
-    "outstanding", "fetch_turn", "slot", "cycles", "finished", "still", "calm", "run", "ahead",
+    # The memory port: reads on their way, whose turn it is, where the next answer lies, the last that was asked for and
+    # how often the same was asked for. How many cycles, how it ended, how long nothing has happened or all is even.
+    "outstanding", "fetch_turn", "slot", "newest", "same", "cycles", "finished", "still", "calm", "run", "ahead",
     # Fetch: words to ask for, words that have room, its buffer, words (or lanes) of an instruction, instructions left.
     "f_left", "f_reserved", "f_inner", "f_ready", "f_have", "f_next",
     # Command queues: entries inside and at the exit, instructions taken.
@@ -40,7 +41,7 @@ STATE: Final = (
     "w_item", "w_busy", "w_pads", "w_words", "w_rows",
     # That of the compute unit.
     "c_left", "c_reserved", "c_inner", "c_ready", "v_inner", "v_ready", "v_next",
-    "x_item", "x_busy", "x_pads", "x_words", "x_rows",
+    "x_item", "x_busy", "x_pads", "x_words", "x_rows", "c_moves", "v_moves",
     # GEMM and ALU: steps left, the step in its pattern, the bank of its accumulators; what a step reads, and of which
     # bank; the pipeline (bit n: stage n); micro-ops that LOADs took; the least and the greatest accumulator.
     "g_item", "g_busy", "g_left", "g_step", "g_bank", "step", "step_reads", "step_upper",
@@ -190,7 +191,10 @@ _CYCLES: Final = """
             S[step] = S[g_step]
             UPPER_OF_STEP
         # ---- the next state
-        numbers[ring + S[slot]] = asked_compute + 2 * asked_load + 3 * asked_fetch
+        question = asked_compute + 2 * asked_load + 3 * asked_fetch
+        numbers[ring + S[slot]] = question
+        S[same] = S[same] + 1 if question == S[newest] else int64(1)
+        S[newest] = question
         events = asked + sent + answered + take0 + take1 + take2 + given + S[outstanding] + S[w_busy] + S[x_busy]
         S[slot] = S[slot] + 1 if S[slot] + 1 < m else int64(0)
         S[outstanding] = S[outstanding] + asked - answered
@@ -267,33 +271,36 @@ _CYCLES: Final = """
                 S[w_rows] = table[S[w_item], rows_]
         S[u_inner] = S[u_inner] + take0 - u_moves
         S[u_ready] = int64(1) if u_moves != 0 else (int64(0) if u_takes else S[u_ready])
+        S[c_moves] = int64(0)
+        S[v_moves] = int64(0)
         # The compute unit's reader.
-        c_reads = int64(1) if (x_valid and x_data) else int64(0)
-        S[c_reserved] = S[c_reserved] + asked_compute - c_reads
-        c_moves = int64(1) if (S[c_inner] != 0 and (S[c_ready] == 0 or c_reads != 0)) else int64(0)
-        S[c_inner] = S[c_inner] + for_compute - c_moves
-        S[c_ready] = int64(1) if c_moves != 0 else (int64(0) if c_reads != 0 else S[c_ready])
-        S[c_left] = table[head1, words_] if take_load1 != 0 else S[c_left] - asked_compute
-        v_moves = int64(1) if (S[v_inner] != 0 and (S[v_ready] == 0 or v_takes)) else int64(0)
-        if x_valid:
-            if x_data:
-                S[x_words] = S[x_words] - 1
-                if x_row_ends:
-                    S[x_pads] = x_gap
-                    S[x_words] = table[S[x_item], row_words_] if S[x_rows] > 1 else int64(0)
-                    S[x_rows] = S[x_rows] - 1
-            else:
-                S[x_pads] = S[x_pads] - 1
-        if v_takes:
-            S[x_busy] = S[v_ready]
-            if S[v_ready] != 0:
-                S[x_item] = table[S[v_next], ORDER + 4]
-                S[v_next] = S[v_next] + 1
-                S[x_pads] = table[S[x_item], lead_]
-                S[x_words] = table[S[x_item], row_words_]
-                S[x_rows] = table[S[x_item], rows_]
-        S[v_inner] = S[v_inner] + take_load1 - v_moves
-        S[v_ready] = int64(1) if v_moves != 0 else (int64(0) if v_takes else S[v_ready])
+        if S[x_busy] + S[c_left] + S[v_inner] + S[v_ready] + S[c_reserved] + take_load1 != 0:
+            c_reads = int64(1) if (x_valid and x_data) else int64(0)
+            S[c_reserved] = S[c_reserved] + asked_compute - c_reads
+            S[c_moves] = int64(1) if (S[c_inner] != 0 and (S[c_ready] == 0 or c_reads != 0)) else int64(0)
+            S[c_inner] = S[c_inner] + for_compute - S[c_moves]
+            S[c_ready] = int64(1) if S[c_moves] != 0 else (int64(0) if c_reads != 0 else S[c_ready])
+            S[c_left] = table[head1, words_] if take_load1 != 0 else S[c_left] - asked_compute
+            S[v_moves] = int64(1) if (S[v_inner] != 0 and (S[v_ready] == 0 or v_takes)) else int64(0)
+            if x_valid:
+                if x_data:
+                    S[x_words] = S[x_words] - 1
+                    if x_row_ends:
+                        S[x_pads] = x_gap
+                        S[x_words] = table[S[x_item], row_words_] if S[x_rows] > 1 else int64(0)
+                        S[x_rows] = S[x_rows] - 1
+                else:
+                    S[x_pads] = S[x_pads] - 1
+            if v_takes:
+                S[x_busy] = S[v_ready]
+                if S[v_ready] != 0:
+                    S[x_item] = table[S[v_next], ORDER + 4]
+                    S[v_next] = S[v_next] + 1
+                    S[x_pads] = table[S[x_item], lead_]
+                    S[x_words] = table[S[x_item], row_words_]
+                    S[x_rows] = table[S[x_item], rows_]
+            S[v_inner] = S[v_inner] + take_load1 - S[v_moves]
+            S[v_ready] = int64(1) if S[v_moves] != 0 else (int64(0) if v_takes else S[v_ready])
         for i in range(table[head1, micro_ops_] if take_load1 != 0 else int64(0)):
             if table[head1, sram_] + i < micro_ops:
                 numbers[memory + table[head1, sram_] + i] = numbers[memory + micro_ops + 1 + S[micro_ops_read] + i]
@@ -324,24 +331,25 @@ _CYCLES: Final = """
             S[g_left] = S[g_left] - 1
             S[g_step] = S[g_step] + 1
         # EPI.
-        S[y_out4] = S[y_out3]
-        S[y_out3] = S[y_out2]
-        S[y_out2] = S[y_out1]
-        S[y_out1] = S[e_out]
-        if e_steps != 0:
-            S[e_left] = S[e_left] - 1
-            if S[e_inner] == 1:
-                S[e_inner] = table[S[e_item], inner_]
-                S[e_row] = S[e_row] + table[S[e_item], acc_outer_]
-                S[e_index] = S[e_row]
-                S[e_out_row] = S[e_out_row] + table[S[e_item], out_outer_]
-                S[e_out] = S[e_out_row]
-            else:
-                S[e_inner] = S[e_inner] - 1
-                S[e_index] = S[e_index] + table[S[e_item], acc_inner_]
-                S[e_out] = S[e_out] + table[S[e_item], out_inner_]
-            if e_last:
-                S[e_busy] = int64(0)
+        if S[e_busy] + S[y_works] != 0:
+            S[y_out4] = S[y_out3]
+            S[y_out3] = S[y_out2]
+            S[y_out2] = S[y_out1]
+            S[y_out1] = S[e_out]
+            if e_steps != 0:
+                S[e_left] = S[e_left] - 1
+                if S[e_inner] == 1:
+                    S[e_inner] = table[S[e_item], inner_]
+                    S[e_row] = S[e_row] + table[S[e_item], acc_outer_]
+                    S[e_index] = S[e_row]
+                    S[e_out_row] = S[e_out_row] + table[S[e_item], out_outer_]
+                    S[e_out] = S[e_out_row]
+                else:
+                    S[e_inner] = S[e_inner] - 1
+                    S[e_index] = S[e_index] + table[S[e_item], acc_inner_]
+                    S[e_out] = S[e_out] + table[S[e_item], out_inner_]
+                if e_last:
+                    S[e_busy] = int64(0)
         if take2 != 0 and is_epi:
             S[e_item] = head2
             S[e_busy] = int64(1)
@@ -352,22 +360,23 @@ _CYCLES: Final = """
             S[e_out_row] = table[head2, out_]
             S[e_out] = table[head2, out_]
         # STORE.
-        S[s_left] = S[s_left] - sent
-        S[s_lane] = S[s_lane] - sent
-        if S[s_copies] != 0:
-            S[s_copies] = int64(0)
-            S[s_streams] = int64(1)
-        if element_ends:
-            S[s_streams] = int64(0)
-            S[s_needs] = int64(1) if following else int64(0)
-            S[s_lane] = table[S[s_item], element_words_]
-        if has_read:
-            S[s_needs] = int64(0)
-            S[s_index] = S[s_index] + 1
-            S[s_streams] = int64(1) if s_acc == 0 else int64(0)
-            S[s_copies] = s_acc
-        if s_ends:
-            S[s_busy] = int64(0)
+        if S[s_busy] != 0:
+            S[s_left] = S[s_left] - sent
+            S[s_lane] = S[s_lane] - sent
+            if S[s_copies] != 0:
+                S[s_copies] = int64(0)
+                S[s_streams] = int64(1)
+            if element_ends:
+                S[s_streams] = int64(0)
+                S[s_needs] = int64(1) if following else int64(0)
+                S[s_lane] = table[S[s_item], element_words_]
+            if has_read:
+                S[s_needs] = int64(0)
+                S[s_index] = S[s_index] + 1
+                S[s_streams] = int64(1) if s_acc == 0 else int64(0)
+                S[s_copies] = s_acc
+            if s_ends:
+                S[s_busy] = int64(0)
         if take2 != 0 and kind2 == STORE:
             S[s_item] = head2
             S[s_busy] = int64(1)
@@ -377,12 +386,12 @@ _CYCLES: Final = """
             S[s_needs] = int64(1) if table[head2, words_] != 0 else int64(0)
         S[cycles] = S[cycles] + 1
         if finishes:
-            S[finished] = int64(1)
+            S[finished] = int64(FINISHED)
         # Where all that goes on are steps of one GEMM, tensors of one EPI and words of one client, cycles are counted
         # in one go, up to a few before the next event. Pipelines must be full or empty, and carry no token; nothing may
         # have begun or ended in this cycle or the one before it, which says that nothing can in the next.
         gives = gives_prev + gives_next + gives_load + gives_store
-        moves = moves0 + moves1 + moves2 + f_moves + f_reads + u_moves + v_moves + (int64(1) if x_ends else int64(0))
+        moves = moves0 + moves1 + moves2 + f_moves + f_reads + u_moves + S[v_moves] + (int64(1) if x_ends else int64(0))
         steady = (S[p_valid] == 0 or S[p_valid] == 30) and (S[y_valid] == 0 or S[y_valid] == 30)
         even = S[p_prev] + S[p_next] + S[y_prev] + take0 + take1 + take2 + given + gives + moves == 0
         S[calm] = S[calm] + 1 if even and steady else int64(0)
@@ -407,7 +416,7 @@ _CYCLES: Final = """
             silent_reads = answered + l_moves == 0 and not w_valid
             # A port that waits for room has some when words are written.
             stays = not reads or asks or sends or (S[l_left] == 0 and not wants_fetch)
-            calm_compute = S[c_left] + c_moves == 0 and not x_valid
+            calm_compute = S[c_left] + S[c_moves] == 0 and not x_valid
             calm_port = (asks or sends or rests) and (reads or silent_reads) and calm_compute and stays
             free = FAR if reads or not asks else depth - max(S[l_reserved], S[outstanding]) - 2
             asks_left = min(S[l_left] - 2, free) if asks else FAR
@@ -420,6 +429,8 @@ _CYCLES: Final = """
             questions = int64(2) if asks else int64(0)
             S[run] = int64(0)
             S[ahead] = S[slot]
+            if S[same] >= m and S[newest] == answers:
+                S[run] = min(left, m)
             while S[run] < min(left, m) and numbers[ring + S[ahead]] == answers:
                 S[run] = S[run] + 1
                 S[ahead] = S[ahead] + 1 if S[ahead] + 1 < m else int64(0)
@@ -431,6 +442,8 @@ _CYCLES: Final = """
                 if answers != questions:
                     for i in range(jump):
                         numbers[ring + (S[slot] + i) % m] = questions
+                    S[same] = jump
+                    S[newest] = questions
                 if S[g_busy] != 0:
                     S[g_left] = S[g_left] - jump
                     S[g_step] = S[g_step] + jump
@@ -479,9 +492,9 @@ _CYCLES: Final = """
                 S[cycles] = S[cycles] + jump
         S[still] = S[still] + 1 if events + S[g_busy] + S[e_busy] == 0 else int64(0)
         if S[still] > most_still:
-            S[finished] = int64(2)
+            S[finished] = int64(WAITS)
         if S[cycles] > most_cycles:
-            S[finished] = int64(3)
+            S[finished] = int64(TOO_LONG)
     numbers[OUTCOME] = S[finished]
     numbers[TOTAL] = S[cycles]
     numbers[BUSY0] = S[busy_load]
@@ -518,5 +531,8 @@ def program_constants() -> dict[str, int]:
         "WORDS_AT": WORDS_AT,
         "FIELDS_AT": FIELDS_AT,
         "RING_AT": RING_AT,
+        "FINISHED": FINISHED,
+        "WAITS": WAITS,
+        "TOO_LONG": TOO_LONG,
         "FAR": 1 << 40,
     }

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -189,14 +190,26 @@ def to_user(array: Any, name: str) -> Any:
 
 def _storage_of(array: Array, where: str) -> tuple[Array, str]:
     """An array of numbers and its type's name; arrays of the package ml_dtypes become their bits."""
-    if _is_small(array.dtype.name):
-        return array.view(storage_dtype(array.dtype.name)), array.dtype.name
-    if array.dtype.kind in "SUVMmcO" and array.dtype.name != "bfloat16":
+    stored = _name_and_bits(array.dtype)
+    if stored is None:
         raise UserError(f"{where} holds {array.dtype} elements, not numbers", hint="pass an array of a numeric dtype")
-    name = dtype_name(array.dtype)
-    if name == "bfloat16":
-        return array.view(np.uint16), name
-    return array, name
+    name, bits = stored
+    return array if bits is None else array.view(bits), name
+
+
+@lru_cache(maxsize=64)
+def _name_and_bits(dtype: np.dtype[Any]) -> tuple[str, np.dtype[Any] | None] | None:
+    """A type's name, and what it is stored in where that is another type; None for what is no number.
+
+    It is kept for each type: numpy makes the name anew whenever it is asked, which takes longer than a small kernel.
+    """
+    name = dtype.name
+    if _is_small(name):
+        return name, storage_dtype(name)
+    if dtype.kind in "SUVMmcO" and name != "bfloat16":
+        return None
+    name = dtype_name(dtype)
+    return name, np.dtype(np.uint16) if name == "bfloat16" else None
 
 
 def _from_python(value: object, dtype: str | None, where: str) -> tuple[Array, str]:
