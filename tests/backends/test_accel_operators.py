@@ -29,6 +29,7 @@ from tilewright.tir.interpreter import interpret
 from tilewright.tir.script import parse_script, to_script
 from tilewright.topi.registry import compute_operator
 from tilewright.topi.schedule.choices import Choices
+from tilewright.tune.accel_cycles import cycles
 
 WIDE = replace(SMALL, block_in=8, bus_bytes=8, block_out=8, acc_bytes=4096, out_bytes=512, wgt_bytes=4096)
 ROWS = replace(SMALL, batch=2, inp_bytes=1024, acc_bytes=2048, out_bytes=512)
@@ -210,11 +211,8 @@ def test_maxima_compare_rows_and_then_columns() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["max 3x3/2", "global average", "addition", "sums", "sums of groups", "depthwise", "spread 2x2", "phases 2x2"],
-)
-def test_the_hardware_computes_the_same(name: str) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_the_hardware_computes_the_same_in_the_cycles_of_the_model(name: str) -> None:
     need("verilator", "amaranth", "c++-compiler")
     case, config = CASES[name], SMALL
     kernel, arrays = _run(case, config), case.arrays(config)
@@ -226,8 +224,9 @@ def test_the_hardware_computes_the_same(name: str) -> None:
         address += -(-array.nbytes // 64) * 64 + 64
     program = Program(config, kernel.at(places[:-1], places[-1]), segments, ((places[-2], expected.nbytes),))
     machine = VerilatedMachine(config, program.dram_bytes)
-    _, (data,) = program.run_on(machine)
+    counters, (data,) = program.run_on(machine)
     machine.close()
+    assert cycles(program.instructions, config, program.read).total == counters.cycles
     np.testing.assert_array_equal(np.frombuffer(data, expected.dtype).reshape(expected.shape), expected)
 
 

@@ -49,6 +49,13 @@ def test_records_have_the_machine_and_the_counts(tmp_path: Path, monkeypatch: py
     pieces.run(_options("--configs", "a", "--record", "a.json"), work, ["accel"])  # type: ignore[arg-type]
     record = json.loads((tmp_path / "a.json").read_text())
     assert record["total"] == {"seeds": 10} and record["failures"] == [] and "cpu" in record["machine"]
+    # A later run keeps what is known of another configuration, unless that is of other sources.
+    pieces.run(_options("--configs", "b", "--record", "a.json"), work, ["accel"])  # type: ignore[arg-type]
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert record["total"] == {"seeds": 20} and record["failures"] == ["b, seed 7: wrong"]
+    pieces.run(_options("--configs", "a", "--record", "a.json"), work, ["tune"])  # type: ignore[arg-type]
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert record["total"] == {"seeds": 10} and record["failures"] == []
 
 
 @pytest.mark.parametrize("subject", ["few_tokens", "fast_bus"])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.encoding import decode_micro_ops
-from tilewright.accel.instructions import Alu, Epi, Gemm, Instruction, Load, MicroOp, Overwrite, Store, layout
+from tilewright.accel.instructions import Alu, Epi, Gemm, Instruction, Load, Overwrite, Store
 
 Indices = npt.NDArray[np.int64]
 MicroOps = Mapping[str, Indices]
@@ -56,11 +56,6 @@ class MicroOpMemory:
         if self._fields is None:
             self._fields = decode_micro_ops(self._words, self._config)
         return self._fields
-
-    def accumulators(self, begin: int, end: int) -> Indices:
-        """The accumulators of some of them."""
-        low, bits = layout(MicroOp, self._config)["acc"]
-        return (self._words[begin:end].astype(np.int64) >> low) & ((1 << bits) - 1)
 
     def follow(self, item: Instruction) -> bool:
         """Take over what an instruction loads; whether it loads micro-ops. What leaves the memory is left out."""

@@ -79,6 +79,16 @@ def decode_micro_ops(words: npt.NDArray[np.uint32], config: AccelConfig) -> Mapp
     }
 
 
+def field_limits(kind: type[Instruction], name: str, config: AccelConfig) -> tuple[int, int]:
+    """The least and the greatest number that a field of an instruction holds."""
+    (spec,) = (spec for spec in field_specs(kind) if spec.name == name)
+    return _limits(spec, layout(kind, config)[name][1])
+
+
+def _limits(spec: FieldSpec, bits: int) -> tuple[int, int]:
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if spec.is_signed else (0, (1 << bits) - 1)
+
+
 def _word(item: Instruction, config: AccelConfig) -> int:
     return _packed(item, int(item.opcode), config)
 
@@ -88,7 +98,7 @@ def _packed(item: Instruction | MicroOp, word: int, config: AccelConfig) -> int:
     for spec in field_specs(type(item)):
         low, bits = places[spec.name]
         value = int(getattr(item, spec.name))
-        least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if spec.is_signed else (0, (1 << bits) - 1)
+        least, most = _limits(spec, bits)
         if not least <= value <= most:
             raise UserError(
                 f"accelerator: {spec.name} of {type(item).__name__} is {value}, which its {bits} bits cannot hold",

@@ -14,8 +14,8 @@ from tilewright.tune.accel_table import FIELD_COUNT, FIELD_PARTS, OPCODES, table
 
 NUMBERS: Final = (
     # What the program is given.
-    "depth", "room", "half", "per_instruction", "per_word", "latency", "most_still", "most_cycles", "leaps",
-    "acc_shift", "acc_mask", "inp_shift", "inp_mask", "uop_elements", "micro_ops",
+    "depth", "under_way", "room", "half", "per_instruction", "per_word", "latency", "most_still", "most_cycles",
+    "leaps", "acc_shift", "acc_mask", "inp_shift", "inp_mask", "uop_elements", "micro_ops",
     # What it says.
     "outcome", "total", "busy0", "busy1", "busy2",
 )  # fmt: skip
@@ -139,7 +139,7 @@ _CYCLES: Final = """
         finishes = take2 != 0 and kind2 == FINISH
         # The load unit's reader: asks for words, and writes those that have come.
         l_ends = asked_load != 0 and S[l_left] == 1
-        l_ready_now = (S[l_left] == 0 or l_ends) and S[u_inner] < 7
+        l_ready_now = (S[l_left] == 0 or l_ends) and S[u_inner] < under_way - 1
         has0 = table[head0, pop_next_] == 0 or S[t_cl] != 0
         take0 = int64(1) if (S[q_ready0] != 0 and l_ready_now and has0) else int64(0)
         w_data = S[w_pads] == 0 and S[w_words] != 0
@@ -167,7 +167,7 @@ _CYCLES: Final = """
         # Compute's next instruction.
         g_last = S[g_left] <= 1
         is_load1 = table[head1, kind_] == LOAD
-        ready1 = (S[c_left] == 0 or c_ends) and S[v_inner] < 7
+        ready1 = (S[c_left] == 0 or c_ends) and S[v_inner] < under_way - 1
         turn_load = S[g_busy] == 0 and S[p_valid] == 0 and ready1
         turn_steps = not reader_busy and (S[g_busy] == 0 or g_last)
         has1 = (table[head1, pop_prev_] == 0 or S[t_lc] != 0) and (table[head1, pop_next_] == 0 or S[t_sc] != 0)

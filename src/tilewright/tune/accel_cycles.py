@@ -17,6 +17,8 @@ import numpy.typing as npt
 from tilewright.accel.accesses import rectangle
 from tilewright.accel.config import AccelConfig, Memory
 from tilewright.accel.encoding import INSTRUCTION_BYTES, check_whole, decode, encode, field_parts
+from tilewright.accel.hardware.queues import buffer_depth
+from tilewright.accel.hardware.reader import UNDER_WAY
 from tilewright.accel.instructions import OPCODE_BITS, Instruction, Load, MicroOp, Opcode, Unit, layout
 from tilewright.compiler import build
 from tilewright.support.errors import UserError
@@ -120,7 +122,8 @@ def _sizes(config: AccelConfig, latency: int) -> Array:
     micro_op = layout(MicroOp, config)
     (acc_shift, acc_bits), (inp_shift, inp_bits) = micro_op["acc"], micro_op["inp"]
     sizes = {
-        "depth": 1 << (config.memory_latency + 15).bit_length(),
+        "depth": buffer_depth(config.memory_latency),
+        "under_way": UNDER_WAY,
         "room": config.command_queue - 1,
         "half": config.depth[Memory.ACC] // 2,
         "per_instruction": max(1, INSTRUCTION_BYTES // config.bus_bytes),

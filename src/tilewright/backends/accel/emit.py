@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from tilewright.accel.config import AccelConfig, Memory
-from tilewright.accel.instructions import EXTENT_BITS, Alu, Epi, Gemm, Load, Store
+from tilewright.accel.encoding import field_limits
+from tilewright.accel.instructions import Alu, Epi, Gemm, Instruction, Load, Store
 from tilewright.backends.accel.micro_kernels import Loop, MicroKernel, micro_kernel
 from tilewright.backends.accel.steps import Argument, Indices, Step, Touched, loop_places
 from tilewright.ir.expr import Call, IntImm, PrimExpr, StringImm, Var
@@ -33,8 +34,6 @@ MEMORIES: Final = {
 }
 MOST_STEPS: Final = 1 << 20
 """Instructions of one kernel beyond which something is wrong with its schedule."""
-_EPI_OUTER: Final = 255
-_MOST_PADDING: Final = 15
 
 
 def emit_steps(func: PrimFunc, config: AccelConfig) -> list[Step]:
@@ -159,34 +158,39 @@ class _Emitter:
         per_element = self._config.dma_bytes[memory] // self._config.bus_bytes
         return loop_places(word, ((y_size, y_stride * per_element), (x_size * per_element, 1)))
 
-    def _check(self, what: str, value: int, most: int) -> int:
-        if not 0 <= value <= most:
-            raise UnsupportedError(f"{what} is {value}, instructions have {most} at most", where=self._where)
+    def _field(self, kind: type[Instruction], name: str, value: int, what: str) -> int:
+        """A value for a field of an instruction, whose bits must hold it."""
+        least, most = field_limits(kind, name, self._config)
+        if not least <= value <= most:
+            raise UnsupportedError(f"{what} is {value}, instructions have {least} to {most}", where=self._where)
         return value
 
     # ---------------------------------------------------------------- copies
+
+    def _rows(self, kind: type[Load] | type[Store], y_size: int, x_size: int, y_stride: int) -> dict[str, int]:
+        """The fields of a copy for its rows in DRAM."""
+        return {
+            "y_size": self._field(kind, "y_size", y_size, "rows of a copy"),
+            "x_size": self._field(kind, "x_size", x_size, "the length of a row"),
+            "y_stride": self._field(kind, "y_stride", y_stride if y_size > 1 else 0, "the distance of rows"),
+        }
 
     def _load(self, call: Call) -> None:
         memory, place = self._on_chip(call, 0)
         _, y_size, x_size, y_stride, *padding, pad = self._numbers(call, 2)
         empty = not y_size or not x_size
         argument, word = (0, 0) if empty else self._in_dram(call, 1)
-        for amount in padding:
-            self._check("padding", amount, _MOST_PADDING)
-        y_before, y_after, x_before, x_after = padding
+        names = ("y_before", "y_after", "x_before", "x_after")
+        frame = {name: self._field(Load, name, amount, "padding") for name, amount in zip(names, padding, strict=True)}
+        y_before, y_after, x_before, x_after = frame.values()
         rows, columns = y_before + y_size + y_after, x_before + x_size + x_after
         self._add(
             Load(
                 memory=memory,
                 sram=place,
                 dram=word,
-                y_size=self._check("rows of a copy", y_size, (1 << EXTENT_BITS) - 1),
-                x_size=self._check("the length of a row", x_size, (1 << 16) - 1),
-                y_stride=self._check("the distance of rows", y_stride if y_size > 1 else 0, (1 << 16) - 1),
-                y_before=y_before,
-                y_after=y_after,
-                x_before=x_before,
-                x_after=x_after,
+                **self._rows(Load, y_size, x_size, y_stride),
+                **frame,
                 pad=pad,
             ),
             reads=[] if empty else [Touched(Argument(argument), self._words(memory, word, y_size, x_size, y_stride))],
@@ -203,9 +207,7 @@ class _Emitter:
                 memory=memory,
                 sram=place,
                 dram=word,
-                y_size=self._check("rows of a copy", y_size, (1 << EXTENT_BITS) - 1),
-                x_size=self._check("the length of a row", x_size, (1 << 16) - 1),
-                y_stride=self._check("the distance of rows", y_stride if y_size > 1 else 0, (1 << 16) - 1),
+                **self._rows(Store, y_size, x_size, y_stride),
             ),
             reads=[Touched(memory, np.arange(place, place + y_size * x_size, dtype=np.int64))],
             writes=[Touched(Argument(argument), self._words(memory, word, y_size, x_size, y_stride))],
@@ -267,12 +269,10 @@ class _Emitter:
         for item in reads:
             self._forget(item.places)
         number = self._number(call.args[2]) if immediate else 0
-        if not -(1 << 15) <= number < 1 << 15:
-            raise UnsupportedError(f"the number {number} is no immediate of ALU", where=self._where)
         instruction = Alu(
             op=accel.OPERATIONS[operation.value],
             use_imm=immediate,
-            imm=number,
+            imm=self._field(Alu, "imm", number, "the immediate of ALU"),
             uop_end=len(kernel.micro_ops),
             **kernel.fields(_ALU),
         )
@@ -300,8 +300,8 @@ class _Emitter:
                 offset=offset,
                 low=low,
                 high=high,
-                outer=self._check("channels of EPI", outer.extent, _EPI_OUTER),
-                inner=self._check("tensors of EPI", inner.extent, (1 << EXTENT_BITS) - 1),
+                outer=self._field(Epi, "outer", outer.extent, "channels of EPI"),
+                inner=self._field(Epi, "inner", inner.extent, "tensors of EPI"),
                 out=steps[0],
                 acc=steps[1],
                 par=steps[2],
