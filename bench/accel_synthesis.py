@@ -1,6 +1,6 @@
 """What the accelerator's hardware takes of an FPGA: `python -m bench.accel_synthesis`.
 
-    python -m bench.accel_synthesis                          # four configurations, minutes each
+    python -m bench.accel_synthesis                          # three configurations, minutes each
     python -m bench.accel_synthesis --configs 4x4            # one of them
     python -m bench.accel_synthesis --config mine.json       # a configuration of a file
     python -m bench.accel_synthesis --save                   # keep the counts in bench/results/accel_synthesis.json
@@ -54,11 +54,8 @@ CONFIGS: Final[Mapping[str, AccelConfig]] = {
         par_entries=64,
     ),
     "16x16": AccelConfig(),
-    "32x32": AccelConfig(
-        block_in=32, block_out=32, inp_bytes=64 << 10, wgt_bytes=512 << 10, acc_bytes=256 << 10, bus_bytes=16
-    ),
 }
-"""Two small ones, the default and a large one."""
+"""Two small ones and the default; a file has any other (`--config`)."""
 COUNTS: Final[Mapping[str, str]] = {
     "LUT": r"LUT\d",
     "FF": r"FD\w+",
