@@ -7,7 +7,7 @@ that products fill right after it is a part of these: their first product overwr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -167,7 +167,7 @@ class _Emitter:
 
     # ---------------------------------------------------------------- copies
 
-    def _rows(self, kind: type[Load] | type[Store], y_size: int, x_size: int, y_stride: int) -> dict[str, int]:
+    def _rows(self, kind: type[Load] | type[Store], y_size: int, x_size: int, y_stride: int) -> dict[str, Any]:
         """The fields of a copy for its rows in DRAM."""
         return {
             "y_size": self._field(kind, "y_size", y_size, "rows of a copy"),
@@ -181,7 +181,9 @@ class _Emitter:
         empty = not y_size or not x_size
         argument, word = (0, 0) if empty else self._in_dram(call, 1)
         names = ("y_before", "y_after", "x_before", "x_after")
-        frame = {name: self._field(Load, name, amount, "padding") for name, amount in zip(names, padding, strict=True)}
+        frame: dict[str, Any] = {
+            name: self._field(Load, name, amount, "padding") for name, amount in zip(names, padding, strict=True)
+        }
         y_before, y_after, x_before, x_after = frame.values()
         rows, columns = y_before + y_size + y_after, x_before + x_size + x_after
         self._add(
