@@ -144,6 +144,16 @@ def _word_reference(*parts: Any) -> Any:
     return (bits ^ 1 << 31) - (1 << 31)
 
 
+def high_product_reference(a: Any, b: Any) -> Any:
+    """The upper half of twice the product of two words, halves up; the least word squared is cut off."""
+    return min(int(a) * int(b) + (1 << 30) >> 31, (1 << 31) - 1)
+
+
+def rounded_shift_reference(x: Any, n: Any) -> Any:
+    """x / 2**n, rounded, halves up."""
+    return int(x) + (1 << (n & 31) >> 1) >> (n & 31)
+
+
 def clz_int(value: int, bits: int) -> int:
     """The number of zero bits above the highest one bit; the width for zero."""
     return bits - (value & ((1 << bits) - 1)).bit_length()
@@ -202,6 +212,8 @@ define("shift_right", 2, "integer", None, "shift right, filling with the sign (s
 define("popcount", 1, "integer", None, "the number of one bits")
 define("clz", 1, "integer", None, "the number of leading zero bits; the width for 0")
 define("dot4", 2, "word", dot4_reference, "the sum of the products of the four signed bytes of two words")
+define("high_product", 2, "word", high_product_reference, "a * b / 2**31 of words, halves up; -2**31 squared saturates")
+define("rounded_shift", 2, "word", rounded_shift_reference, "x / 2**n of a word, halves up; n modulo 32")
 define("word", 4, "byte", _word_reference, "four bytes as a word of 32 bits, the lowest first", result="word")
 define("likely", 1, "bool", lambda x: x, "its argument; a hint that it is mostly true")
 define("reinterpret", 1, "any", None, "the same bits as another type of the same width", result="given")
@@ -319,6 +331,8 @@ popcount = _unary("popcount")
 clz = _unary("clz")
 likely = _unary("likely")
 dot4 = _binary("dot4")
+high_product = _binary("high_product")
+rounded_shift = _binary("rounded_shift")
 pow = _binary("pow")
 power = pow
 atan2 = _binary("atan2")

@@ -209,6 +209,11 @@ class Target:
         return self.has_feature("dotprod")
 
     @property
+    def has_rounded_products(self) -> bool:
+        """Whether instructions of vectors round products of fixed point and shifts (sqrdmulh, srshl)."""
+        return self.arch == "aarch64" and self.has_feature("neon")
+
+    @property
     def has_i8mm(self) -> bool:
         """Whether the ARM 8-bit matrix multiply (smmla) is there."""
         return self.has_feature("i8mm")

@@ -73,7 +73,9 @@ def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
             ),
             function_pass("lower_words")(lower_words),
             function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics).with_options(
-                LowerIntrinsicsOptions(has_scale=target.has_feature("avx512f"))
+                LowerIntrinsicsOptions(
+                    has_scale=target.has_feature("avx512f"), has_rounded_products=target.has_rounded_products
+                )
             ),
             function_pass("keep_in_place")(keep_in_place),
             *([function_pass("scratch_parameters")(scratch_parameters)] if planned else []),

@@ -14,7 +14,7 @@ from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te.language import compute
 from tilewright.te.tensor import Tensor
-from tilewright.topi.fixed_point import Requantization, high_product, rescaled
+from tilewright.topi.fixed_point import Requantization, rescaled
 from tilewright.topi.registry import compute_of, result_shape
 
 
@@ -344,13 +344,22 @@ def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
 @compute_of("qnn.high_product")
 def _high_product(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    return _of_two_words(inputs, result, intrinsics.high_product)
+
+
+@compute_of("qnn.rounded_shift")
+def _rounded_shift(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    return _of_two_words(inputs, result, intrinsics.rounded_shift)
+
+
+def _of_two_words(inputs: list[Tensor], result: Type, function: Callable[[ExprLike, ExprLike], PrimExpr]) -> Tensor:
     shape = result_shape(result)
 
     def element(*i: ExprLike) -> PrimExpr:
-        data, multiplier = (item[broadcast_index(item, shape, i)] for item in inputs)
-        return high_product(data, multiplier)
+        first, second = (item[broadcast_index(item, shape, i)] for item in inputs)
+        return function(first, second)
 
-    return compute(shape, element, "high_product")
+    return compute(shape, element, function.__name__)
 
 
 @compute_of("qnn.fixed_point")

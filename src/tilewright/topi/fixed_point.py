@@ -62,12 +62,6 @@ def rescaled(
     return cast(kept, INT8)
 
 
-def high_product(data: PrimExpr, multiplier: PrimExpr) -> PrimExpr:
-    """data * multiplier / 2^31, halves up: processors widen both and shift, or have an instruction for all of it."""
-    product = cast(data, INT64) * cast(multiplier, INT64)
-    return cast(build.shift_right(product + const(1 << 30, INT64), const(31, INT64)), INT32)
-
-
 def _bits(word: PrimExpr, low: int, count: int) -> PrimExpr:
     shifted = build.shift_right(word, const(low, INT32)) if low else word
     return cast(build.bitwise_and(shifted, const((1 << count) - 1, INT32)), INT64)

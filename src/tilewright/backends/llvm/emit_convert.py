@@ -8,6 +8,7 @@ saturates and takes NaN to 0.
 from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
+from tilewright.backends.llvm.emit_fixed_point import clamped_to_bytes, is_clamped
 from tilewright.backends.llvm.emit_rounding import is_rounded, rounded_to_bytes
 from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
 from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
@@ -25,6 +26,8 @@ def emit_cast(c: FunctionContext, expr: PrimExpr) -> str:
     assert isinstance(expr, Cast)
     if is_rounded(c, expr):
         return rounded_to_bytes(c, expr)
+    if is_clamped(c, expr):
+        return clamped_to_bytes(c, expr)
     return convert(c, c.value(expr.value), expr.value.dtype, expr.dtype)
 
 

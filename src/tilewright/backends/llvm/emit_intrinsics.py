@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.backends.llvm.context import FunctionContext
+from tilewright.backends.llvm.emit_fixed_point import high_product, rounded_shift
 from tilewright.backends.llvm.emit_machine import emit_machine
 from tilewright.backends.llvm.emit_memory import element_address
 from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
@@ -201,6 +202,8 @@ _TABLE: Final[dict[str, _Emit]] = {
     ),
     **dict.fromkeys(_LLVM_NAMES, _same),
     "scale_by_power": _scale_by_power,
+    "high_product": high_product,
+    "rounded_shift": rounded_shift,
     "likely": _likely,
     "access_ptr": _access_pointer,
     "call_extern": _call_extern,

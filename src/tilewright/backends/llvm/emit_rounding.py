@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.types import float_constant, register_type
-from tilewright.ir.dtype import FLOAT32, INT32, DataType
+from tilewright.ir.dtype import FLOAT32, INT16, INT32, DataType
 from tilewright.ir.expr import Add, Broadcast, Call, Cast, FloatImm, PrimExpr
 
 _MOST_ZERO = 1 << 15
@@ -81,12 +81,21 @@ def _on_arm(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
     lanes = expr.dtype.lanes
     operand, text = c.value(value), register_type(value.dtype)
     halves = [_halves(c, operand, text, start, zero, expr.dtype) for start in range(0, lanes, _ARM_LANES)]
+    return bytes_of_halves(c, halves, expr.dtype)
+
+
+def bytes_of_halves(c: FunctionContext, halves: list[str], dtype: DataType, added: int = 0) -> str:
+    """Fours of lanes of 16 bits, with a number added, cut to a vector of bytes; both steps saturate."""
+    lanes = dtype.lanes
     pairs = halves if lanes % 8 == 0 else [*halves, halves[-1]]
-    sign = "n" if expr.dtype.is_int else "un"
+    sign = "n" if dtype.is_int else "un"
     narrow = c.module.declare(f"llvm.aarch64.neon.sqxt{sign}.v8i8", "<8 x i8>", "<8 x i16>")
     parts: list[str] = []
     for first, second in zip(pairs[::2], pairs[1::2], strict=True):
         joined = _joined(c, first, second, 4, "i16")
+        if added:
+            add = c.module.declare("llvm.aarch64.neon.sqadd.v8i16", "<8 x i16>", "<8 x i16>, <8 x i16>")
+            joined = c.op(f"call <8 x i16> {add}(<8 x i16> {joined}, <8 x i16> {c.broadcast(str(added), INT16, 8)})")
         parts.append(c.op(f"call <8 x i8> {narrow}(<8 x i16> {joined})"))
     width = 8
     while len(parts) > 1:
@@ -132,5 +141,10 @@ def _halves(c: FunctionContext, operand: str, text: str, start: int, zero: int, 
         add = c.module.declare("llvm.aarch64.neon.sqadd.v4i32", "<4 x i32>", "<4 x i32>, <4 x i32>")
         shift = c.broadcast(str(zero), INT32, _ARM_LANES)
         whole = c.op(f"call <4 x i32> {add}(<4 x i32> {whole}, <4 x i32> {shift})")
+    return saturated_halves(c, whole)
+
+
+def saturated_halves(c: FunctionContext, words: str) -> str:
+    """Four lanes of 32 bits cut to 16, saturating."""
     narrow = c.module.declare("llvm.aarch64.neon.sqxtn.v4i16", "<4 x i16>", "<4 x i32>")
-    return c.op(f"call <4 x i16> {narrow}(<4 x i32> {whole})")
+    return c.op(f"call <4 x i16> {narrow}(<4 x i32> {words})")

@@ -4,7 +4,7 @@ A positive number m is `multiplier * 2^(shift - 31)` with a multiplier from 2^30
 rounded twice, as the kernels do it:
 
     high    = (x * 2^max(shift, 0) * multiplier + 2^30) >> 31                 qnn.high_product: halves up
-    result  = (high + 2^(s - 1) - (high < 0)) >> s,   s = max(-shift, 0)      halves away from zero
+    result  = (high - (high < 0) + 2^(s - 1)) >> s,   s = max(-shift, 0)      qnn.rounded_shift: halves away from zero
 
 All of it is written in graph operators, which fuse with the product before.
 """
@@ -50,8 +50,11 @@ class Multiplier:
         return Multiplier(np.where(tiny, 0, digits), np.where(tiny, 0, shift).astype(np.int64))
 
 
-def rescaled(builder: Builder, value: GraphExpr, by: Multiplier) -> GraphExpr:
-    """Whole numbers of 32 bits times a multiplier, rounded, in 32 bits."""
+def rescaled(builder: Builder, value: GraphExpr, by: Multiplier, negative: bool = True) -> GraphExpr:
+    """Whole numbers of 32 bits times a multiplier, rounded, in 32 bits.
+
+    Where `negative` results do not matter but for their sign, their halves go up as all others.
+    """
     call = builder.call
     left, right = np.maximum(by.shift, 0), np.maximum(-by.shift, 0)
     if left.any():
@@ -59,13 +62,13 @@ def rescaled(builder: Builder, value: GraphExpr, by: Multiplier) -> GraphExpr:
     high = call("qnn.high_product", value, builder.constant(by.multiplier, INT32))
     if not right.any():
         return high
-    half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
-    # The sign takes one off a negative number, so that halves go away from zero; not where there is no shift.
-    sign = call("right_shift", high, builder.constant(31, INT32))
-    if not (right > 0).all():
-        sign = call("multiply", sign, builder.constant(right > 0, INT32))
-    total = call("add", call("add", high, sign), builder.constant(half, INT32))
-    return call("right_shift", total, builder.constant(right, INT32))
+    if negative:
+        # The sign takes one off a negative number, so that halves go away from zero; not where there is no shift.
+        sign = call("right_shift", high, builder.constant(31, INT32))
+        if not (right > 0).all():
+            sign = call("multiply", sign, builder.constant(right > 0, INT32))
+        high = call("add", high, sign)
+    return call("qnn.rounded_shift", high, builder.constant(right, INT32))
 
 
 def rescaled_wide(builder: Builder, value: GraphExpr, by: Multiplier) -> GraphExpr:
@@ -110,10 +113,10 @@ def away(value: npt.ArrayLike) -> Array:
 
 def finished(builder: Builder, value: GraphExpr, zero: int, bounds: tuple[int, int], dtype: DataType) -> GraphExpr:
     """Whole numbers plus a zero point, kept within bounds, as a quantised result."""
-    if zero:
-        value = builder.call("add", value, builder.constant(zero, dtype_of(value)))
     low, high = bounds
-    kept = builder.call("clip", value, minimum=float(low), maximum=float(max(low, high)))
+    kept = builder.call("clip", value, minimum=float(low - zero), maximum=float(max(low, high) - zero))
+    if zero:
+        kept = builder.call("add", kept, builder.constant(zero, dtype_of(kept)))
     return builder.cast(kept, dtype)
 
 

@@ -42,8 +42,11 @@ def rescaled_sums(node: NodeContext, sums: GraphExpr, bias: GraphExpr | None) ->
         sums = builder.call(
             "add", sums, builder.cast(builder.reshape(bias, (size_at(sums, rank_of(sums) - 1),)), dtype_of(sums))
         )
-    value = rescaled_wide(builder, sums, by) if dtype_of(sums) is INT64 else rescaled(builder, sums, by)
-    return finished(builder, value, result.zero, bounds_of(node.activation, result, to), to)
+    bounds = bounds_of(node.activation, result, to)
+    # Rectified results are zero wherever they are negative, however they were rounded.
+    negative = bounds[0] < result.zero
+    value = rescaled_wide(builder, sums, by) if dtype_of(sums) is INT64 else rescaled(builder, sums, by, negative)
+    return finished(builder, value, result.zero, bounds, to)
 
 
 def _product_scales(node: NodeContext) -> Array:

@@ -48,7 +48,8 @@ def requantized(args: list[Array], attributes: FixedPointAttributes) -> Array:
 def high_product(args: list[Array], attributes: object) -> Array:
     """The rounded upper half of twice the product, of arrays."""
     data, multiplier = args
-    return np.asarray((data.astype(np.int64) * multiplier + (1 << 30)) >> 31, np.int32)
+    product = (data.astype(np.int64) * multiplier + (1 << 30)) >> 31
+    return np.asarray(np.minimum(product, INT32.max_value()), np.int32)
 
 
 @operator(
@@ -60,8 +61,32 @@ def high_product(args: list[Array], attributes: object) -> Array:
 )
 def _high_product(types: Types, attributes: object) -> Type:
     """data * multiplier / 2^31 of 32-bit integers, rounded, halves up: a product with a fraction of 31 digits."""
-    found = tensors(types, ("data", "multiplier"))
-    for name, item in zip(("data", "multiplier"), found, strict=True):
+    return _words(types, ("data", "multiplier"))
+
+
+def rounded_shift(args: list[Array], attributes: object) -> Array:
+    """Divided by powers of two, rounded, of arrays."""
+    data, shift = (item.astype(np.int64) for item in args)
+    places = shift & 31
+    return np.asarray((data + ((np.int64(1) << places) >> 1)) >> places, np.int32)
+
+
+@operator(
+    "qnn.rounded_shift",
+    inputs=("data", "shift"),
+    kind=FusionKind.INJECTIVE,
+    reference=rounded_shift,
+    elementwise=True,
+)
+def _rounded_shift(types: Types, attributes: object) -> Type:
+    """data / 2^shift of 32-bit integers, rounded, halves up; shifts are from 0 to 31."""
+    return _words(types, ("data", "shift"))
+
+
+def _words(types: Types, names: tuple[str, ...]) -> Type:
+    """The type of what is computed element by element of 32-bit integers."""
+    found = tensors(types, names)
+    for name, item in zip(names, found, strict=True):
         if item.dtype is not INT32:
             raise UserError(f"'{name}' must be {INT32}; it is {item.dtype}")
     return TensorType(broadcast_shapes([item.shape for item in found]), INT32)

@@ -12,6 +12,10 @@ Casts to bytes saturate, so what clamps to a byte's range, before or after round
 
     uint8(clip(round(clip(x, 0, 255)), 0, 255))   ->   uint8(round(x))
 
+Bytes that are moved to the other sign, as products want them, are cast to it at once:
+
+    uint8(int32(int8(clip(x, -3, 124) + 3)) + 128)   ->   uint8(clip(x, -3, 124) + 131)
+
 Signed bytes that begin at the zero point are unsigned bytes moved, which takes no addition of floats (on CPUs):
 
     int8(round(float(sum) * scale) - 128)   ->   int8(int32(uint8(round(float(sum) * scale))) - 128)
@@ -158,6 +162,45 @@ def _from_the_least(b: Bindings) -> GraphExpr | None:
     return make("cast", moved, dtype=INT8, span=root.span)
 
 
+def _moved(b: Bindings) -> GraphExpr | None:
+    """Whole numbers that are clamped to a byte, moved, as another byte: without the byte between."""
+    root, value, narrow = b.call("root"), b["x"], b["narrow"].tensor_type.dtype
+    to, step = root.tensor_type.dtype, b.constant("step").data
+    if {narrow, to} != {INT8, UINT8} or value.tensor_type.dtype is not INT32 or step.size != 1:
+        return None
+    if not (b.used_once("narrow") and b.used_once("wide")):
+        return None
+    bounds = _whole_bounds(value)
+    moved_by = int(step.reshape(()))
+    if bounds is None or bounds[0] < narrow.min_value() or bounds[1] > narrow.max_value():
+        return None
+    if bounds[0] + moved_by < to.min_value() or bounds[1] + moved_by > to.max_value():
+        return None
+    if is_call_to(value, "add") and isinstance(value, Call) and isinstance(value.args[1], Constant):
+        with np.errstate(over="ignore"):
+            total = np.asarray(value.args[1].data + np.int32(moved_by), np.int32)
+        moved: GraphExpr = value.args[0] if not total.any() else make("add", value.args[0], constant(total))
+    else:
+        moved = make("add", value, constant(np.int32(moved_by)), span=root.span)
+    return make("cast", moved, dtype=to, span=root.span)
+
+
+def _whole_bounds(value: GraphExpr) -> tuple[int, int] | None:
+    """The least and the greatest that clamped whole numbers can be, a number added or not."""
+    added = 0
+    if is_call_to(value, "add") and isinstance(value, Call) and isinstance(value.args[1], Constant):
+        if value.args[1].data.size != 1:
+            return None
+        value, added = value.args[0], int(value.args[1].data.reshape(()))
+    if not is_call_to(value, "clip") or not isinstance(value, Call):
+        return None
+    bounds = value.attributes
+    assert isinstance(bounds, ClipAttributes)
+    if bounds.minimum is None or bounds.maximum is None:
+        return None
+    return int(bounds.minimum) + added, int(bounds.maximum) + added
+
+
 def _is_number(item: GraphExpr, steps: int = MOST_MOVES) -> bool:
     """Whether a float is never NaN: integers times finite numbers, clamped or added up."""
     if not isinstance(item, Call) or not steps:
@@ -201,6 +244,15 @@ RULES = (
         _joined,
     ),
     Rule("bias in integers", P.op("add", _SCALED, P.const("bias"), name="root"), _integer_bias),
+    Rule(
+        "bytes of the other sign",
+        P.op(
+            "cast",
+            P.op("add", P.op("cast", P.op("cast", P.any("x"), name="narrow"), name="wide"), P.const("step")),
+            name="root",
+        ),
+        _moved,
+    ),
     Rule("casts saturate", P.op("cast", P.any("x"), name="root"), _saturated),
 )
 """The rules for all processors, tried in order at each node."""

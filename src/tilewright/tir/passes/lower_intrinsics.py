@@ -17,7 +17,7 @@ from typing import Final
 
 from tilewright.ir.build import const, eq, lt, select
 from tilewright.ir.expr import Add, Broadcast, Call, FloatImm, PrimExpr, Sub
-from tilewright.tir.expansion import exponentials, single_trigonometry, trigonometry
+from tilewright.tir.expansion import exponentials, fixed_point, single_trigonometry, trigonometry
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 
@@ -67,6 +67,11 @@ _FLOAT32_ALONE: Final[_Table] = {
 }
 
 
+_INTEGER: Final[_Table] = _table(fixed_point, "high_product rounded_shift")
+_ROUNDED_LANES: Final = 4
+"""Lanes of the instructions that round products and shifts of words; more are taken some at a time."""
+
+
 @dataclass(frozen=True, slots=True)
 class LowerIntrinsicsOptions:
     """Which functions become arithmetic, and of what."""
@@ -77,6 +82,8 @@ class LowerIntrinsicsOptions:
     """Whether the processor has float64; else angles and powers are computed in float32 alone."""
     has_scale: bool = False
     """Whether an instruction multiplies whole vectors by powers of two."""
+    has_rounded_products: bool = False
+    """Whether instructions round products of fixed point, and shifts, of whole vectors."""
 
 
 _USUAL: Final = LowerIntrinsicsOptions()
@@ -90,6 +97,9 @@ def lower_intrinsics(func: PrimFunc, options: LowerIntrinsicsOptions = _USUAL) -
         table = {name: table[name] for name in (*names, *joined)}
 
     def lowered(expr: PrimExpr) -> PrimExpr | None:
+        if type(expr) is Call and expr.name in _INTEGER:
+            by_instruction = options.has_rounded_products and expr.dtype.lanes % _ROUNDED_LANES == 0
+            return None if by_instruction else _INTEGER[expr.name](*expr.args)
         whole = options.has_scale and expr.dtype.lanes % _SCALE_LANES == 0
         return _lower(expr, _FLOAT32_SCALED if whole else table)
 

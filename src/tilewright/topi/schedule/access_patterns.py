@@ -50,13 +50,17 @@ def gathers(block: Block, lane: Var) -> bool:
 
 
 def same_indices(block: Block) -> bool:
-    """Whether every access is at the block's own iterators, in order: then memory is walked straight through."""
+    """Whether every access is at the block's own iterators, in order: then memory is walked straight through.
+
+    Not that of buffers whose rows are shorter, as those of data that is padded at its end.
+    """
     if not isinstance(block.body, BufferStore):
         return False
-    own = tuple(item.var for item in block.iters)
+    own, shape = tuple(item.var for item in block.iters), block.body.buffer.shape
     if tuple(block.body.indices) != own:
         return False
-    return all(tuple(item.indices) == own for item in pre_order(block.body.value) if isinstance(item, BufferLoad))
+    loads = [item for item in pre_order(block.body.value) if isinstance(item, BufferLoad)]
+    return all(tuple(item.indices) == own and item.buffer.shape[1:] == shape[1:] for item in loads)
 
 
 def are_contiguous(block: Block, outer: BlockIter, inner: BlockIter) -> bool:

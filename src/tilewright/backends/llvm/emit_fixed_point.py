@@ -1,0 +1,118 @@
+"""Quantised results by integer arithmetic alone, on Arm: products and shifts that round, and clamps that are no work.
+
+    rounded_shift(high_product(x, multiplier), n)   ->   srshl(sqrdmulh(x, multiplier), -n)
+    int8(min(max(x, -128 - z), 127 - z) + z)        ->   sqxtn(sqxtn(x) + z)
+
+Saturating instructions cut at the bounds of a byte; narrower bounds are those of bytes, four times as many in a vector.
+"""
+
+from __future__ import annotations
+
+from tilewright.backends.llvm.context import FunctionContext
+from tilewright.backends.llvm.emit_rounding import bytes_of_halves, saturated_halves
+from tilewright.backends.llvm.types import register_type
+from tilewright.ir.dtype import INT32, DataType
+from tilewright.ir.expr import Add, Broadcast, Call, Cast, IntImm, Max, Min, PrimExpr
+
+_LANES = 4
+_WORD = "<4 x i32>"
+_MOST_BOUND = 1 << 14
+"""Bounds and numbers to add that leave room in 16 bits."""
+
+
+def high_product(c: FunctionContext, expr: Call) -> str:
+    """`sqrdmulh`, four lanes at a time."""
+    a, b = (c.value(arg) for arg in expr.args)
+    return _by_fours(c, "llvm.aarch64.neon.sqrdmulh.v4i32", a, b, expr.dtype)
+
+
+def rounded_shift(c: FunctionContext, expr: Call) -> str:
+    """`srshl`, four lanes at a time; it shifts to the right by numbers below zero."""
+    text, lanes = register_type(expr.dtype), expr.dtype.lanes
+    places = c.op(f"and {c.typed(expr.args[1])}, {c.broadcast('31', INT32, lanes)}")
+    below = c.op(f"sub {text} zeroinitializer, {places}")
+    return _by_fours(c, "llvm.aarch64.neon.srshl.v4i32", c.value(expr.args[0]), below, expr.dtype)
+
+
+def _by_fours(c: FunctionContext, name: str, a: str, b: str, dtype: DataType) -> str:
+    function = c.module.declare(name, _WORD, f"{_WORD}, {_WORD}", "")
+    parts = [
+        c.op(f"call {_WORD} {function}({_WORD} {first}, {_WORD} {second})")
+        for first, second in zip(_fours(c, a, dtype), _fours(c, b, dtype), strict=True)
+    ]
+    width = _LANES
+    while len(parts) > 1:
+        paired = parts if len(parts) % 2 == 0 else [*parts, parts[-1]]
+        order = ", ".join(f"i32 {lane}" for lane in range(2 * width))
+        text = f"<{width} x i32>"
+        parts = [
+            c.op(f"shufflevector {text} {first}, {text} {second}, <{2 * width} x i32> <{order}>")
+            for first, second in zip(paired[::2], paired[1::2], strict=True)
+        ]
+        width *= 2
+    if width == dtype.lanes:
+        return parts[0]
+    order = ", ".join(f"i32 {lane}" for lane in range(dtype.lanes))
+    return c.op(f"shufflevector <{width} x i32> {parts[0]}, <{width} x i32> poison, <{dtype.lanes} x i32> <{order}>")
+
+
+def _fours(c: FunctionContext, operand: str, dtype: DataType) -> list[str]:
+    """A vector of words in parts of four lanes."""
+    if dtype.lanes == _LANES:
+        return [operand]
+    text = register_type(dtype)
+    orders = (", ".join(f"i32 {start + n}" for n in range(_LANES)) for start in range(0, dtype.lanes, _LANES))
+    return [c.op(f"shufflevector {text} {operand}, {text} poison, <4 x i32> <{order}>") for order in orders]
+
+
+def is_clamped(c: FunctionContext, expr: Cast) -> bool:
+    """Whether a cast is one of a vector of clamped words to bytes, which loses nothing, on Arm."""
+    dtype, words = expr.dtype, expr.value.dtype
+    if dtype.bits != 8 or dtype.is_bool or words.element is not INT32 or not c.target.has_rounded_products:
+        return False
+    return dtype.lanes % _LANES == 0 and _clamped(expr) is not None
+
+
+def _clamped(expr: Cast) -> tuple[PrimExpr, int, int, int] | None:
+    """What is clamped, the bounds, and the number that is added to it then."""
+    value, added = expr.value, 0
+    if isinstance(value, Add):
+        number = _number(value.b)
+        if number is None:
+            return None
+        value, added = value.a, number
+    bounds: dict[type[PrimExpr], int] = {}
+    while isinstance(value, (Min, Max)) and type(value) not in bounds and (bound := _number(value.b)) is not None:
+        bounds[type(value)] = bound
+        value = value.a
+    if len(bounds) < 2 or not bounds[Max] <= bounds[Min]:
+        return None
+    low, high, element = bounds[Max], bounds[Min], expr.dtype.element
+    if max(abs(low), abs(high), abs(added)) > _MOST_BOUND:
+        return None
+    return (
+        (value, low, high, added) if element.min_value() <= low + added <= high + added <= element.max_value() else None
+    )
+
+
+def _number(expr: PrimExpr) -> int | None:
+    number = expr.value if isinstance(expr, Broadcast) else expr
+    return number.value if isinstance(number, IntImm) else None
+
+
+def clamped_to_bytes(c: FunctionContext, expr: Cast) -> str:
+    """The value of such a cast."""
+    clamped = _clamped(expr)
+    assert clamped is not None
+    value, low, high, added = clamped
+    dtype, element = expr.dtype, expr.dtype.element
+    halves = [saturated_halves(c, words) for words in _fours(c, c.value(value), value.dtype)]
+    result = bytes_of_halves(c, halves, dtype, added)
+    sign, text = "s" if dtype.is_int else "u", register_type(dtype)
+    for name, bound, outer in (("max", low + added, element.min_value()), ("min", high + added, element.max_value())):
+        if bound != outer:
+            function = c.module.declare(f"llvm.{sign}{name}.v{dtype.lanes}i8", text, f"{text}, {text}", "")
+            result = c.op(
+                f"call {text} {function}({text} {result}, {text} {c.broadcast(str(bound), element, dtype.lanes)})"
+            )
+    return result
