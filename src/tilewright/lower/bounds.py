@@ -36,7 +36,7 @@ FAR = 4.0
 """The factor from which on a kernel is far from its bound."""
 GENERIC = frozenset(["reduction", "elementwise", "plain", ""])
 """Templates that keep no tile of sums in registers; the empty name is no schedule at all."""
-_SUMS = frozenset([Anchor.MATMUL, Anchor.CONV2D, Anchor.DEPTHWISE_CONV2D, Anchor.CONV2D_TRANSPOSE])
+_SUMS = frozenset([Anchor.MATMUL, Anchor.CONV2D, Anchor.DEPTHWISE_CONV2D, Anchor.WINDOW_DOTS, Anchor.CONV2D_TRANSPOSE])
 _SIZES = (128, 1 << 12, 1 << 16, 1 << 20)
 """Sizes that symbols are taken for, the first that will do."""
 _MOST_LANES = 8

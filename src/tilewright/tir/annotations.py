@@ -29,6 +29,8 @@ class Anchor(StrEnum):
     MATMUL = "matmul"
     CONV2D = "conv2d"
     DEPTHWISE_CONV2D = "depthwise_conv2d"
+    WINDOW_DOTS = "window_dots"
+    """A depthwise convolution by dot products of neighbouring pixels."""
     CONV2D_TRANSPOSE = "conv2d_transpose"
     POOL2D = "pool2d"
     ATTENTION = "attention"

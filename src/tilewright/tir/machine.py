@@ -114,6 +114,13 @@ def _dot4(total: list[int], a: list[int], b: list[int]) -> list[int]:
     return [_wrapped(start + sum(a[n] * b[4 * lane + n] for n in range(4))) for lane, start in enumerate(total)]
 
 
+def _dot4_of_lanes(total: list[int], a: list[int], b: list[int]) -> list[int]:
+    """Each lane gains the product of four neighbours with four neighbours."""
+    return [
+        _wrapped(start + sum(a[4 * lane + n] * b[4 * lane + n] for n in range(4))) for lane, start in enumerate(total)
+    ]
+
+
 def _pairs(total: list[Any], a: list[Any], b: list[Any]) -> list[Any]:
     """Each lane gains the products of two values, the same for all, with two of its own, summed in float32."""
     return [
@@ -172,6 +179,24 @@ for _sign, _left in (("s", "int8"), ("u", "uint8")):
         _dot4,
         "adds dot products of four bytes with four bytes",
     )
+define(
+    "arm.sdot.lanes",
+    "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    "int32x4",
+    ("int32x4", "int8x16", "int8x16"),
+    ("dotprod",),
+    _dot4_of_lanes,
+    "adds dot products of four bytes with four bytes, both a lane's own",
+)
+define(
+    "arm.interleave4",
+    "",
+    "int8x64",
+    ("int8x16",) * 4,
+    ("neon",),
+    lambda *rows: [row[lane] for lane in range(16) for row in rows],
+    "the first bytes of four vectors, then the second ones, and so on",
+)
 define(
     "arm.usdot",
     "llvm.aarch64.neon.usdot.v4i32.v16i8",

@@ -24,6 +24,7 @@ from tilewright.topi import (
     symbolic,
     transpose,
     trees,
+    window_dots,
     winograd,
     word_products,
 )
@@ -53,6 +54,7 @@ FAMILIES = (
     symbolic,
     transpose,
     trees,
+    window_dots,
     winograd,
     word_products,
 )

@@ -33,6 +33,8 @@ def emit_machine(c: FunctionContext, expr: Call) -> str:
     instruction.require(c.target)
     if instruction.name.startswith("amx."):
         return _tile_instruction(c, instruction, expr)
+    if instruction.name == "arm.interleave4":
+        return _interleaved(c, [c.value(arg) for arg in expr.args])
     width = expr.dtype.lanes * expr.dtype.bits
     values = [_argument(c, arg, width) for arg in expr.args]
     if instruction.name in _SYMMETRIC:
@@ -42,6 +44,19 @@ def emit_machine(c: FunctionContext, expr: Call) -> str:
     result = _value_type(expr.dtype)
     function = c.module.declare(instruction.llvm, result, types, "")
     return c.op(f"call {result} {function}({', '.join(values)})")
+
+
+def _interleaved(c: FunctionContext, rows: list[str]) -> str:
+    """Bytes of four vectors in turn: of two and two, then pairs of bytes of both."""
+    pairs = [_in_turn(c, *rows[:2], "i8"), _in_turn(c, *rows[2:], "i8")]
+    halves = [c.op(f"bitcast <32 x i8> {item} to <16 x i16>") for item in pairs]
+    return c.op(f"bitcast <32 x i16> {_in_turn(c, *halves, 'i16')} to <64 x i8>")
+
+
+def _in_turn(c: FunctionContext, first: str, second: str, element: str) -> str:
+    order = ", ".join(f"i32 {lane}, i32 {lane + _ARM_BYTES}" for lane in range(_ARM_BYTES))
+    text = f"<{_ARM_BYTES} x {element}>"
+    return c.op(f"shufflevector {text} {first}, {text} {second}, <{2 * _ARM_BYTES} x i32> <{order}>")
 
 
 def _value_type(dtype: DataType) -> str:

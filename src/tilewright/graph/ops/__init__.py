@@ -29,6 +29,7 @@ from tilewright.graph.ops import (
     spectra,
     symbolic,
     trees,
+    window_dots,
     winograd,
     words,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "spectra",
     "symbolic",
     "trees",
+    "window_dots",
     "winograd",
     "words",
 ]

@@ -49,6 +49,7 @@ _PRODUCTS = (
     "qnn.conv2d_transpose",
     "qnn.line_conv2d",
     "qnn.depthwise_conv2d",
+    "qnn.window_dots",
     "slice",
     "reshape",
 )

@@ -33,6 +33,7 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
+from tilewright.graph.ops.window_dots import arranged
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.grouped_products import grouped_conv2d, join_groups_of_bytes, transposed_conv2d
 from tilewright.graph.passes.integer_operands import (
@@ -60,6 +61,8 @@ _TILE_STEP = 32
 """Bytes of a reduction from which on matrix tiles are quicker than vectors."""
 _VECTORS = 4
 """Vectors across a tile of sums: with fewer, rows are loaded more often than they are used."""
+_VECTOR_BYTES = 16
+"""Channels whose pixels are put side by side at once."""
 _LITTLE = 16
 """What part of a reduction its padding is at most where the processor could do without."""
 _MANY_VECTORS = 16
@@ -84,6 +87,7 @@ class _Rules:
     def __init__(self, target: Target) -> None:
         self._has_tiles = target.has_feature("amx-int8")
         self._is_cpu = target.is_cpu
+        self._has_dots = target.is_cpu and target.has_dotprod
         self._operands = Operands.of(target)
 
     def rules(self) -> tuple[Rule, ...]:
@@ -216,6 +220,8 @@ class _Rules:
         if weights is None or weights.offset or zero is None:
             return None
         zero = int(np.reshape(zero, ()))
+        if self._has_dots and _shares_pixels(call, attributes, weights.values):
+            return self._window_dots(call, attributes, data, weights.values)
         if self._is_cpu and zero == -_FLIP and data.data.tensor_type.dtype is INT8:
             # Nothing is taken off bytes that begin at zero.
             data, zero = flipped(data), 0
@@ -229,6 +235,21 @@ class _Rules:
             zero=zero,
             span=call.span,
         )
+
+    def _window_dots(self, call: Call, attributes: Conv2dAttributes, data: ShiftedBytes, weights: Array) -> GraphExpr:
+        """A convolution of each channel by itself, by dot products of neighbouring pixels."""
+        data = self._operands.suited(data)
+        product: GraphExpr = make(
+            "qnn.window_dots",
+            data.data,
+            constant(arranged(weights.astype(np.int8), attributes.strides[1])),
+            border_byte(data),
+            strides=attributes.strides,
+            padding=attributes.padding,
+            width=weights.shape[1],
+            span=call.span,
+        )
+        return corrected(product, data.zero, column_sums(weights))
 
     def _pad_columns(self, weights: Array) -> Array:
         """Weights with the reduction in whole groups and whole vectors of columns.
@@ -266,6 +287,15 @@ def _is_few_channels(call: Call, attributes: Conv2dAttributes, weights: Array) -
     """Whether windows are several pixels of at most a group of channels each, all of them side by side."""
     _, width, channels, _ = weights.shape
     return 1 < width and channels <= GROUP and tuple(attributes.dilation) == (1, 1) and static_shape(call) is not None
+
+
+def _shares_pixels(call: Call, attributes: Conv2dAttributes, weights: Array) -> bool:
+    """Whether windows of whole vectors of channels are of several pixels side by side."""
+    _, width, _, outputs = weights.shape
+    sizes, data = static_shape(call), known_sizes(call.args[0])
+    if tuple(attributes.dilation) != (1, 1) or data is None or data[3] != outputs or outputs % _VECTOR_BYTES:
+        return False
+    return sizes is not None and 1 < width
 
 
 def _is_int32(call: Call) -> bool:

@@ -225,6 +225,8 @@ class DotProduct:
     """Dot products that a core starts before the first is done."""
     partial_tile: float
     """What a loop with a partial last tile of rows is worth against one without."""
+    results_apart: float
+    """What a tile whose results are stored a few bytes at a time is worth against one of whole vectors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,13 @@ from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.template import Template
 
-_CONTRACTIONS = (Anchor.MATMUL, Anchor.CONV2D, Anchor.DEPTHWISE_CONV2D, Anchor.CONV2D_TRANSPOSE)
+_CONTRACTIONS = (
+    Anchor.MATMUL,
+    Anchor.CONV2D,
+    Anchor.DEPTHWISE_CONV2D,
+    Anchor.WINDOW_DOTS,
+    Anchor.CONV2D_TRANSPOSE,
+)
 
 
 class Contraction(NamedTuple):

@@ -11,9 +11,13 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
-from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis, shared_axis
+from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis, shared_axis, start_at_bias
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
+
+
+_FEW_BYTES = 8
+"""Results of a vector of sums below which several vectors are better stored at once."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -46,17 +50,20 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
         schedule_injective(context, producer)
     if anchor.name == output.name:
         output = sch.cache_write(anchor, 0, "local")
+    start_at_bias(context, anchor)
     loops = sch.get_loops(output)
     extents = context.sizes(loops)
     block = context.block(anchor)
     row = shared_axis(block, extents) if product.apart else row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
     steps = instruction.steps if product.depth % (instruction.group * instruction.steps) == 0 else 1
-    tile = vector_tile(rows, product.width, instruction.lanes, context, steps > 1, not instruction.adds)
+    most = _most_together(context, output, instruction.lanes)
+    tile = vector_tile(rows, product.width, instruction.lanes, context, steps > 1, not instruction.adds, most)
     widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
     tile = choose_tile(context, tile, rows, product.width, widths=widths)
     pack_columns(context, anchor, product, tile.columns, instruction.group)
-    column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors, tile.lanes])
+    together = _together(tile.vectors, most)
+    column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors // together, tile.lanes * together])
     inner: list[LoopHandle] = []
     resident = context.choose("weights_stay", (False, True), _weights_stay(context, anchor, product))
     # Loops with columns of their own are outside where these leave the cache.
@@ -79,6 +86,17 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     context.parallelize_tiles(order, work)
 
 
+def _most_together(context: ScheduleContext, output: BlockHandle, lanes: int) -> int:
+    """Vectors of sums whose results are best computed as one: where those of one are a few bytes, they fill one."""
+    size = context.block(output).writes[0].buffer.dtype.itemsize
+    return 1 if lanes * size >= _FEW_BYTES else max(1, context.target.vector_bits // 8 // (lanes * size))
+
+
+def _together(vectors: int, most: int) -> int:
+    """Vectors of a tile whose results are computed as one; those of no power of two would not stay in registers."""
+    return max(count for count in divisors(vectors, most) if count & (count - 1) == 0)
+
+
 def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
     """Whether all weights stay in the second cache level: panels of columns are then the innermost outer loop."""
     weights = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
@@ -86,12 +104,18 @@ def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Produc
 
 
 def vector_tile(
-    rows: int, columns: int, lanes: int, context: ScheduleContext, held: bool = False, apart: bool = False
+    rows: int,
+    columns: int,
+    lanes: int,
+    context: ScheduleContext,
+    held: bool = False,
+    apart: bool = False,
+    together: int = 1,
 ) -> RegisterTile:
     """The register tile with the best ratio of arithmetic to loads; columns are whole vectors.
 
     Rows are `held` in a register each where one load gives several steps of the reduction. Products that are `apart`
-    from their sums take a register, too.
+    from their sums take a register, too. Results of so many vectors are best computed `together`.
     """
     registers, costs = context.target.vector_registers - apart, context.cpu.dot_product
     best, best_score = RegisterTile(1, 1, lanes), -1.0
@@ -101,7 +125,8 @@ def vector_tile(
                 break
             filled = 1.0 if rows % height == 0 else costs.partial_tile * rows / (-(-rows // height) * height)
             overlap = min(1.0, height * vectors / costs.in_flight)
-            score = height * vectors / (height + vectors) * overlap * filled
+            joined = 1.0 if _together(vectors, together) == together else costs.results_apart
+            score = height * vectors / (height + vectors) * overlap * filled * joined
             if score > best_score + 1e-9:
                 best, best_score = RegisterTile(height, vectors, lanes), score
     return best

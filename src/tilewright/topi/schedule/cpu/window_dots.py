@@ -1,0 +1,92 @@
+"""The schedule of depthwise convolutions by dot products of four neighbouring pixels."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.ir.expr import const_value
+from tilewright.tir.annotations import Anchor
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import IterKind
+from tilewright.topi.intrinsics.window_dots import CHANNELS, LANES, dots_of_lanes, interleave
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
+from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.register_tiles import reduction_size, start_at_bias
+from tilewright.topi.schedule.cpu.tiling import divisors
+
+
+def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
+    if kind_of(context, anchor) is not Anchor.WINDOW_DOTS:
+        return "no depthwise convolution by dot products"
+    return "no elements" if prod(context.sizes(context.sch.get_loops(output))) == 0 else None
+
+
+def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
+    """Some lines x the windows that share pixels x a vector of channels, in registers.
+
+    Before:  runs[y, xo, g, c, k] = pad[y, xo * w + 4 g + k, c];  sums[y, x, c] += runs[y + kh, x // P, g, c, k] * w[..]
+    After:   for yo, xo, co:  runs[..] = interleave(pad[..]);  sums[..] = dots(sums[..], runs[..], w[..]);  out[..] = f(sums[..])
+    """
+    sch = context.sch
+    (runs,) = sch.get_producers(anchor)
+    for producer in sch.get_producers(runs):
+        schedule_injective(context, producer)
+    if anchor.name == output.name:
+        output = sch.cache_write(anchor, 0, "local")
+    start_at_bias(context, anchor)
+    block = context.block(anchor)
+    several = const_value(block.reads[1].buffer.shape[0])
+    assert isinstance(several, int)
+    loops = sch.get_loops(output)
+    extents = context.sizes(loops)
+    work = prod(extents) * reduction_size(context, anchor) // LANES
+    lines = context.choose("lines", divisors(extents[1], 4), divisors(extents[1], 2)[-1])
+    line_outer, line = sch.split(loops[1], [None, lines])
+    window_outer, window = sch.split(loops[2], [None, several])
+    channel_outer, channel = sch.split(loops[3], [None, CHANNELS])
+    order = [loops[0], line_outer, window_outer, channel_outer]
+    sch.reorder(*order, line, window, channel)
+    sch.compute_at(anchor, channel_outer)
+    sch.compute_at(runs, channel_outer)
+    _schedule_sums(context, anchor, order)
+    _schedule_runs(context, runs, order)
+    sch.unroll(line)
+    sch.unroll(window)
+    sch.vectorize(channel)
+    context.parallelize_tiles(order, work)
+
+
+def _schedule_runs(context: ScheduleContext, runs: BlockHandle, order: list[LoopHandle]) -> None:
+    sch = context.sch
+    sch.set_scope(runs, 0, "local")
+    *outer, channel, _ = loops_below(context, runs, order[-1])
+    sch.tensorize(channel, interleave())
+    for loop in outer:
+        sch.unroll(loop)
+
+
+def _schedule_sums(context: ScheduleContext, anchor: BlockHandle, order: list[LoopHandle]) -> None:
+    sch = context.sch
+    reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
+    below = loops_below(context, anchor, order[-1])
+    reduction = [loop for loop in below if loop.var in reduce_vars]
+    spatial = [loop for loop in below if loop.var not in reduce_vars]
+    sch.set_scope(anchor, 0, "local")
+    vector, lane = sch.split(spatial[-1], [None, LANES])
+    tile = [*spatial[:-1], vector]
+    sch.reorder(*reduction[:-1], *tile, lane, reduction[-1])
+    start = sch.decompose_reduction(anchor, reduction[0])
+    *start_rest, start_lane = loops_below(context, start, order[-1])
+    sch.vectorize(start_lane)
+    sch.tensorize(lane, dots_of_lanes())
+    for loop in (*reduction[:-1], *tile, *start_rest):
+        sch.unroll(loop)
+
+
+TEMPLATE = contraction_template(
+    "window-dots",
+    "neighbouring pixels of a channel side by side in registers, then dot products",
+    _matches,
+    schedule_window_dots,
+)
