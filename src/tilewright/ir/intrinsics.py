@@ -150,8 +150,8 @@ def high_product_reference(a: Any, b: Any) -> Any:
 
 
 def rounded_shift_reference(x: Any, n: Any) -> Any:
-    """x / 2**n, rounded, halves up."""
-    return int(x) + (1 << (n & 31) >> 1) >> (n & 31)
+    """x * 2**n for n from -31 to 0, rounded, halves up."""
+    return int(x) + (1 << (-n & 31) >> 1) >> (-n & 31)
 
 
 def clz_int(value: int, bits: int) -> int:
@@ -213,7 +213,7 @@ define("popcount", 1, "integer", None, "the number of one bits")
 define("clz", 1, "integer", None, "the number of leading zero bits; the width for 0")
 define("dot4", 2, "word", dot4_reference, "the sum of the products of the four signed bytes of two words")
 define("high_product", 2, "word", high_product_reference, "a * b / 2**31 of words, halves up; -2**31 squared saturates")
-define("rounded_shift", 2, "word", rounded_shift_reference, "x / 2**n of a word, halves up; n modulo 32")
+define("rounded_shift", 2, "word", rounded_shift_reference, "x * 2**n of a word, n from -31 to 0, halves up")
 define("word", 4, "byte", _word_reference, "four bytes as a word of 32 bits, the lowest first", result="word")
 define("likely", 1, "bool", lambda x: x, "its argument; a hint that it is mostly true")
 define("reinterpret", 1, "any", None, "the same bits as another type of the same width", result="given")

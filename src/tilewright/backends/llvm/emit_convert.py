@@ -8,7 +8,7 @@ saturates and takes NaN to 0.
 from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
-from tilewright.backends.llvm.emit_fixed_point import clamped_to_bytes, is_clamped
+from tilewright.backends.llvm.emit_fixed_point import clamped_to_bytes, is_clamped, unclamped
 from tilewright.backends.llvm.emit_rounding import is_rounded, rounded_to_bytes
 from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
 from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
@@ -28,6 +28,9 @@ def emit_cast(c: FunctionContext, expr: PrimExpr) -> str:
         return rounded_to_bytes(c, expr)
     if is_clamped(c, expr):
         return clamped_to_bytes(c, expr)
+    words = unclamped(expr)
+    if words is not None:
+        return c.value(words)
     return convert(c, c.value(expr.value), expr.value.dtype, expr.dtype)
 
 

@@ -1,6 +1,6 @@
 """Quantised results by integer arithmetic alone, on Arm: products and shifts that round, and clamps that are no work.
 
-    rounded_shift(high_product(x, multiplier), n)   ->   srshl(sqrdmulh(x, multiplier), -n)
+    rounded_shift(high_product(x, multiplier), n)   ->   srshl(sqrdmulh(x, multiplier), n)
     int8(min(max(x, -128 - z), 127 - z) + z)        ->   sqxtn(sqxtn(x) + z)
 
 Saturating instructions cut at the bounds of a byte; narrower bounds are those of bytes, four times as many in a vector.
@@ -15,6 +15,7 @@ from tilewright.ir.dtype import INT32, DataType
 from tilewright.ir.expr import Add, Broadcast, Call, Cast, IntImm, Max, Min, PrimExpr
 
 _LANES = 4
+_BYTE = 8
 _WORD = "<4 x i32>"
 _MOST_BOUND = 1 << 14
 """Bounds and numbers to add that leave room in 16 bits."""
@@ -28,10 +29,8 @@ def high_product(c: FunctionContext, expr: Call) -> str:
 
 def rounded_shift(c: FunctionContext, expr: Call) -> str:
     """`srshl`, four lanes at a time; it shifts to the right by numbers below zero."""
-    text, lanes = register_type(expr.dtype), expr.dtype.lanes
-    places = c.op(f"and {c.typed(expr.args[1])}, {c.broadcast('31', INT32, lanes)}")
-    below = c.op(f"sub {text} zeroinitializer, {places}")
-    return _by_fours(c, "llvm.aarch64.neon.srshl.v4i32", c.value(expr.args[0]), below, expr.dtype)
+    value, count = (c.value(arg) for arg in expr.args)
+    return _by_fours(c, "llvm.aarch64.neon.srshl.v4i32", value, count, expr.dtype)
 
 
 def _by_fours(c: FunctionContext, name: str, a: str, b: str, dtype: DataType) -> str:
@@ -68,7 +67,7 @@ def _fours(c: FunctionContext, operand: str, dtype: DataType) -> list[str]:
 def is_clamped(c: FunctionContext, expr: Cast) -> bool:
     """Whether a cast is one of a vector of clamped words to bytes, which loses nothing, on Arm."""
     dtype, words = expr.dtype, expr.value.dtype
-    if dtype.bits != 8 or dtype.is_bool or words.element is not INT32 or not c.target.has_rounded_products:
+    if dtype.bits != _BYTE or dtype.is_bool or words.element is not INT32 or not c.target.has_rounded_products:
         return False
     return dtype.lanes % _LANES == 0 and _clamped(expr) is not None
 
@@ -93,6 +92,14 @@ def _clamped(expr: Cast) -> tuple[PrimExpr, int, int, int] | None:
     return (
         (value, low, high, added) if element.min_value() <= low + added <= high + added <= element.max_value() else None
     )
+
+
+def unclamped(expr: Cast) -> PrimExpr | None:
+    """The words of which a cast to words takes bytes that hold all of them: nothing is to be done."""
+    narrow = expr.value
+    if expr.dtype.element is not INT32 or not isinstance(narrow, Cast) or narrow.value.dtype is not expr.dtype:
+        return None
+    return narrow.value if narrow.dtype.bits == _BYTE and _clamped(narrow) is not None else None
 
 
 def _number(expr: PrimExpr) -> int | None:

@@ -87,7 +87,7 @@ def _on_arm(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
 def bytes_of_halves(c: FunctionContext, halves: list[str], dtype: DataType, added: int = 0) -> str:
     """Fours of lanes of 16 bits, with a number added, cut to a vector of bytes; both steps saturate."""
     lanes = dtype.lanes
-    pairs = halves if lanes % 8 == 0 else [*halves, halves[-1]]
+    pairs = halves if lanes % 8 == 0 else [*halves, "poison"]
     sign = "n" if dtype.is_int else "un"
     narrow = c.module.declare(f"llvm.aarch64.neon.sqxt{sign}.v8i8", "<8 x i8>", "<8 x i16>")
     parts: list[str] = []

@@ -68,7 +68,7 @@ def rescaled(builder: Builder, value: GraphExpr, by: Multiplier, negative: bool 
         if not (right > 0).all():
             sign = call("multiply", sign, builder.constant(right > 0, INT32))
         high = call("add", high, sign)
-    return call("qnn.rounded_shift", high, builder.constant(right, INT32))
+    return call("qnn.rounded_shift", high, builder.constant(-right, INT32))
 
 
 def rescaled_wide(builder: Builder, value: GraphExpr, by: Multiplier) -> GraphExpr:

@@ -14,6 +14,8 @@ from tilewright.support.errors import UnsupportedError
 _ROOM = {8: 20, 16: 15}
 """Places by which inputs of so many bits move up before they are scaled to a common step."""
 
+_HALF = 0.5
+
 
 def quantized_sum(node: NodeContext) -> GraphExpr:
     """a + b or a - b: both in steps of twice the larger scale, moved up, then in steps of the result."""
@@ -27,6 +29,10 @@ def quantized_sum(node: NodeContext) -> GraphExpr:
     parts: list[GraphExpr] = []
     for index, (levels, scale) in enumerate(zip((first, second), scales, strict=True)):
         steps = as_steps(builder, node.input(index), levels.zero)
+        if scale / twice == _HALF:
+            # Half of what was moved up by a place more: exact, and no product.
+            parts.append(builder.call("left_shift", steps, builder.constant(room - 1, INT32)))
+            continue
         moved = builder.call("left_shift", steps, builder.constant(room, INT32))
         parts.append(rescaled(builder, moved, Multiplier.of(scale / twice)))
     total = builder.call("subtract" if node.node.name == "SUB" else "add", *parts)

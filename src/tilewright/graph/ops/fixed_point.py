@@ -65,9 +65,9 @@ def _high_product(types: Types, attributes: object) -> Type:
 
 
 def rounded_shift(args: list[Array], attributes: object) -> Array:
-    """Divided by powers of two, rounded, of arrays."""
+    """Times powers of two below one, rounded, of arrays."""
     data, shift = (item.astype(np.int64) for item in args)
-    places = shift & 31
+    places = -shift & 31
     return np.asarray((data + ((np.int64(1) << places) >> 1)) >> places, np.int32)
 
 
@@ -79,7 +79,7 @@ def rounded_shift(args: list[Array], attributes: object) -> Array:
     elementwise=True,
 )
 def _rounded_shift(types: Types, attributes: object) -> Type:
-    """data / 2^shift of 32-bit integers, rounded, halves up; shifts are from 0 to 31."""
+    """data * 2^shift of 32-bit integers, rounded, halves up; shifts are from -31 to 0."""
     return _words(types, ("data", "shift"))
 
 

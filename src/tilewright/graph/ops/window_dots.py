@@ -3,7 +3,7 @@
 A channel of a window is a run of pixels of each of its lines. The runs of some neighbouring windows lie within
 `4 * groups` pixels, which are loaded once; each of these windows has the weights at places of its own:
 
-    sums[x] = sum over lines, groups, k of  pixels[first(x) + 4 * group + k] * weight[x % several, line, group, channel, k]
+    sums[x] = sum over lines, groups, k of pixels[first(x) + 4 group + k] * weight[x % several, line, group, channel, k]
 
 `arranged` makes these weights.
 """

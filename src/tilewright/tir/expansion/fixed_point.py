@@ -20,10 +20,10 @@ def high_product(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def rounded_shift(x: PrimExpr, count: PrimExpr) -> PrimExpr:
-    """x / 2**count, halves up: the last digit that is shifted out is added; none where nothing is shifted."""
-    one = _number(1, x.dtype)
-    places = bitwise_and(count, _number(_DIGITS, x.dtype))
-    last = shift_right(x, maximum(places - one, _number(0, x.dtype)))
+    """x * 2**count, halves up: the last digit that is shifted out is added; none where nothing is shifted."""
+    zero, one = _number(0, x.dtype), _number(1, x.dtype)
+    places = bitwise_and(zero - count, _number(_DIGITS, x.dtype))
+    last = shift_right(x, maximum(places - one, zero))
     return shift_right(x, places) + bitwise_and(last, minimum(places, one))
 
 

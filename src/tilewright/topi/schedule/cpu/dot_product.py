@@ -15,7 +15,6 @@ from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 
-
 _FEW_BYTES = 8
 """Results of a vector of sums below which several vectors are better stored at once."""
 

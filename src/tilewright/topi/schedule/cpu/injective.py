@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Select, Var
+from tilewright.ir.visit import find_all
 from tilewright.tir.annotations import ROWS
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.reindexing import is_conditional
@@ -64,7 +65,19 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         sch.vectorize(inner)
         outer = [*outer, rest]
     if outer:
-        context.parallelize(outer, work)
+        context.parallelize(_beside_borders(context, handle, outer), work)
+
+
+def _beside_borders(context: ScheduleContext, handle: BlockHandle, outer: list[LoopHandle]) -> list[LoopHandle]:
+    """The loops to run in parallel: where elements are chosen by their place, cores have whole lines if there are many.
+
+    The loop along a line is then divided at the borders of an image, and its inside tests nothing.
+    """
+    if len(outer) < 2 or not find_all(context.block(handle).body, Select):
+        return outer
+    lines = context.extents(outer[:-1])
+    enough = context.cpu.parallel.pieces_per_core * context.target.cores
+    return outer[:-1] if lines is not None and prod(lines) >= enough else outer
 
 
 def fuse_contiguous(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:

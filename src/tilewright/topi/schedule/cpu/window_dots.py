@@ -26,7 +26,9 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     """Some lines x the windows that share pixels x a vector of channels, in registers.
 
     Before:  runs[y, xo, g, c, k] = pad[y, xo * w + 4 g + k, c];  sums[y, x, c] += runs[y + kh, x // P, g, c, k] * w[..]
-    After:   for yo, xo, co:  runs[..] = interleave(pad[..]);  sums[..] = dots(sums[..], runs[..], w[..]);  out[..] = f(sums[..])
+    After:   for yo, xo, co:
+               runs[..] = interleave(pad[..]);  sums[..] = dots(sums[..], runs[..], w[..])       (in registers)
+               out[..] = epilogue(sums[..])
     """
     sch = context.sch
     (runs,) = sch.get_producers(anchor)
