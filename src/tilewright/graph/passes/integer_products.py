@@ -292,10 +292,10 @@ def _is_few_channels(call: Call, attributes: Conv2dAttributes, weights: Array) -
 def _shares_pixels(call: Call, attributes: Conv2dAttributes, weights: Array) -> bool:
     """Whether windows of whole vectors of channels are of several pixels side by side."""
     _, width, _, outputs = weights.shape
-    sizes, data = static_shape(call), known_sizes(call.args[0])
+    sizes, data = known_sizes(call), known_sizes(call.args[0])
     if tuple(attributes.dilation) != (1, 1) or data is None or data[3] != outputs or outputs % _VECTOR_BYTES:
         return False
-    return sizes is not None and 1 < width
+    return 1 < width and sizes is not None and all(isinstance(size, int) for size in sizes[1:])
 
 
 def _is_int32(call: Call) -> bool:

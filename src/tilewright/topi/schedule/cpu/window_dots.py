@@ -12,8 +12,11 @@ from tilewright.topi.intrinsics.window_dots import CHANNELS, LANES, dots_of_lane
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.prefetch import buffer_bytes
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, start_at_bias
 from tilewright.topi.schedule.cpu.tiling import divisors
+
+_MOST_LINES = 4
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -29,6 +32,8 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     After:   for yo, xo, co:
                runs[..] = interleave(pad[..]);  sums[..] = dots(sums[..], runs[..], w[..])       (in registers)
                out[..] = epilogue(sums[..])
+
+    Two lines share most of the pixels that they put side by side.
     """
     sch = context.sch
     (runs,) = sch.get_producers(anchor)
@@ -37,49 +42,64 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     if anchor.name == output.name:
         output = sch.cache_write(anchor, 0, "local")
     start_at_bias(context, anchor)
-    block = context.block(anchor)
-    several = const_value(block.reads[1].buffer.shape[0])
+    weights = context.block(anchor).reads[1].buffer
+    several = const_value(weights.shape[0])
     assert isinstance(several, int)
     loops = sch.get_loops(output)
     extents = context.sizes(loops)
     work = prod(extents) * reduction_size(context, anchor) // LANES
-    lines = context.choose("lines", divisors(extents[1], 4), divisors(extents[1], 2)[-1])
+    lines = context.choose("lines", divisors(extents[1], _MOST_LINES), divisors(extents[1], 2)[-1])
     line_outer, line = sch.split(loops[1], [None, lines])
     window_outer, window = sch.split(loops[2], [None, several])
     channel_outer, channel = sch.split(loops[3], [None, CHANNELS])
-    order = [loops[0], line_outer, window_outer, channel_outer]
+    order = [loops[0], line_outer, window_outer]
+    vectors = extents[3] // CHANNELS
+    together = _vectors_together(context, vectors, buffer_bytes(weights))
+    if together < vectors:
+        some, channel_outer = sch.split(channel_outer, [None, together])
+        order.insert(1, some)
+    order.append(channel_outer)
     sch.reorder(*order, line, window, channel)
     sch.compute_at(anchor, channel_outer)
     sch.compute_at(runs, channel_outer)
-    _schedule_sums(context, anchor, order)
-    _schedule_runs(context, runs, order)
+    _schedule_sums(context, anchor, channel_outer)
+    _schedule_runs(context, runs, channel_outer)
     sch.unroll(line)
     sch.unroll(window)
     sch.vectorize(channel)
     context.parallelize_tiles(order, work)
 
 
-def _schedule_runs(context: ScheduleContext, runs: BlockHandle, order: list[LoopHandle]) -> None:
+def _vectors_together(context: ScheduleContext, vectors: int, weights: int) -> int:
+    """How many vectors of channels all pixels are worked on with, before the next ones: their weights stay near."""
+    near = int(context.target.l1_bytes * context.cpu.depthwise.channels_share)
+    fitting = max(1, near * vectors // max(1, weights))
+    return context.choose("channels_together", divisors(vectors, vectors), divisors(vectors, fitting)[-1])
+
+
+def _schedule_runs(context: ScheduleContext, runs: BlockHandle, place: LoopHandle) -> None:
+    """The pixels of a tile, side by side."""
     sch = context.sch
     sch.set_scope(runs, 0, "local")
-    *outer, channel, _ = loops_below(context, runs, order[-1])
+    *outer, channel, _ = loops_below(context, runs, place)
     sch.tensorize(channel, interleave())
     for loop in outer:
         sch.unroll(loop)
 
 
-def _schedule_sums(context: ScheduleContext, anchor: BlockHandle, order: list[LoopHandle]) -> None:
+def _schedule_sums(context: ScheduleContext, anchor: BlockHandle, place: LoopHandle) -> None:
+    """The dot products of a tile, one line of its windows after the other."""
     sch = context.sch
     reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
-    below = loops_below(context, anchor, order[-1])
+    below = loops_below(context, anchor, place)
     reduction = [loop for loop in below if loop.var in reduce_vars]
     spatial = [loop for loop in below if loop.var not in reduce_vars]
     sch.set_scope(anchor, 0, "local")
     vector, lane = sch.split(spatial[-1], [None, LANES])
     tile = [*spatial[:-1], vector]
     sch.reorder(*reduction[:-1], *tile, lane, reduction[-1])
-    start = sch.decompose_reduction(anchor, reduction[0])
-    *start_rest, start_lane = loops_below(context, start, order[-1])
+    start = sch.decompose_reduction(anchor, (*reduction[:-1], *tile)[0])
+    *start_rest, start_lane = loops_below(context, start, place)
     sch.vectorize(start_lane)
     sch.tensorize(lane, dots_of_lanes())
     for loop in (*reduction[:-1], *tile, *start_rest):
