@@ -70,3 +70,63 @@ def test_products_of_bytes_are_added(left: str, shift: int, lanes: int) -> None:
     np.testing.assert_array_equal(run(func, total, a, b, result, target=HOST)[-1], expected)
     text = host_source([func], X86)
     assert ("vpdpwssd" in text) == (lanes >= 8)
+
+
+WORDS = [-(1 << 31), (1 << 31) - 1, -1, 0, 1, 1 << 30, -(1 << 30), (1 << 30) + 1, 255, -255, 128, -129]
+
+
+def words(seed: int) -> np.ndarray:
+    """Words of all sizes, with each pair of special ones."""
+    random = np.random.default_rng(seed)
+    values = (random.integers(-(1 << 31), 1 << 31, COUNT) >> random.integers(0, 31, COUNT)).astype(np.int32)
+    chosen = np.repeat(WORDS, len(WORDS)) if seed else np.tile(WORDS, len(WORDS))
+    values[: len(chosen)] = chosen[:COUNT]
+    return values
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16, 24])
+def test_rounded_products_and_shifts(lanes: int) -> None:
+    """The square of the least word saturates, and halves go up."""
+    product = elementwise(intrinsics.high_product, ["int32", "int32"], "int32", lanes)
+    shift = elementwise(intrinsics.rounded_shift, ["int32", "int32"], "int32", lanes)
+    a, b = words(0), words(1)
+    exact = np.minimum((a.astype(np.int64) * b + (1 << 30)) >> 31, (1 << 31) - 1)
+    np.testing.assert_array_equal(run(product, a, b, np.zeros(COUNT, np.int32), target=HOST)[-1], exact)
+    places = np.arange(COUNT) % 32
+    exact = (a.astype(np.int64) + ((np.int64(1) << places) >> 1)) >> places
+    found = run(shift, a, (-places).astype(np.int32), np.zeros(COUNT, np.int32), target=HOST)[-1]
+    np.testing.assert_array_equal(found, exact)
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16, 24])
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "added"),
+    [
+        ("int8", -128, 127, 0),
+        ("int8", -3, 90, -20),
+        ("uint8", -7, 248, 7),
+        ("uint8", 3, 100, 0),
+        ("int8", -100, 155, -28),
+    ],
+)
+def test_clamped_words_to_bytes_and_back(dtype: str, low: int, high: int, added: int, lanes: int) -> None:
+    def narrowed(x):  # type: ignore[no-untyped-def]
+        kept = build.minimum(build.maximum(x, const(low, INT32)), const(high, INT32))
+        return cast(kept + const(added, INT32), DataType.of(dtype))
+
+    exact = np.clip(words(0), low, high) + added
+    found = run(elementwise(narrowed, ["int32"], dtype, lanes), words(0), np.zeros(COUNT, dtype), target=HOST)[-1]
+    np.testing.assert_array_equal(found, exact)
+    back = elementwise(lambda x: cast(narrowed(x), INT32) * const(3, INT32), ["int32"], "int32", lanes)
+    np.testing.assert_array_equal(run(back, words(0), np.zeros(COUNT, np.int32), target=HOST)[-1], 3 * exact)
+
+
+def test_fixed_point_by_instructions() -> None:
+    def rescaled(x, multiplier, n):  # type: ignore[no-untyped-def]
+        value = intrinsics.rounded_shift(intrinsics.high_product(x, multiplier), n)
+        return cast(build.minimum(build.maximum(value, const(0, INT32)), const(255, INT32)), DataType.of("uint8"))
+
+    text = host_source([elementwise(rescaled, ["int32"] * 3, "uint8", 16)], ARM)
+    for instruction in ("sqrdmulh", "srshl", "sqxtn", "sqxtun"):
+        assert f"neon.{instruction}" in text
+    assert "i64>" not in text and "smax" not in text

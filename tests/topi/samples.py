@@ -116,6 +116,11 @@ SAMPLES: list[Sample] = [
         {},
     ),
     (
+        "qnn.rounded_shift",
+        [_(3, 37, dtype="int32", low=-(1 << 31), high=(1 << 31) - 1), _(37, dtype="int32", low=-31, high=0)],
+        {},
+    ),
+    (
         "qnn.fixed_point",
         [
             _(3, 37, dtype="int32", low=-99999, high=99999),
@@ -226,6 +231,18 @@ SAMPLES: list[Sample] = [
         "qnn.depthwise_conv2d",
         [_(1, 7, 8, 6, dtype="uint8", low=0, high=255), _(3, 3, 1, 6, dtype="int8", low=-128, high=127)],
         {"padding": (1, 1, 0, 1), "strides": (2, 1), "zero": 5},
+    ),
+    *(
+        (
+            "qnn.window_dots",
+            [
+                _(1, 5, 7, 16, dtype="int8", low=-128, high=127),
+                _(windows, 3, groups, 16, 4, dtype="int8", low=-128, high=127),
+                np.array(-7, "int8"),
+            ],
+            {"padding": (1, 1, 0, 2), "strides": (1, stride), "width": width},
+        )
+        for width, stride, windows, groups in ((3, 1, 2, 1), (3, 2, 1, 1), (5, 1, 4, 2))
     ),
     *(
         (

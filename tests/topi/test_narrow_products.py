@@ -17,6 +17,7 @@ from tilewright.backends.host import compile_functions, host_source
 from tilewright.graph.ir.expr import GraphExpr, Var
 from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.half import HalfConv2dAttributes
+from tilewright.graph.ops.window_dots import windows_together
 from tilewright.ir.dtype import INT64
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.expr import const_value
@@ -200,6 +201,21 @@ def test_lines_of_few_channels_on_tiles() -> None:
     zero = Var("zero", tensor_type((), "uint8"))
     body: GraphExpr = call("qnn.line_conv2d", data, weight, zero, strides=(2, 8), padding=(1, 4, 1, 20))
     check(kernel([data, weight, zero], call("maximum", body, call("negative", body))), target_of("amx"), "tdpbusd")
+
+
+@pytest.mark.parametrize(("width", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (4, 1)])
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_dots_of_pixels(width: int, stride: int, epilogue: bool) -> None:
+    """Lines and pixels that tiles do not divide, and borders."""
+    several, groups = windows_together(width, stride)
+    data = Var("data", tensor_type((1, 5, 7, 32), "int8"))
+    weight = Var("weight", tensor_type((several, 3, groups, 32, 4), "int8"))
+    zero = Var("zero", tensor_type((), "int8"))
+    body: GraphExpr = call(
+        "qnn.window_dots", data, weight, zero, strides=(stride, stride), padding=(1, 2, 1, 2), width=width
+    )
+    func = kernel([data, weight, zero], call("maximum", body, call("negative", body)) if epilogue else body)
+    check(func, target_of("dotprod"), "neon.sdot.v4i32")
 
 
 def test_tiles() -> None:

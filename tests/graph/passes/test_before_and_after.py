@@ -570,6 +570,20 @@ def test_integer_epilogues() -> None:
     )
 
 
+def test_integer_epilogues_of_words() -> None:
+    """Clamped words that are bytes, moved to the other sign, are cast to it at once."""
+    assert_becomes(
+        partial(integer_epilogues, options=GraphOptions(target=VNNI)),
+        """
+        level = cast(add(clip(x, minimum=-8.0, maximum=119.0), constant(8, "int32")), dtype=int8)
+        return cast(add(cast(level, dtype=int32), constant(128, "int32")), dtype=uint8)
+        """,
+        'return cast(add(clip(x, minimum=-8.0, maximum=119.0), constant(136, "int32")), dtype=uint8)',
+        rtol=0,
+        x="int32[3, 4]",
+    )
+
+
 def test_widen_where_read() -> None:
     assert_becomes(
         widen_where_read,

@@ -207,6 +207,23 @@ def test_depthwise_convolutions(target: Target, dtype: str, zero: int, each: int
     check([x], body, target, "qnn.depthwise_conv2d")
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 130), ("int8", -128)])
+@pytest.mark.parametrize(("window", "stride"), [((3, 3), 1), ((3, 3), 2), ((5, 5), 1), ((2, 7), 2)])
+def test_depthwise_convolutions_by_dots_of_pixels(dtype: str, zero: int, window: tuple[int, int], stride: int) -> None:
+    """Whole vectors of channels, where a processor has dot products."""
+    x = Var("x", tensor_type((2, 16, 9, 8), dtype))
+    body = call(
+        "nn.conv2d",
+        wide(x, constant(np.int32(zero))),
+        weights((16, 1, *window)),
+        groups=16,
+        padding=(1, 0, 2, 1),
+        strides=(stride, stride),
+    )
+    check([x], body, NEON, "qnn.window_dots")
+    check([x], body, VNNI, "qnn.depthwise_conv2d")
+
+
 def test_a_depthwise_convolution_with_a_zero_point_that_is_computed() -> None:
     x, zero = Var("x", tensor_type((1, 6, 7, 5), "uint8")), Var("zero", tensor_type((), "uint8"))
     check([x, zero], call("nn.conv2d", wide(x, wide(zero)), weights((6, 1, 3, 3)), groups=6), VNNI, None)

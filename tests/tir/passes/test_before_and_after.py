@@ -20,7 +20,7 @@ from tilewright.tir.passes.legalize_small_types import legalize_small_types
 from tilewright.tir.passes.legalize_types import LegalizeTypesOptions, legalize_types
 from tilewright.tir.passes.limit_steps import LimitStepsOptions, limit_steps
 from tilewright.tir.passes.lower_blocks import lower_blocks
-from tilewright.tir.passes.lower_intrinsics import lower_intrinsics
+from tilewright.tir.passes.lower_intrinsics import LowerIntrinsicsOptions, lower_intrinsics
 from tilewright.tir.passes.lower_tensor_intrinsics import lower_tensor_intrinsics
 from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.lower_words import LowerWordsOptions, lower_words
@@ -226,6 +226,31 @@ def test_lower_intrinsics() -> None:
                 B[i] = A[i] * A[i] * A[i] + 1.0 / A[i]
         """,
         rtol=1e-6,
+    )
+
+
+def test_lower_intrinsics_of_words() -> None:
+    """Rounded products and shifts are arithmetic of more digits where no instruction rounds them."""
+    before = """
+        def f(A: Buffer[(8,), "int32"], B: Buffer[(8,), "int32"]):
+            B[ramp(0, 1, 8)] = call("high_product", A[ramp(0, 1, 8)], broadcast(1 << 30, 8), dtype="int32x8")
+        """
+    kept = LowerIntrinsicsOptions(has_rounded_products=True)
+    assert_becomes(partial(lower_intrinsics, options=kept), before, before)
+    assert_becomes(
+        lower_intrinsics,
+        """
+        def f(A: Buffer[(8,), "int32"], B: Buffer[(8,), "int32"]):
+            for i in range(8):
+                B[i] = call("rounded_shift", A[i], B[i], dtype="int32")
+        """,
+        """
+        def f(A: Buffer[(8,), "int32"], B: Buffer[(8,), "int32"]):
+            for i in range(8):
+                B[i] = (A[i] >> ((0 - B[i]) & 31)) + (
+                    (A[i] >> max(((0 - B[i]) & 31) - 1, 0)) & min((0 - B[i]) & 31, 1)
+                )
+        """,
     )
 
 

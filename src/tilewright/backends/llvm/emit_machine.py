@@ -48,9 +48,9 @@ def emit_machine(c: FunctionContext, expr: Call) -> str:
 
 def _interleaved(c: FunctionContext, rows: list[str]) -> str:
     """Bytes of four vectors in turn: of two and two, then pairs of bytes of both."""
-    pairs = [_in_turn(c, *rows[:2], "i8"), _in_turn(c, *rows[2:], "i8")]
-    halves = [c.op(f"bitcast <32 x i8> {item} to <16 x i16>") for item in pairs]
-    return c.op(f"bitcast <32 x i16> {_in_turn(c, *halves, 'i16')} to <64 x i8>")
+    pairs = (_in_turn(c, rows[n], rows[n + 1], "i8") for n in (0, 2))
+    first, second = (c.op(f"bitcast <32 x i8> {item} to <16 x i16>") for item in pairs)
+    return c.op(f"bitcast <32 x i16> {_in_turn(c, first, second, 'i16')} to <64 x i8>")
 
 
 def _in_turn(c: FunctionContext, first: str, second: str, element: str) -> str:

@@ -73,7 +73,7 @@ def _window_dots(args: list[Array], attributes: WindowDotsAttributes) -> Array:
     # (batch, rows, columns, channels, lines, pixels)
     view = sliding_window_view(padded, (height, run), axis=(1, 2))[:, ::down][:, :, firsts]
     taps = weight.astype(np.int32).transpose(0, 3, 1, 2, 4).reshape(several, -1, height, run)
-    return np.einsum("nyxclp,xclp->nyxc", view, taps[np.arange(columns) % several], dtype=np.int32)
+    return np.asarray(np.einsum("nyxclp,xclp->nyxc", view, taps[np.arange(columns) % several], dtype=np.int32))
 
 
 @operator(

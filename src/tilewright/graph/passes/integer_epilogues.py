@@ -23,6 +23,7 @@ Signed bytes that begin at the zero point are unsigned bytes moved, which takes 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,7 @@ def _moved(b: Bindings) -> GraphExpr | None:
         return None
     if is_call_to(value, "add") and isinstance(value, Call) and isinstance(value.args[1], Constant):
         with np.errstate(over="ignore"):
-            total = np.asarray(value.args[1].data + np.int32(moved_by), np.int32)
+            total = np.add(value.args[1].data, np.int32(moved_by), dtype=np.int32)
         moved: GraphExpr = value.args[0] if not total.any() else make("add", value.args[0], constant(total))
     else:
         moved = make("add", value, constant(np.int32(moved_by)), span=root.span)
@@ -190,16 +191,17 @@ def _whole_bounds(value: GraphExpr) -> tuple[int, int] | None:
     """The least and the greatest that clamped whole numbers can be, a number added or not."""
     added = 0
     if is_call_to(value, "add") and isinstance(value, Call) and isinstance(value.args[1], Constant):
-        if value.args[1].data.size != 1:
+        number = value.args[1].data
+        if number.size != 1:
             return None
-        value, added = value.args[0], int(value.args[1].data.reshape(()))
+        value, added = value.args[0], int(number.reshape(()))
     if not is_call_to(value, "clip") or not isinstance(value, Call):
         return None
     bounds = value.attributes
     assert isinstance(bounds, ClipAttributes)
     if bounds.minimum is None or bounds.maximum is None:
         return None
-    return int(bounds.minimum) + added, int(bounds.maximum) + added
+    return math.floor(bounds.minimum) + added, math.ceil(bounds.maximum) + added
 
 
 def _is_number(item: GraphExpr, steps: int = MOST_MOVES) -> bool:
