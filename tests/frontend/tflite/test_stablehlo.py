@@ -9,6 +9,7 @@ from bench.tflite_cases import Case, fixed, numbers, single
 from bench.tflite_writer import Graph, Tensor, write
 from tilewright.frontend import from_tflite
 from tilewright.graph.interpreter import evaluate
+from tilewright.support.errors import UserError
 
 X, Y = numbers(2, 3, low=0.2), numbers(2, 3, low=0.2, seed=1)
 UNARY = {
@@ -119,3 +120,113 @@ def test_tables_of_texts():
     module = from_tflite(write([graph.output(found, count), start]))
     numbers_found, size = evaluate(module, np.array(["b", "x", "a"], object))
     assert np.asarray(numbers_found).tolist() == [7, -1, 5] and np.asarray(size).tolist() == [2]
+
+
+# By the converters of the StableHLO importer
+
+
+def test_products_over_any_dimensions():
+    a, b = numbers(2, 3, 5, 4), numbers(4, 2, 7, 5, seed=1)
+    options = {
+        "lhs_batching_dimensions": [0],
+        "rhs_batching_dimensions": [1],
+        "lhs_contracting_dimensions": [2, 3],
+        "rhs_contracting_dimensions": [3, 0],
+    }
+    found = run(single("STABLEHLO_DOT_GENERAL", [a, b], options=options, shapes=[(2, 3, 7)]))
+    np.testing.assert_allclose(found, np.einsum("bikl,lbjk->bij", a, b), rtol=1e-5, atol=1e-5)
+
+
+def test_convolutions_of_any_layout():
+    """Planes of channels, weights with their outputs last, and a step."""
+    data, weight = numbers(1, 2, 5, 6), numbers(3, 2, 2, 4, seed=1)
+    options = {
+        "window_strides": [2, 1],
+        "padding": [1, 0, 0, 1],
+        "lhs_dilation": [1, 1],
+        "rhs_dilation": [1, 1],
+        "input_batch_dimension": 0,
+        "input_feature_dimension": 1,
+        "input_spatial_dimensions": [2, 3],
+        "kernel_input_feature_dimension": 2,
+        "kernel_output_feature_dimension": 3,
+        "kernel_spatial_dimensions": [0, 1],
+        "output_batch_dimension": 0,
+        "output_feature_dimension": 1,
+        "output_spatial_dimensions": [2, 3],
+        "feature_group_count": 1,
+        "batch_group_count": 1,
+    }
+    found = run(single("STABLEHLO_CONVOLUTION", [data, weight], options=options, shapes=[(1, 4, 2, 6)]))
+    padded = np.pad(data, ((0, 0), (0, 0), (1, 0), (0, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), axis=(2, 3))[:, :, ::2]
+    np.testing.assert_allclose(found, np.einsum("nchwij,ijco->nohw", windows, weight), rtol=1e-5, atol=1e-5)
+
+
+def test_windows_at_places_that_are_data():
+    """Places beyond the end are moved inside."""
+    data, places = numbers(5, 4), np.int32([[3], [0], [9]])
+    options = {
+        "offset_dims": [1],
+        "collapsed_slice_dims": [0],
+        "start_index_map": [0],
+        "index_vector_dim": 1,
+        "slice_sizes": [1, 4],
+    }
+    found = run(single("STABLEHLO_GATHER", [data, fixed(places)], options=options, shapes=[(3, 4)]))
+    np.testing.assert_array_equal(found, data[[3, 0, 4]])
+
+
+def with_body(name, body_operator, inputs, shape, options, body_options=None, result="float32"):
+    """A model of one operator whose region is another graph, of one operator on scalars; the first input is its."""
+    graph, body = Graph(), Graph()
+    places = [graph.input("x", inputs[0].shape), *(graph.constant(item) for item in inputs[1:])]
+    graph.output(graph.add(f"STABLEHLO_{name}", places, [Tensor("y", shape)], options))
+    sides = [body.input("a", ()), body.input("b", ())]
+    body.output(body.add(f"STABLEHLO_{body_operator}", sides, [Tensor("r", (), result)], body_options or {}))
+    return from_tflite(write([graph, body]))
+
+
+@pytest.mark.parametrize(("operator", "start", "expected"), [("ADD", 0, np.sum), ("MAXIMUM", -np.inf, np.max)])
+def test_reductions_by_a_graph(operator, start, expected):
+    data = numbers(3, 4, 5)
+    options = {"dimensions": [0, 2], "body_subgraph_index": 1}
+    module = with_body("REDUCE", operator, [data, np.float32(start)], (4,), options)
+    np.testing.assert_allclose(evaluate(module, data), expected(data, axis=(0, 2)), rtol=1e-5)
+
+
+def test_windows_combined_by_a_graph():
+    data = numbers(4, 6)
+    options = {"window_dimensions": [1, 3], "window_strides": [1, 1], "padding": [0, 0, 1, 1], "body_subgraph_index": 1}
+    module = with_body("REDUCE_WINDOW", "ADD", [data, np.float32(0)], (4, 6), options)
+    padded = np.pad(data, ((0, 0), (1, 1)))
+    expected = sum(padded[:, at : at + 6] for at in range(3))
+    np.testing.assert_allclose(evaluate(module, data), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_updates_combined_by_a_graph():
+    data, places, updates = numbers(5, 4), np.int32([[3], [0], [3]]), numbers(3, 4, seed=1)
+    options = {
+        "update_window_dims": [1],
+        "inserted_window_dims": [0],
+        "scatter_dims_to_operand_dims": [0],
+        "index_vector_dim": 1,
+        "update_computation_subgraph_index": 1,
+    }
+    module = with_body("SCATTER", "ADD", [data, places, updates], (5, 4), options)
+    expected = data.copy()
+    np.add.at(expected, places[:, 0], updates)
+    np.testing.assert_allclose(evaluate(module, data), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("direction", "sign"), [(5, 1), (3, -1)])
+def test_orders_of_a_comparator(direction, sign):
+    data = numbers(3, 7)
+    options = {"dimension": 1, "is_stable": True, "comparator_subgraph_index": 1}
+    module = with_body("SORT", "COMPARE", [data], (3, 7), options, {"comparison_direction": direction}, "bool")
+    np.testing.assert_array_equal(evaluate(module, data), sign * np.sort(sign * data, axis=1))
+
+
+def test_a_region_that_is_no_graph_of_the_model_is_an_error():
+    with pytest.raises(UserError, match="names the graph 7"):
+        with_body("REDUCE", "ADD", [numbers(3), np.float32(0)], (), {"dimensions": [0], "body_subgraph_index": 7})

@@ -22,6 +22,8 @@ class Bodies:
 
     run: Callable[[int, Sequence[GraphExpr]], list[GraphExpr]]
     """The outputs of a graph for values of its inputs."""
+    graphs: Sequence[TfliteGraph]
+    """All of them."""
     functions: list[Function]
     """The functions of the module beside main."""
     variables: MutableMapping[str, GraphExpr]

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tilewright.frontend.core.builder import Builder, check_size
+from tilewright.frontend.core.builder import check_size
 from tilewright.frontend.core.input_shapes import input_shapes
+from tilewright.frontend.stablehlo.builder import StableBuilder
 from tilewright.frontend.tflite import (
     activation,
     arithmetic,
@@ -31,6 +32,7 @@ from tilewright.frontend.tflite import (
     shape,
     slicing,
     spectral,
+    stablehlo,
     variables,
 )
 from tilewright.frontend.tflite.context import Bodies, NodeContext
@@ -63,6 +65,7 @@ FAMILIES = (
     shape,
     slicing,
     spectral,
+    stablehlo,
     variables,
 )
 """The modules whose converters are registered, one an operator family."""
@@ -106,7 +109,7 @@ class _Importer:
 
     def __init__(self, model: TfliteModel) -> None:
         self.model = model
-        self.builder = Builder()
+        self.builder = StableBuilder()
         self.functions: list[Function] = []
         self.variables: dict[str, GraphExpr] = {}
         self.tables: dict[str, tuple[Array, Array]] = {}
@@ -225,7 +228,7 @@ class _Importer:
             kinds = [graph.tensors[place].kind for place in operator.inputs if place >= 0]
             if operator.name not in spectral.OF_PAIRS and any(kind.startswith("complex") for kind in kinds):
                 raise UnsupportedError(f"{operator.name} of complex numbers")
-            bodies = Bodies(self._run, self.functions, self.variables, self.tables)
+            bodies = Bodies(self._run, self.model.graphs, self.functions, self.variables, self.tables)
             context = NodeContext(operator, name, graph, inputs, self.builder, bodies)
             produced = self._convert(context)
             for place, value in zip(operator.outputs, produced, strict=False):
