@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import tilewright as tw
 from tilewright.cli.trial import difference
 from tilewright.support.errors import UserError
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a case went: `passed`, `refused` or `failed`, and why."""
+
+    name: str
+    verdict: str
+    reason: str = ""
+    samples: tuple[int, int] = (0, 0)
+    """Of cases with several samples: how many passed, and how many there are."""
+
+
+class Trial(Protocol):
+    """What a suite is made of: something by a name that is tried when it is asked to."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def run(self) -> Result | None:
+        """How it went; None if it does not count."""
 
 
 @dataclass(frozen=True)
@@ -19,14 +41,9 @@ class Case:
     make: Callable[[], tuple[bytes, Mapping[str, Any], Sequence[Any]]]
     tolerance: float = 1e-5
 
-
-@dataclass(frozen=True)
-class Result:
-    """How a case went: `passed`, `refused` or `failed`, and why."""
-
-    name: str
-    verdict: str
-    reason: str = ""
+    def run(self) -> Result:
+        """Import, compile, run and compare."""
+        return run_case(self)
 
 
 def run_case(case: Case) -> Result:

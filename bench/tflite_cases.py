@@ -1,4 +1,4 @@
-"""Single operators as TFLite models: what `bench.frontends_tflite` compares with LiteRT, and tests with its answers.
+"""Single operators as TFLite models: what `bench.frontend_tflite` compares with LiteRT, and tests with its answers.
 
 A case is a model of one operator (or a few) and inputs. Values are arrays: inputs of the model, or constants (`fixed`),
 quantised ones with scale and zero point (`levels`). Answers of LiteRT's reference kernels are kept beside the tests.

@@ -1,4 +1,4 @@
-"""Every operator against the answers of LiteRT's kernels, which `python -m bench.frontends_tflite --record` kept."""
+"""Every operator against the answers of LiteRT's kernels, which `python -m bench.tflite_fixtures` kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from bench.frontends_tflite import ANSWERS, CASES, difference, interpreted
+from bench.frontend_tflite import ANSWERS, CASES, difference, interpreted
 from bench.tflite_cases import REFUSED
 from tilewright.frontend import from_tflite
 from tilewright.support.errors import UnsupportedError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.frontends_tflite import coverage
+from bench.frontend_tflite import coverage
 from tilewright.frontend.tflite.registry import converted_operators, converter
 from tilewright.support.errors import UserError
 

