@@ -13,9 +13,9 @@ from pathlib import Path
 from tilewright.cli.measure import LocalSampler, format_ms, format_ratio, max_relative_error
 from tilewright.cli.models import chosen_inputs, is_library, is_onnx, open_executable
 from tilewright.cli.options import add_inputs, add_model, compile_options, positive_int
-from tilewright.cli.peers import PEERS, REFERENCE, Arrays, parse_peers
+from tilewright.cli.peers import OWN_FORMATS, PEERS, REFERENCE, Arrays, parse_peers
 from tilewright.cli.versus import Standing, against
-from tilewright.frontend.formats import from_file
+from tilewright.frontend.formats import from_file, identify
 from tilewright.onnx_writer import to_onnx
 from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import UserError
@@ -31,6 +31,7 @@ is quicker.
 
   tilewright bench resnet18.onnx
   tilewright bench resnet18.onnx --threads 1 --against onnxruntime,openvino --rounds 20 --json
+  tilewright bench mobilenet.tflite --threads 1 --against litert
   tilewright bench resnet18.so
 
 The exit code is 4 when a peer's outputs differ from ours by more than 1e-3 of the largest expected value.
@@ -66,7 +67,7 @@ def execute(options: argparse.Namespace) -> int:
     errors: dict[str, float] = {}
     ours = executable.run(inputs)
     for rival in rivals:
-        call = PEERS[rival](_for_peers(options), threads, inputs)
+        call = PEERS[rival](_for_peer(rival, options), threads, inputs)
         errors[rival] = max_relative_error(ours, call())
         competitors[rival] = LocalSampler(call, clock)
     places = functools.partial(_placed, executable, inputs, clock)
@@ -103,9 +104,12 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory()
 
 
-def _for_peers(options: argparse.Namespace) -> Path:
-    """The model as peers read it: a file of another format than ONNX is converted."""
-    if is_onnx(options.model):
+def _for_peer(rival: str, options: argparse.Namespace) -> Path:
+    """The model as a peer reads it: its own file, or ONNX, to which a file of another format is converted."""
+    own = OWN_FORMATS.get(rival)
+    if own is not None and identify(options.model).key != own:
+        raise UserError(f"{rival} reads files of the format {own}, not {options.model.name}", where="--against")
+    if own is not None or is_onnx(options.model):
         return Path(options.model)
     path = Path(_folder().name) / "model.onnx"
     if not path.exists():

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cli.litert import LiteRt
 from tilewright.support.errors import MissingDependencyError, UserError
 
 Array = npt.NDArray[Any]
@@ -88,10 +89,17 @@ def lightgbm(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun([np.asarray(booster.predict(inputs["data"]))])
 
 
+def tflite(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A TFLite model in LiteRT's reference kernels."""
+    model = LiteRt(path, inputs, reference=True)
+    return OwnRun(list(model.run()), model.layers())
+
+
 RUNTIMES: dict[str, Runtime] = {
     "torch-export": torch_export,
     "torchscript": torchscript,
     "xgboost": xgboost,
     "lightgbm": lightgbm,
+    "tflite": tflite,
 }
 """The runtimes by the keys of formats."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cli.litert import LiteRt
 from tilewright.support.errors import MissingDependencyError, UserError
 
 Arrays = dict[str, npt.NDArray[np.generic]]
@@ -24,6 +25,8 @@ def _failures_of(peer: str, path: Path) -> Iterator[None]:
     """What a peer says about a model it cannot run, as a `UserError`: peers raise errors of many kinds."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"{peer} cannot run the model: {str(error).strip()}", where=str(path)) from error
 
@@ -76,7 +79,25 @@ def openvino(path: Path, threads: int, inputs: Arrays) -> Run:
     return run
 
 
-PEERS: dict[str, Callable[[Path, int, Arrays], Run]] = {"onnxruntime": onnxruntime, "openvino": openvino}
+def litert(path: Path, threads: int, inputs: Arrays) -> Run:
+    """LiteRT with XNNPACK, which it uses by default."""
+    with _failures_of("litert", path):
+        model = LiteRt(path, inputs, threads)
+
+    def run() -> list[npt.NDArray[np.generic]]:
+        with _failures_of("litert", path):
+            return list(model.run())
+
+    return run
+
+
+PEERS: dict[str, Callable[[Path, int, Arrays], Run]] = {
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+    "litert": litert,
+}
+OWN_FORMATS = {"litert": "tflite"}
+"""Peers that read files of a format of their own; the others read ONNX."""
 
 # The peer that says what the right answer is.
 REFERENCE = "onnxruntime"
