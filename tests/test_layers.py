@@ -61,6 +61,7 @@ SEES_ONLY: dict[str, set[str]] = {
 
 # What a function may import when it is called: packages that are optional, or slow to import.
 LAZY_PACKAGES = {
+    "ai_edge_litert",
     "amaranth",
     "cuda",
     "jax",

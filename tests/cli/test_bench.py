@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import tilewright as tw
+from bench.tflite_writer import Graph, Tensor, write
 from tests.integration import small_models
-from tilewright.cli import bench, peers
+from tilewright.cli import bench, own_runtimes, peers
 from tilewright.cli.main import main
 
 Captured = pytest.CaptureFixture[str]
@@ -66,6 +69,84 @@ def test_unknown_and_missing_peers(model: Path, monkeypatch: pytest.MonkeyPatch,
         errors = capsys.readouterr().err
         assert f"measuring against {peer} needs the package" in errors
         assert hint in errors
+
+
+class Interpreter:
+    """As LiteRT's: a model that doubles its input."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.tensors: dict[int, Any] = {}
+        self.settings = settings
+
+    def get_signature_list(self) -> dict[str, Any]:
+        return {"serving_default": {}}
+
+    def get_signature_runner(self, key: str) -> Interpreter:
+        return self
+
+    def get_input_details(self) -> dict[str, Any]:
+        return {"x": {"index": 3}}
+
+    def get_output_details(self) -> list[dict[str, Any]]:
+        return [{"index": 5}]
+
+    def get_tensor_details(self) -> list[dict[str, Any]]:
+        return [{"name": name, "index": at} for name, at in (("x", 3), ("y", 5), ("nothing", 7))]
+
+    def resize_tensor_input(self, place: int, shape: tuple[int, ...]) -> None:
+        self.tensors[place] = np.zeros(shape, np.float32)
+
+    def allocate_tensors(self) -> None:
+        self.tensors[5] = np.zeros_like(self.tensors[3])
+
+    def reset_all_variables(self) -> None:
+        pass
+
+    def set_tensor(self, place: int, value: Any) -> None:
+        self.tensors[place] = value
+
+    def invoke(self) -> None:
+        self.tensors[5] = 2 * self.tensors[3]
+
+    def get_tensor(self, place: int) -> Any:
+        if place not in self.tensors:
+            raise ValueError("Tensor data is null")
+        return self.tensors[place]
+
+
+def _doubled(path: Path) -> Path:
+    """A TFLite model that doubles its input."""
+    graph = Graph()
+    x = graph.input("x", (2, 3))
+    y = graph.add("ADD", [x, x], [Tensor("y", (2, 3))])
+    signature = {"key": "serving_default", "inputs": {"x": x}, "outputs": {"y": y}}
+    path.write_bytes(write([graph.output(y)], [signature]))
+    return path
+
+
+def test_models_of_tflite_against_litert(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    path = _doubled(tmp_path / "double.tflite")
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
+    assert main(["bench", str(path), "--threads", "1", "--against", "litert"]) == 1
+    assert "pip install ai-edge-litert" in capsys.readouterr().err
+    runtime = ModuleType("ai_edge_litert.interpreter")
+    monkeypatch.setattr(runtime, "Interpreter", Interpreter, raising=False)
+    resolvers = SimpleNamespace(BUILTIN_REF="reference", AUTO="auto")
+    monkeypatch.setattr(runtime, "OpResolverType", resolvers, raising=False)
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", ModuleType("ai_edge_litert"))
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", runtime)
+    assert main(["bench", str(path), "--threads", "1", "--rounds", "1", "--against", "litert", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["max_rel_err"] == {"litert": 0.0}
+    assert main(["check", str(path)]) == 0
+    assert "ok" in capsys.readouterr().out
+    assert main(["bench", str(model), "--threads", "1", "--against", "litert"]) == 1
+    assert "litert reads files of the format tflite" in capsys.readouterr().err
+    with pytest.raises(tw.UserError, match="LiteRT knows no input 'z'"):
+        peers.litert(path, 1, {"z": np.zeros(3, np.float32)})
+    found = own_runtimes.tflite(path, {"x": np.ones((2, 3), np.float32)})
+    assert set(found.layers) == {"x", "y"} and (found.outputs[0] == 2).all()
 
 
 def test_a_peer_that_cannot_run_the_model(tmp_path: Path) -> None:

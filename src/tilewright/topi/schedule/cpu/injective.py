@@ -69,15 +69,14 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
 
 
 def _beside_borders(context: ScheduleContext, handle: BlockHandle, outer: list[LoopHandle]) -> list[LoopHandle]:
-    """The loops to run in parallel: where elements are chosen by their place, cores have whole lines if there are many.
+    """The loops to run in parallel: where elements are chosen by their place, cores have whole lines if all have some.
 
     The loop along a line is then divided at the borders of an image, and its inside tests nothing.
     """
     if len(outer) < 2 or not find_all(context.block(handle).body, Select):
         return outer
     lines = context.extents(outer[:-1])
-    enough = context.cpu.parallel.pieces_per_core * context.target.cores
-    return outer[:-1] if lines is not None and prod(lines) >= enough else outer
+    return outer[:-1] if lines is not None and prod(lines) >= context.target.cores else outer
 
 
 def fuse_contiguous(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
