@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.ir.expr import Select, Var
-from tilewright.ir.visit import find_all
+from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import ROWS
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.reindexing import is_conditional
@@ -73,10 +73,12 @@ def _beside_borders(context: ScheduleContext, handle: BlockHandle, outer: list[L
 
     The loop along a line is then divided at the borders of an image, and its inside tests nothing.
     """
-    if len(outer) < 2 or not find_all(context.block(handle).body, Select):
-        return outer
-    lines = context.extents(outer[:-1])
-    return outer[:-1] if lines is not None and prod(lines) >= context.target.cores else outer
+    block = context.block(handle)
+    tested = {var for item in find_all(block.body, Select) for var in find_all(item.condition, Var)}
+    places = [item.value for item in block.iters if item.var in tested]
+    along = [n for n, loop in enumerate(outer) if any(uses_any(place, [loop.var]) for place in places)]
+    lines = context.extents(outer[: along[-1]]) if along else None
+    return outer[: along[-1]] if lines and prod(lines) >= context.target.cores else outer
 
 
 def fuse_contiguous(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:
