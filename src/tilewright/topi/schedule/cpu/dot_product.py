@@ -86,9 +86,14 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
 
 
 def _most_together(context: ScheduleContext, output: BlockHandle, lanes: int) -> int:
-    """Vectors of sums whose results are best computed as one: where those of one are a few bytes, they fill one."""
+    """Vectors of sums whose results are best computed as one: where those of one are a few bytes, they fill one.
+
+    That is for processors whose narrowing instructions put two vectors together.
+    """
     size = context.block(output).writes[0].buffer.dtype.itemsize
-    return 1 if lanes * size >= _FEW_BYTES else max(1, context.target.vector_bits // 8 // (lanes * size))
+    if lanes * size >= _FEW_BYTES or not context.target.has_rounded_products:
+        return 1
+    return max(1, context.target.vector_bits // 8 // (lanes * size))
 
 
 def _together(vectors: int, most: int) -> int:
