@@ -326,6 +326,17 @@ for _tag, _scale, _zero, _axes, _keep in (
         0,
         version=2,
     )
+for _name, _data in (("int8", integers(1, 7, 7, 400)), ("uint8", integers(1, 7, 7, 400).view(np.uint8))):
+    # So many means that some lie next to a half, where the digits of the multiplier tell.
+    add(
+        f"MEAN/{_name}/many",
+        "MEAN",
+        [levels(_data, 0.00427945, 0), fixed([1, 2], np.int32)],
+        (_name, 0.00425712, 0),
+        {"keep_dims": 0},
+        0,
+        version=2,
+    )
 add(
     "SUM/int8",
     "SUM",

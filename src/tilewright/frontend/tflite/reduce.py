@@ -68,13 +68,22 @@ def _quantized(node: NodeContext, axes: tuple[int, ...], keepdims: bool) -> Grap
     if levels.scale == result.scale and levels.zero == result.zero and is_mean:
         sums = call("sum", builder.cast(data, INT32), axes=axes, keepdims=keepdims)
         return finished(builder, divided_away(node, sums, builder.constant(count, INT32)), 0, bounds, to)
+    if is_mean:
+        sums = call("sum", as_steps(builder, data, levels.zero), axes=axes, keepdims=keepdims)
+        return finished(
+            builder, rescaled(builder, sums, _divided(Multiplier.of(scale), count)), result.zero, bounds, to
+        )
     sums = builder.cast(call("sum", builder.cast(data, INT32), axes=axes, keepdims=keepdims), FLOAT32)
     step = np.float32(levels.scales[0]) / np.float32(result.scales[0])
-    offset = -np.float32(levels.zero) * step * np.float32(1 if is_mean else count)
-    if is_mean:
-        sums = call("divide", sums, builder.constant(np.float32(count), FLOAT32))
+    offset = -np.float32(levels.zero) * step * np.float32(count)
     value = call("add", call("multiply", sums, builder.constant(step, FLOAT32)), builder.constant(offset, FLOAT32))
     return finished(builder, rounded_away(builder, value), result.zero, bounds, to)
+
+
+def _divided(by: Multiplier, count: int) -> Multiplier:
+    """A multiplier over a number of elements, with as many digits as the kernels keep."""
+    places = min(count.bit_length() - 1, 32, 31 + int(by.shift))
+    return Multiplier((by.multiplier << places) // count, by.shift - places)
 
 
 @converter("ARG_MAX", "ARG_MIN")
