@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.ops.quantization import integer_range
-from tilewright.ir.dtype import INT32
+from tilewright.ir.dtype import INT32, INT64
 from tilewright.onnx_writer.writer import Writer, element_type, name_of, rule
 from tilewright.support.errors import UnsupportedError
 
@@ -118,6 +118,37 @@ def _quantization(writer: Writer, call: Call, inputs: list[str]) -> str:
     operation = "QuantizeLinear" if quantizes else "DequantizeLinear"
     names = (writer.constant(scales), writer.constant(zeros, element=integers))
     return str(writer.node(operation, inputs[0], *names, **attributes))
+
+
+@rule("qnn.high_product")
+def _high_product(writer: Writer, call: Call, inputs: list[str]) -> str:
+    """In 64 bits, halves up; the square of the least number is cut off."""
+    product = writer.node("Mul", *_wide(writer, inputs))
+    upper = _floor_divided(
+        writer, writer.node("Add", product, writer.number(1 << 30, INT64)), writer.number(1 << 31, INT64)
+    )
+    return str(
+        writer.node("Cast", writer.node("Min", upper, writer.number((1 << 31) - 1, INT64)), to=element_type(INT32))
+    )
+
+
+@rule("qnn.rounded_shift")
+def _rounded_shift(writer: Writer, call: Call, inputs: list[str]) -> str:
+    """Divided by a power of two, half of which is added first."""
+    data, shift = _wide(writer, inputs)
+    two = writer.number(2, INT64)
+    power = writer.node("Pow", two, writer.node("Neg", shift))
+    rounded = _floor_divided(writer, writer.node("Add", data, writer.node("Div", power, two)), power)
+    return str(writer.node("Cast", rounded, to=element_type(INT32)))
+
+
+def _wide(writer: Writer, names: list[str]) -> list[str]:
+    return [writer.node("Cast", name, to=element_type(INT64)) for name in names]
+
+
+def _floor_divided(writer: Writer, a: str, b: str) -> str:
+    """ONNX divides whole numbers toward zero: what is left over is taken off first."""
+    return str(writer.node("Div", writer.node("Sub", a, writer.node("Mod", a, b)), b))
 
 
 def blocks(writer: Writer, call: Call) -> str | None:
