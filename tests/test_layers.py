@@ -68,6 +68,7 @@ LAZY_PACKAGES = {
     "lightgbm",
     "llvmlite",
     "openvino",
+    "paddle",
     "matplotlib",
     "ml_dtypes",
     "onnx",

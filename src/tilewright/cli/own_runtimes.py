@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.frontend.paddle.files import program_path
 from tilewright.support.errors import MissingDependencyError, UserError
 
 Array = npt.NDArray[Any]
@@ -88,10 +89,34 @@ def lightgbm(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun([np.asarray(booster.predict(inputs["data"]))])
 
 
+def paddle(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A program in PaddlePaddle's predictor, without its passes."""
+    try:
+        import paddle as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking a PaddlePaddle model needs the package 'paddlepaddle', which is not installed",
+            hint="pip install paddlepaddle",
+        ) from error
+    program = program_path(path)
+    parameters = program.with_suffix(".pdiparams")
+    config = runtime.inference.Config(str(program), str(parameters) if parameters.exists() else "")
+    if program.name == "__model__":
+        config = runtime.inference.Config(str(program.parent))
+    config.disable_glog_info()
+    config.switch_ir_optim(False)
+    predictor = runtime.inference.create_predictor(config)
+    for name, value in inputs.items():
+        predictor.get_input_handle(name).copy_from_cpu(np.ascontiguousarray(value))
+    predictor.run()
+    return OwnRun([predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()])
+
+
 RUNTIMES: dict[str, Runtime] = {
     "torch-export": torch_export,
     "torchscript": torchscript,
     "xgboost": xgboost,
     "lightgbm": lightgbm,
+    "paddle": paddle,
 }
 """The runtimes by the keys of formats."""
