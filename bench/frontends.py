@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 
-from bench import frontend_boosting, frontend_onnx, frontend_paddle
+from bench import frontend_boosting, frontend_onnx, frontend_openvino, frontend_paddle
 from bench.frontend_case import Case, Result, run_case
 from tilewright.support.text import table
 
@@ -25,6 +25,7 @@ SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Case]]]] = {
     "onnx": (("onnx", "onnxruntime"), frontend_onnx.cases),
     "xgboost": (("xgboost",), frontend_boosting.xgboost_cases),
     "lightgbm": (("lightgbm",), frontend_boosting.lightgbm_cases),
+    "openvino": (("onnx", "openvino"), frontend_openvino.cases),
     "paddle": (("paddle",), frontend_paddle.cases),
 }
 """For each format, the packages that its suite needs, and the suite."""

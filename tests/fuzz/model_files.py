@@ -32,6 +32,8 @@ VICTIMS: dict[str, str] = {
     "xgboost": "fixtures/boosting/xgboost_*",
     "lightgbm": "fixtures/boosting/lightgbm_*",
     "darknet": "fixtures/darknet/tiny.*",
+    "openvino": "fixtures/openvino/network.*[ln]",
+    "openvino documents": "fixtures/openvino/*.xml",
     "paddle": "fixtures/paddle/*_old.pdmodel",
     "paddle pir": "fixtures/paddle/*.json",
     "paddle files": "fixtures/paddle/network_old.pd*",
@@ -41,6 +43,7 @@ VICTIMS: dict[str, str] = {
 """Files of each format, by patterns in `tests`; what follows the key of the format tells several of one apart."""
 PAIRS: dict[str, tuple[str, str]] = {
     "darknet": ("net.cfg", "net.weights"),
+    "openvino": ("net.bin", "net.xml"),
     "paddle files": ("net.pdiparams", "net.pdmodel"),
 }
 """The names of the two files of a model, in the order in which the pattern gives them."""

@@ -112,11 +112,30 @@ def paddle(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun([predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()])
 
 
+def openvino(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A model in OpenVINO's CPU plugin, in float32."""
+    try:
+        import openvino as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking an OpenVINO model needs the package 'openvino', which is not installed",
+            hint="pip install openvino",
+        ) from error
+    core = runtime.Core()
+    model = core.compile_model(str(path.with_suffix(".xml")), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    given = [
+        inputs[next((name for name in item.names if name in inputs), item.node.friendly_name)] for item in model.inputs
+    ]
+    results = model(given)
+    return OwnRun([np.array(results[item]) for item in model.outputs])
+
+
 RUNTIMES: dict[str, Runtime] = {
     "torch-export": torch_export,
     "torchscript": torchscript,
     "xgboost": xgboost,
     "lightgbm": lightgbm,
+    "openvino": openvino,
     "paddle": paddle,
 }
 """The runtimes by the keys of formats."""

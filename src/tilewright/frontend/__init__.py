@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
+    from tilewright.frontend.openvino import from_openvino
     from tilewright.frontend.paddle import from_paddle
     from tilewright.frontend.sklearn import from_sklearn
     from tilewright.frontend.stablehlo import from_jax, from_stablehlo
@@ -25,6 +26,7 @@ __all__ = [
     "from_jax",
     "from_lightgbm",
     "from_onnx",
+    "from_openvino",
     "from_paddle",
     "from_sklearn",
     "from_stablehlo",
@@ -43,6 +45,7 @@ _HOMES = {
     "from_jax": "tilewright.frontend.stablehlo",
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_onnx": "tilewright.frontend.onnx",
+    "from_openvino": "tilewright.frontend.openvino",
     "from_paddle": "tilewright.frontend.paddle",
     "from_sklearn": "tilewright.frontend.sklearn",
     "from_stablehlo": "tilewright.frontend.stablehlo",

@@ -52,6 +52,17 @@ def _darknet_files(path: Path) -> list[Path]:
     return [other] if other.exists() else []
 
 
+def _is_openvino(sample: Sample) -> bool:
+    head = sample.text[:4096]
+    return head.lstrip("\ufeff \r\n\t").startswith("<") and "<net " in head and "<layers>" in head
+
+
+def _openvino_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    other = path.with_suffix(".xml" if path.suffix == ".bin" else ".bin")
+    return [other] if other.exists() else []
+
+
 _PADDLE_BLOCK = {1: 0, 2: 0, 3: 2, 4: 2, 5: 0}
 """Wire types of the fields of a block of PaddlePaddle: two numbers, variables, operators."""
 
@@ -148,6 +159,15 @@ FORMATS: tuple[Format, ...] = (
         ("tilewright.frontend.darknet", "from_darknet"),
         (".weights",),
         companions=_darknet_files,
+    ),
+    Format(
+        "openvino",
+        "OpenVINO IR",
+        "an XML document <net> with layers, and a .bin file of its name beside it",
+        _is_openvino,
+        ("tilewright.frontend.openvino", "from_openvino"),
+        (),
+        companions=_openvino_files,
     ),
     Format(
         "paddle",
