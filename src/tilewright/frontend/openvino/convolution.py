@@ -13,7 +13,7 @@ from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32
 from tilewright.support.errors import UnsupportedError, UserError
 
-AUTO_PADS = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+_AUTO_PADS = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER"}
 
 
 def window(node: NodeContext, rank: int) -> dict[str, Any]:
@@ -24,8 +24,10 @@ def window(node: NodeContext, rank: int) -> dict[str, Any]:
         "dilations": node.ints("dilations", ones),
     }
     auto = node.text("auto_pad", "explicit")
-    if auto in AUTO_PADS:
-        options["auto_pad"] = AUTO_PADS[auto]
+    if auto in _AUTO_PADS:
+        options["auto_pad"] = _AUTO_PADS[auto]
+    elif auto == "valid":
+        options["pads"] = (*zeros, *zeros)
     else:
         options["pads"] = (*node.ints("pads_begin", zeros), *node.ints("pads_end", zeros))
     return options

@@ -17,7 +17,7 @@ from tilewright.ir.dtype import FLOAT32, INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
 
-@converter("NonMaxSuppression", "NonMaxSuppressionIEInternal")
+@converter("NonMaxSuppression")
 def non_max_suppression(node: NodeContext) -> Sequence[GraphExpr]:
     """Boxes of each class without those that overlap a better one: their places, scores, and how many there are."""
     b, boxes, scores = node.builder, node.input(0), node.input(1)

@@ -72,7 +72,7 @@ def plain(node: NodeContext) -> GraphExpr:
     return node.call(_PLAIN[node.layer.kind], node.input(0))
 
 
-@converter("Identity", "Result", "StopGradient")
+@converter("Identity")
 def identity(node: NodeContext) -> GraphExpr:
     """The value itself."""
     return node.input(0)

@@ -143,10 +143,16 @@ class _Importer:
                         raise UserError("nothing produces this result")
                     results[layer.number] = inputs[0]
                 elif layer.kind == "Const":
-                    self._give(values, layer, [stored_tensor(self.builder, self.model.weights, layer.options)])
+                    self._give(values, layer, [self._constant(layer)])
                 else:
                     self._give(values, layer, self._convert(layer, inputs))
         return results
+
+    def _constant(self, layer: Layer) -> GraphExpr:
+        try:
+            return stored_tensor(self.builder, self.model.weights, layer.options)
+        except (LookupError, ValueError, OverflowError) as error:
+            raise UserError(f"the constant does not say what it is: {error!r}"[:200]) from error
 
     @staticmethod
     def _give(values: dict[tuple[int, int], GraphExpr], layer: Layer, produced: Sequence[GraphExpr]) -> None:
@@ -163,7 +169,7 @@ class _Importer:
         bodies = Bodies(self._net, self.functions, self._read_state, self._write_state)
         try:
             result = convert(NodeContext(layer, inputs, self.builder, bodies))
-        except (IndexError, ValueError, OverflowError) as error:
+        except (LookupError, ValueError, OverflowError) as error:
             # Files may say anything: ranks and lengths that no operator of that kind has are met in the arithmetic.
             raise UserError(f"the inputs and options of {layer.kind} do not fit together: {error}") from error
         if isinstance(result, GraphExpr):

@@ -11,7 +11,7 @@ from tilewright.frontend.openvino.xml import Element, parse
 from tilewright.support.errors import UnsupportedError, UserError
 
 _VERSIONS = ("10", "11")
-_BODIES = {"body": "body", "then_body": "then_body", "else_body": "else_body"}
+_BODIES = ("body", "then_body", "else_body")
 _MAPS = ("port_map", "then_port_map", "else_port_map")
 _DEEPEST = 16
 

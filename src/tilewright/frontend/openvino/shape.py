@@ -64,28 +64,18 @@ def concat(node: NodeContext) -> GraphExpr:
 @converter("Split")
 def split(node: NodeContext) -> Sequence[GraphExpr]:
     """So many parts of one size along an axis."""
-    b, x = node.builder, node.input(0)
-    axis, count = node.axis(node.known(1, "the axis")[0], rank_of(x)), node.integer("num_splits")
-    total = size_at(x, axis)
-    if count < 1 or total % count:
-        raise UserError(f"a dimension of {total} in {count} equal parts")
-    part = total // count
-    return [b.slice_axis(x, axis, part * at, part * (at + 1)) for at in range(count)]
+    x = node.input(0)
+    axis = node.axis(node.known(1, "the axis")[0], rank_of(x))
+    return node.builder.equal_parts(x, axis, node.integer("num_splits"))
 
 
 @converter("VariadicSplit")
 def variadic_split(node: NodeContext) -> Sequence[GraphExpr]:
     """Parts of given sizes along an axis; -1 is what is left."""
-    b, x = node.builder, node.input(0)
-    axis, sizes = node.axis(node.known(1, "the axis")[0], rank_of(x)), list(node.known(2, "the sizes"))
-    if -1 in sizes:
-        sizes[sizes.index(-1)] = size_at(x, axis) - sum(size for size in sizes if size != -1)
-    parts: list[GraphExpr] = []
-    start = 0
-    for size in sizes:
-        parts.append(b.slice_axis(x, axis, start, start + size))
-        start += size
-    return parts
+    x = node.input(0)
+    axis = node.axis(node.known(1, "the axis")[0], rank_of(x))
+    sizes = node.sizes(2, "the sizes")
+    return node.builder.parts(x, axis, node.known(2, "the sizes") if sizes is None else sizes)
 
 
 @converter("StridedSlice")

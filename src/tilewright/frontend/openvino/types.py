@@ -66,6 +66,8 @@ def stored_tensor(builder: Builder, weights: memoryview, options: Any) -> GraphE
     if kind in _PACKED:
         return _unpacked(builder, kind, data, shape, count)
     dtype = element_type(kind)
+    if not count:
+        return builder.constant(np.empty(shape, dtype.numpy()), dtype)  # files have a byte for it
     if size != count * dtype.itemsize:
         raise UserError(f"{size} bytes for a constant of {kind} of shape {shape}")
     return builder.constant(np.frombuffer(data, dtype.numpy()).reshape(shape), dtype)

@@ -159,7 +159,7 @@ class _Importer:
         kind = context.node.kind
         try:
             result: Result = entry.convert(context)
-        except (IndexError, ValueError, OverflowError) as error:
+        except (LookupError, ValueError, OverflowError) as error:
             # Files may say anything: ranks and lengths that no operator of that kind has are met in the arithmetic.
             raise UserError(f"the inputs and attributes of {kind} do not fit together: {error}") from error
         if isinstance(result, GraphExpr):

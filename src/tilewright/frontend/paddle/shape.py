@@ -9,9 +9,8 @@ import numpy as np
 from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, size_at, sizes_of
 from tilewright.frontend.paddle.context import NodeContext
 from tilewright.frontend.paddle.registry import converter
-from tilewright.graph.ir.dimensions import Size, divide_exactly, floor_divide, multiply, product
+from tilewright.graph.ir.dimensions import Size, divide_exactly, product
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.graph.ops.common import size_text
 from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -107,20 +106,8 @@ def split(node: NodeContext) -> Sequence[Sequence[GraphExpr]]:
     b, x = node.builder, node.input(0)
     axis = node.axis(node.whole("the axis", (2,), "axis", default=0), rank_of(x))
     count = node.integer("num", default=0)
-    sections = list(node.wholes("the sizes", (1,), "sections") or ())
-    total = sizes_of(x)[axis]
-    if not sections:
-        return [_equal_parts(node, x, axis, count)]
-    if -1 in sections:
-        sections[sections.index(-1)] = size_at(x, axis) - sum(item for item in sections if item >= 0)
-    parts: list[GraphExpr] = []
-    start = 0
-    for size in sections:
-        parts.append(b.slice_axis(x, axis, start, start + size))
-        start += size
-    if isinstance(total, int) and start != total:
-        raise UserError(f"parts of {sections} of a dimension of {total}")
-    return [parts]
+    sections = node.wholes("the sizes", (1,), "sections")
+    return [b.parts(x, axis, sections) if sections else b.equal_parts(x, axis, count)]
 
 
 @converter("split_with_num", inputs="X AxisTensor")
@@ -128,15 +115,7 @@ def split_evenly(node: NodeContext) -> Sequence[Sequence[GraphExpr]]:
     """So many parts of one size along an axis."""
     x = node.input(0)
     axis = node.axis(node.whole("the axis", (1,), "axis", default=0), rank_of(x))
-    return [_equal_parts(node, x, axis, node.integer("num"))]
-
-
-def _equal_parts(node: NodeContext, x: GraphExpr, axis: int, count: int) -> list[GraphExpr]:
-    total = sizes_of(x)[axis]
-    if count < 1 or (isinstance(total, int) and total % count):
-        raise UserError(f"a dimension of {size_text(total)} in {count} equal parts")
-    part = floor_divide(total, count)
-    return [node.builder.slice_axis(x, axis, multiply(part, at), multiply(part, at + 1)) for at in range(count)]
+    return [node.builder.equal_parts(x, axis, node.integer("num"))]
 
 
 @converter("slice", inputs="Input StartsTensor EndsTensor StartsTensorList EndsTensorList")
