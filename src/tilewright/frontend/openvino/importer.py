@@ -114,7 +114,8 @@ class _Importer:
     def _input(self, layer: Layer) -> _Input:
         with self._located(layer):
             port = layer.outputs[0] if layer.outputs else None
-            name = port.names[0] if port is not None and port.names else layer.name
+            names = port.names if port is not None else ()
+            name = layer.name if layer.name in names or not names else names[0]
             return _Input(name, layer, element_type(layer.options.get("element_type", "f32")), _dims(layer))
 
     def _parameter(self, name: str, sizes: object, dtype: DataType) -> Var:

@@ -375,3 +375,38 @@ def one_hot(node: NodeContext) -> GraphExpr:
 def nonzero(node: NodeContext) -> GraphExpr:
     """The places of elements that are not zero, one a column."""
     return node.builder.cast(node.onnx("NonZero", node.input(0)), node.dtype("output_type"))
+
+
+@converter("Col2Im")
+def columns_to_image(node: NodeContext) -> GraphExpr:
+    """Columns of blocks as an image, summed where they overlap."""
+    b, rank = node.builder, 2
+    ones, zeros = (1,) * rank, (0,) * rank
+    return node.onnx(
+        "Col2Im",
+        node.input(0),
+        b.cast(node.input(1), INT64),
+        b.cast(node.input(2), INT64),
+        strides=node.ints("strides", ones),
+        dilations=node.ints("dilations", ones),
+        pads=(*node.ints("pads_begin", zeros), *node.ints("pads_end", zeros)),
+    )
+
+
+@converter("DFT", "IDFT", "RDFT")
+def fourier(node: NodeContext) -> GraphExpr:
+    """The Fourier transform of complex numbers (pairs along the last axis) along axes, its inverse, or that of reals.
+
+    Of reals the second half of the last axis that is named is left out: it mirrors the first.
+    """
+    b, x, kind = node.builder, node.input(0), node.layer.kind
+    is_real = kind == "RDFT"
+    x = b.expand_dims(x, (rank_of(x),)) if is_real else x
+    axes = node.known(1, "the axes")
+    lengths = node.known(2, "the lengths") if node.has_input(2) else (-1,) * len(axes)
+    for axis, length in reversed(list(zip(axes, lengths, strict=True))):
+        place = b.constant(node.axis(axis, rank_of(x) - 1), INT64)
+        wanted = None if length == -1 else b.constant(length, INT64)
+        x = node.onnx("DFT", x, wanted, place, inverse=kind == "IDFT", onesided=is_real)
+        is_real = False
+    return x
