@@ -8,7 +8,7 @@ from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_o
 from tilewright.frontend.core.checks import checked_divisor
 from tilewright.frontend.openvino.context import NodeContext
 from tilewright.frontend.openvino.registry import converter
-from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.dimensions import Size, same
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT32
 from tilewright.support.errors import UnsupportedError
@@ -145,10 +145,10 @@ def selu(node: NodeContext) -> GraphExpr:
 
 @converter("PReLU")
 def prelu(node: NodeContext) -> GraphExpr:
-    """x, or slope * x where it is negative; a slope of one dimension is for channels."""
+    """x, or slope * x where it is negative; a slope of one dimension that fits the channels is for them."""
     b, x, slope = node.builder, node.input(0), node.input(1)
     rank = rank_of(x)
-    if rank_of(slope) == 1 and rank > 1 and sizes_of(slope)[0] != 1:
+    if rank_of(slope) == 1 and rank > 1 and same(sizes_of(slope)[0], sizes_of(x)[1]):
         shape: list[Size] = [1] * rank
         shape[1] = sizes_of(slope)[0]
         slope = b.reshape(slope, shape)
