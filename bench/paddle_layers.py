@@ -205,6 +205,17 @@ def _detection(paddle: Any) -> Iterator[tuple[str, Function, list[Any]]]:
         lambda b, s: _multiclass(paddle, b, s),
         [_boxes(2, 20), np.random.default_rng(3).random((2, 3, 20)).astype(np.float32)],
     )
+    for gaussian in (False, True):
+        scores = np.random.default_rng(3).random((2, 3, 20)).astype(np.float32)
+        yield f"matrix_nms {gaussian}", _matrix(paddle, gaussian), [_boxes(2, 20), scores]
+
+
+def _matrix(paddle: Any, gaussian: bool) -> Function:
+    def suppress(boxes: Any, scores: Any) -> Any:
+        options = {"use_gaussian": gaussian, "return_index": True, "background_label": 0}
+        return paddle.vision.ops.matrix_nms(boxes, scores, 0.1, 0.2, 15, 8, **options)
+
+    return suppress
 
 
 def _boxes(images: int, count: int) -> Any:
