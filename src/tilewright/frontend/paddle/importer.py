@@ -188,6 +188,10 @@ class _Importer:
 def _groups(
     given: Mapping[str, tuple[str, ...]] | tuple[tuple[str, ...], ...], order: Sequence[str]
 ) -> list[list[str]]:
-    """Names of inputs or outputs in the order that a converter has them in."""
-    groups = [given.get(name, ()) for name in order] if isinstance(given, Mapping) else list(given)
+    """Names of inputs or outputs in the order that a converter has them in; later operators write them small."""
+    groups = (
+        [given.get(name) or given.get(name.lower(), ()) for name in order]
+        if isinstance(given, Mapping)
+        else list(given)
+    )
     return [[name for name in group if name not in _NONE] for group in groups]
