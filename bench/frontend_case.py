@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import tilewright as tw
@@ -38,7 +39,7 @@ class Case:
     """A model, made when it is run: its source for `tw.load_model`, inputs by name, expected outputs."""
 
     name: str
-    make: Callable[[], tuple[bytes, Mapping[str, Any], Sequence[Any]]]
+    make: Callable[[], tuple[bytes | Path, Mapping[str, Any], Sequence[Any]]]
     tolerance: float = 1e-5
 
     def run(self) -> Result:

@@ -21,7 +21,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from bench import frontend_boosting, frontend_onnx, frontend_stablehlo, frontend_tflite
+from bench import (
+    frontend_boosting,
+    frontend_onnx,
+    frontend_openvino,
+    frontend_paddle,
+    frontend_stablehlo,
+    frontend_tflite,
+)
 from bench.frontend_case import Result, Trial
 from tilewright.support.text import table
 
@@ -31,6 +38,8 @@ SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "lightgbm": (("lightgbm",), frontend_boosting.lightgbm_cases),
     "stablehlo": (("jax",), frontend_stablehlo.trials),
     "tflite": (("ai_edge_litert",), frontend_tflite.trials),
+    "openvino": (("onnx", "openvino"), frontend_openvino.cases),
+    "paddle": (("paddle",), frontend_paddle.cases),
 }
 """For each format, the packages that its suite needs, and the suite."""
 INTERPRETED: dict[str, Callable[[], Iterator[Trial]]] = {

@@ -69,6 +69,7 @@ LAZY_PACKAGES = {
     "lightgbm",
     "llvmlite",
     "openvino",
+    "paddle",
     "matplotlib",
     "ml_dtypes",
     "onnx",

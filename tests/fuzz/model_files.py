@@ -32,10 +32,21 @@ VICTIMS: dict[str, str] = {
     "xgboost": "fixtures/boosting/xgboost_*",
     "lightgbm": "fixtures/boosting/lightgbm_*",
     "darknet": "fixtures/darknet/tiny.*",
+    "openvino": "fixtures/openvino/network.*[ln]",
+    "openvino documents": "fixtures/openvino/*.xml",
+    "paddle": "fixtures/paddle/*_old.pdmodel",
+    "paddle pir": "fixtures/paddle/*.json",
+    "paddle files": "fixtures/paddle/network_old.pd*",
     "gguf": "fixtures/weights/*.gguf",
     "safetensors": "fixtures/weights/*.safetensors",
 }
-"""Files of each format, by patterns in `tests`."""
+"""Files of each format, by patterns in `tests`; what follows the key of the format tells several of one apart."""
+PAIRS: dict[str, tuple[str, str]] = {
+    "darknet": ("net.cfg", "net.weights"),
+    "openvino": ("net.bin", "net.xml"),
+    "paddle files": ("net.pdiparams", "net.pdmodel"),
+}
+"""The names of the two files of a model, in the order in which the pattern gives them."""
 WEIGHTS = ("gguf", "safetensors")
 
 Random = np.random.Generator
@@ -93,25 +104,26 @@ def run_one(key: str, seed: int) -> str:
     first, second = random.integers(len(whole), size=2)
     content = damaged(whole[first], whole[second], random)
     try:
-        if key == "darknet":
-            _read_pair(content if first == 0 else whole[0], content if first == 1 else whole[1])
+        if key in PAIRS:
+            _read_pair(key, content if first == 0 else whole[0], content if first == 1 else whole[1])
         elif key in WEIGHTS:
             for weight in read_weights(content).values():
                 if weight.blocks is None or weight.blocks.numbers is not None:
                     weight.numbers()
         else:
-            from_file(content, format=key)
+            from_file(content, format=key.split()[0])
     except UserError:
         return f"{key} refused"
     return f"{key} read"
 
 
-def _read_pair(text: bytes, numbers: bytes) -> None:
+def _read_pair(key: str, first: bytes, second: bytes) -> None:
     """A model of two files, one of them damaged."""
+    names = PAIRS[key]
     with tempfile.TemporaryDirectory(prefix="tilewright-fuzz-") as folder:
-        (Path(folder) / "net.cfg").write_bytes(text)
-        (Path(folder) / "net.weights").write_bytes(numbers)
-        from_file(Path(folder) / "net.cfg", format="darknet")
+        (Path(folder) / names[0]).write_bytes(first)
+        (Path(folder) / names[1]).write_bytes(second)
+        from_file(Path(folder) / names[0], format=key.split()[0])
 
 
 def prepare() -> Callable[[int], str]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.litert import LiteRt
+from tilewright.frontend.paddle.files import program_path
 from tilewright.support.errors import MissingDependencyError, UserError
 
 Array = npt.NDArray[Any]
@@ -95,11 +96,54 @@ def tflite(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun(list(model.run()), model.layers())
 
 
+def paddle(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A program in PaddlePaddle's predictor, without its passes."""
+    try:
+        import paddle as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking a PaddlePaddle model needs the package 'paddlepaddle', which is not installed",
+            hint="pip install paddlepaddle",
+        ) from error
+    program = program_path(path)
+    parameters = program.with_suffix(".pdiparams")
+    config = runtime.inference.Config(str(program), str(parameters) if parameters.exists() else "")
+    if program.name == "__model__":
+        config = runtime.inference.Config(str(program.parent))
+    config.disable_glog_info()
+    config.switch_ir_optim(False)
+    predictor = runtime.inference.create_predictor(config)
+    for name, value in inputs.items():
+        predictor.get_input_handle(name).copy_from_cpu(np.ascontiguousarray(value))
+    predictor.run()
+    return OwnRun([predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()])
+
+
+def openvino(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A model in OpenVINO's CPU plugin, in float32."""
+    try:
+        import openvino as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking an OpenVINO model needs the package 'openvino', which is not installed",
+            hint="pip install openvino",
+        ) from error
+    core = runtime.Core()
+    model = core.compile_model(str(path.with_suffix(".xml")), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    given = [
+        inputs[next((name for name in item.names if name in inputs), item.node.friendly_name)] for item in model.inputs
+    ]
+    results = model(given)
+    return OwnRun([np.array(results[item]) for item in model.outputs])
+
+
 RUNTIMES: dict[str, Runtime] = {
     "torch-export": torch_export,
     "torchscript": torchscript,
     "xgboost": xgboost,
     "lightgbm": lightgbm,
     "tflite": tflite,
+    "openvino": openvino,
+    "paddle": paddle,
 }
 """The runtimes by the keys of formats."""

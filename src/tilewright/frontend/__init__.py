@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
     from tilewright.frontend.onnx import from_onnx
+    from tilewright.frontend.openvino import from_openvino
+    from tilewright.frontend.paddle import from_paddle
     from tilewright.frontend.sklearn import from_sklearn
     from tilewright.frontend.stablehlo import from_jax, from_stablehlo
     from tilewright.frontend.tflite import from_tflite
@@ -24,6 +26,8 @@ __all__ = [
     "from_jax",
     "from_lightgbm",
     "from_onnx",
+    "from_openvino",
+    "from_paddle",
     "from_sklearn",
     "from_stablehlo",
     "from_tflite",
@@ -41,6 +45,8 @@ _HOMES = {
     "from_jax": "tilewright.frontend.stablehlo",
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_onnx": "tilewright.frontend.onnx",
+    "from_openvino": "tilewright.frontend.openvino",
+    "from_paddle": "tilewright.frontend.paddle",
     "from_sklearn": "tilewright.frontend.sklearn",
     "from_stablehlo": "tilewright.frontend.stablehlo",
     "from_tflite": "tilewright.frontend.tflite",

@@ -52,6 +52,43 @@ def _darknet_files(path: Path) -> list[Path]:
     return [other] if other.exists() else []
 
 
+def _is_openvino(sample: Sample) -> bool:
+    head = sample.text[:4096]
+    return head.lstrip("\ufeff \r\n\t").startswith("<") and "<net " in head and "<layers>" in head
+
+
+def _openvino_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    other = path.with_suffix(".xml" if path.suffix == ".bin" else ".bin")
+    return [other] if other.exists() else []
+
+
+_PADDLE_BLOCK = {1: 0, 2: 0, 3: 2, 4: 2, 5: 0}
+"""Wire types of the fields of a block of PaddlePaddle: two numbers, variables, operators."""
+
+
+def _is_paddle(sample: Sample) -> bool:
+    """A JSON text of the kind `pir`, a message of blocks, or a folder with such a program."""
+    if sample.is_folder:
+        return any(name == "__model__" or name.endswith((".pdmodel", ".pdiparams")) for name in sample.entries)
+    head = sample.text[:256].replace(" ", "")
+    if head.startswith("{"):
+        return '"magic":"pir"' in head
+    if set(sample.fields) - {1, 4, 5} or 1 not in sample.fields:
+        return False
+    block, variable = sample.nested_fields(1), sample.nested_fields(1, 3)
+    fits = all(_PADDLE_BLOCK.get(number) == kind for number, kind in block.items())
+    return fits and {1, 2} <= set(block) and variable.get(1) == variable.get(2) == 2
+
+
+def _paddle_files(path: Path) -> list[Path]:
+    """The file of parameters beside a program, or the program beside it; all files of a folder of the old layout."""
+    if path.name == "__model__":
+        return [item for item in sorted(path.parent.iterdir()) if item.is_file() and item != path]
+    beside = [path.with_suffix(suffix) for suffix in (".json", ".pdmodel", ".pdiparams")]
+    return [item for item in beside if item != path and item.is_file()]
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
         "onnx",
@@ -122,6 +159,26 @@ FORMATS: tuple[Format, ...] = (
         ("tilewright.frontend.darknet", "from_darknet"),
         (".weights",),
         companions=_darknet_files,
+    ),
+    Format(
+        "openvino",
+        "OpenVINO IR",
+        "an XML document <net> with layers, and a .bin file of its name beside it",
+        _is_openvino,
+        ("tilewright.frontend.openvino", "from_openvino"),
+        (),
+        companions=_openvino_files,
+    ),
+    Format(
+        "paddle",
+        "PaddlePaddle",
+        "a JSON text of the kind 'pir', or a protobuf message of blocks; parameters beside it",
+        _is_paddle,
+        ("tilewright.frontend.paddle", "from_paddle"),
+        (".pdmodel", ".pdiparams"),
+        ("google.protobuf",),
+        "protobuf",
+        companions=_paddle_files,
     ),
     Format(
         "gguf",

@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from tests.frontend.onnx.helpers import run_onnxruntime
 from tilewright.frontend import from_onnx
-from tilewright.frontend.onnx import forks
+from tilewright.frontend.core import forks
 from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UnsupportedError, UserError
 

@@ -14,6 +14,7 @@ from tilewright.frontend.core.builder import Builder, dtype_of, is_plain, rank_o
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size, as_size
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.ir.dtype import BOOL, FLOAT32, INT64, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.types import TensorType
@@ -168,6 +169,33 @@ class ArithmeticBuilder(Builder):
         shape = sizes_of(value)
         part = self.slice_axis(value, axis, index, dimensions.add(index, 1))
         return self.reshape(part, shape[:axis] + shape[axis + 1 :])
+
+    def equal_parts(self, value: GraphExpr, axis: int, count: int) -> list[GraphExpr]:
+        """So many consecutive parts of one size along an axis."""
+        total = sizes_of(value)[axis]
+        if count < 1 or (isinstance(total, int) and total % count):
+            raise UserError(f"a dimension of {size_text(total)} in {count} equal parts")
+        part = dimensions.floor_divide(total, count)
+        return self.parts(value, axis, [part] * count)
+
+    def parts(self, value: GraphExpr, axis: int, sizes: Sequence[Size]) -> list[GraphExpr]:
+        """Consecutive parts of sizes along an axis; one may be -1, which is what the others leave."""
+        total, listed = sizes_of(value)[axis], list(sizes)
+        known = [size for size in listed if not isinstance(size, int) or size >= 0]
+        if len(known) < len(listed):
+            rest = total
+            for size in known:
+                rest = dimensions.subtract(rest, size)
+            listed = [rest if isinstance(size, int) and size < 0 else size for size in listed]
+        results: list[GraphExpr] = []
+        start: Size = 0
+        for size in listed:
+            end = dimensions.add(start, size)
+            results.append(self.slice_axis(value, axis, start, end))
+            start = end
+        if dimensions.different(start, total) or len(known) < len(listed) - 1:
+            raise UserError(f"parts of {sizes_text(tuple(sizes))} of a dimension of {size_text(total)}")
+        return results
 
     def stack(self, values: Sequence[GraphExpr], axis: int) -> GraphExpr:
         """Values next to each other along a new axis."""

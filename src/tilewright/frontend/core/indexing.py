@@ -70,6 +70,28 @@ def gather_nd(builder: Builder, data: GraphExpr, indices: GraphExpr, batch: int 
     return builder.call("take", flat, place, axis=0, mode="inside")
 
 
+def gather_batched(builder: Builder, data: GraphExpr, indices: GraphExpr, axis: int, batch: int) -> GraphExpr:
+    """Slices along an axis by indices that are inside; the first dimensions may be those of a batch."""
+    sizes, wanted, rank = sizes_of(data), sizes_of(indices), rank_of(data)
+    if not batch:
+        return builder.call("take", data, indices, axis=axis)
+    if any(map(different, sizes[:batch], wanted[:batch])):
+        raise UserError(f"indices of shape {sizes_text(wanted)} do not fit data of shape {sizes_text(sizes)}")
+    # The batch becomes part of the axis that is taken along; what lies between goes behind it.
+    between, after = sizes[batch:axis], sizes[axis + 1 :]
+    order = (*range(batch), axis, *range(batch, axis), *range(axis + 1, rank))
+    count = product(sizes[:batch])
+    flat = builder.reshape(builder.transpose(data, order), (product((count, sizes[axis])), *between, *after))
+    inner = wanted[batch:]
+    starts = builder.reshape(along(builder, 0, 1, count, sizes[axis]), (count, *(1,) * len(inner)))
+    places = builder.call("add", builder.reshape(builder.cast(indices, INT64), (count, *inner)), starts)
+    taken = builder.call("take", flat, places, axis=0, mode="inside")
+    taken = builder.reshape(taken, (*sizes[:batch], *inner, *between, *after))
+    first, middle = batch + len(inner), len(between)
+    back = (*range(batch), *range(first, first + middle), *range(batch, first), *range(first + middle, rank_of(taken)))
+    return builder.transpose(taken, back)
+
+
 def scatter_nd(
     builder: Builder, data: GraphExpr, indices: GraphExpr, updates: GraphExpr, reduction: str = "none"
 ) -> GraphExpr:

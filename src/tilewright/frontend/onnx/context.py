@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tilewright.frontend.core.builder import Builder, dtype_of, evaluate, rank_of, shape_of
+from tilewright.frontend.core.forks import among
 from tilewright.frontend.core.node_inputs import NodeInputs
+from tilewright.frontend.core.scopes import Captures, TensorValue
 from tilewright.frontend.core.symbolic_values import symbolic_value
-from tilewright.frontend.onnx.forks import among
-from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, TensorValue, ValueInfo
+from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode, Reference, ValueInfo
 from tilewright.graph.ir.dimensions import Size
-from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var
+from tilewright.graph.ir.expr import Call, Function, GraphExpr
 from tilewright.graph.ir.op import is_call_to
 from tilewright.ir.types import OptionalType, SequenceType, Type, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 
 _D = TypeVar("_D")
-
-Captures = list[tuple[GraphExpr, Var]]
-"""Values from outside of a function's body, and the parameters that stand for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,4 +275,4 @@ def _kind(value: AttributeValue) -> str:
     return "a tensor" if callable(value) else "a reference"
 
 
-__all__ = ["Bodies", "Captures", "NodeContext", "dtype_of", "rank_of", "shape_of"]
+__all__ = ["Bodies", "NodeContext", "dtype_of", "rank_of", "shape_of"]

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.frontend.core.builder import evaluate, rank_of, size_at, sizes_of
+from tilewright.frontend.core.forks import Fork, Side
 from tilewright.frontend.core.loops import Loop, Turn, build_loop, captured, item_rank, reverse, stack
+from tilewright.frontend.core.scopes import Captures
 from tilewright.frontend.core.symbolic_values import symbolic_value
-from tilewright.frontend.onnx.context import Captures, NodeContext
-from tilewright.frontend.onnx.forks import Fork, Side
+from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.model import OnnxGraph
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.sequence import as_sequence

@@ -13,7 +13,18 @@ from dataclasses import replace
 from functools import partial
 
 from tilewright.frontend.core.builder import Builder, Undecided, check_size
+from tilewright.frontend.core.forks import (
+    MOST_SIDES,
+    Fork,
+    Imported,
+    Side,
+    by_run,
+    import_side,
+    import_sides,
+    join_sides,
+)
 from tilewright.frontend.core.input_shapes import input_shapes
+from tilewright.frontend.core.scopes import Captures, Scope
 from tilewright.frontend.onnx import (
     activation,
     classic,
@@ -47,18 +58,8 @@ from tilewright.frontend.onnx import (
     tensor,
     training,
 )
-from tilewright.frontend.onnx.context import Bodies, Captures, NodeContext, held_type
+from tilewright.frontend.onnx.context import Bodies, NodeContext, held_type
 from tilewright.frontend.onnx.expansion import check_expansion
-from tilewright.frontend.onnx.forks import (
-    MOST_SIDES,
-    Fork,
-    Imported,
-    Side,
-    by_run,
-    import_side,
-    import_sides,
-    join_sides,
-)
 from tilewright.frontend.onnx.functions import is_known_operator, schema_function
 from tilewright.frontend.onnx.model import (
     AttributeValue,
@@ -71,7 +72,7 @@ from tilewright.frontend.onnx.model import (
 from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
-from tilewright.frontend.onnx.scopes import Rest, Scope, last_uses
+from tilewright.frontend.onnx.scopes import Rest, last_uses
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import Type, tensor_type

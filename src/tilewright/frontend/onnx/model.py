@@ -5,23 +5,12 @@ Weights stay undecoded until they are used (`Lazy`), so that reading a model cos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.graph.ir.op import Array
+from tilewright.frontend.core.scopes import Lazy
 from tilewright.ir.dtype import DataType
-
-
-@dataclass(frozen=True, slots=True)
-class TensorValue:
-    """A tensor stored in the model; types that numpy lacks are held as their bits, integers of few bits in bytes."""
-
-    array: Array
-    dtype: DataType
-
-
-Lazy = Callable[[], TensorValue]
 
 
 @dataclass(frozen=True, slots=True)

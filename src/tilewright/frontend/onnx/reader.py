@@ -15,15 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tilewright.frontend.core.scopes import Lazy, TensorValue
 from tilewright.frontend.onnx.model import (
     AttributeValue,
-    Lazy,
     OnnxFunction,
     OnnxGraph,
     OnnxModel,
     OnnxNode,
     Reference,
-    TensorValue,
     ValueInfo,
     canonical_domain,
 )

@@ -18,11 +18,11 @@ from tilewright.frontend.core.builder import (
     size_at,
     sizes_of,
 )
+from tilewright.frontend.core.forks import Fork, Side
 from tilewright.frontend.core.ranks import MOST_RANK
 from tilewright.frontend.core.symbolic_values import partial_value, symbolic_value
 from tilewright.frontend.onnx.axes import by_data, insert_axes, remove_axes
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.frontend.onnx.forks import Fork, Side
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
 from tilewright.graph.ir.dimensions import (

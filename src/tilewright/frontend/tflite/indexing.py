@@ -6,12 +6,11 @@ import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, sizes_of
 from tilewright.frontend.core.checks import checked_index
-from tilewright.frontend.core.indexing import along, gather_nd, reverse_sequences, scatter_nd
+from tilewright.frontend.core.indexing import along, gather_batched, gather_nd, reverse_sequences, scatter_nd
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.registry import converter
-from tilewright.graph.ir.dimensions import Size, different, product
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -26,25 +25,8 @@ def gather(node: NodeContext) -> GraphExpr:
         batch += rank_of(indices)
     if not 0 <= batch <= min(axis, rank_of(indices)):
         raise UserError(f"GATHER along dimension {axis} with {batch} batch dimensions")
-    sizes, wanted = sizes_of(data), sizes_of(indices)
-    indices = checked_index(builder, indices, [sizes[axis]], [axis], negative=False)
-    if not batch:
-        return node.call("take", data, indices, axis=axis)
-    if any(map(different, sizes[:batch], wanted[:batch])):
-        raise UserError(f"indices of shape {sizes_text(wanted)} do not fit data of shape {sizes_text(sizes)}")
-    # The batch becomes part of the axis that is taken along; what lies between goes behind it.
-    between, after = sizes[batch:axis], sizes[axis + 1 :]
-    order = (*range(batch), axis, *range(batch, axis), *range(axis + 1, rank))
-    count = product(sizes[:batch])
-    flat = builder.reshape(builder.transpose(data, order), (product((count, sizes[axis])), *between, *after))
-    inner = wanted[batch:]
-    starts = builder.reshape(along(builder, 0, 1, count, sizes[axis]), (count, *(1,) * len(inner)))
-    places = node.call("add", builder.reshape(builder.cast(indices, INT64), (count, *inner)), starts)
-    taken = node.call("take", flat, places, axis=0, mode="inside")
-    taken = builder.reshape(taken, (*sizes[:batch], *inner, *between, *after))
-    first, middle = batch + len(inner), len(between)
-    back = (*range(batch), *range(first, first + middle), *range(batch, first), *range(first + middle, rank_of(taken)))
-    return builder.transpose(taken, back)
+    indices = checked_index(builder, indices, [sizes_of(data)[axis]], [axis], negative=False)
+    return gather_batched(builder, data, indices, axis, batch)
 
 
 @converter("GATHER_ND")

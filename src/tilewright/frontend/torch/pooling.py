@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, size_at, sizes_of
+from tilewright.frontend.core.adaptive import adaptive_average, adaptive_maxima, maxima
+from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import BOOL, INT64
-from tilewright.support.errors import UnsupportedError
+from tilewright.ir.dtype import INT64
 
 
 def _each(values: int | Sequence[int], rank: int) -> list[int]:
@@ -128,7 +128,7 @@ def _max_pool(rank: int, with_places: bool) -> Converter:
             return found
         if not b.is_used(1):
             return found, None
-        _, places = _maxima(b, data, [how.taps(b, axis) for axis in range(rank)])
+        _, places = maxima(b, data, [how.taps(b, axis) for axis in range(rank)])
         return found, b.reshape(places, b.shape)
 
     convert.__doc__ = f"The greatest of each window in {rank} dimensions{', and where it is' if with_places else ''}."
@@ -138,54 +138,6 @@ def _max_pool(rank: int, with_places: bool) -> Converter:
 for _rank in (1, 2, 3):
     converter(f"max_pool{_rank}d_with_indices")(_max_pool(_rank, with_places=True))
     converter(f"max_pool{_rank}d")(_max_pool(_rank, with_places=False))
-
-
-def _maxima(b: TorchBuilder, x: GraphExpr, tables: Sequence[GraphExpr]) -> tuple[GraphExpr, GraphExpr]:
-    """The greatest element of each window of (N, C, ...) data, and its flat position within the last axes.
-
-    A table has the positions that each window reads along an axis, (windows, taps); those outside do not count. The
-    first NaN wins.
-    """
-    batch, channels, *size = sizes_of(x)
-    flat, valid = _window_elements(b, size, tables)
-    windows, taps = sizes_of(flat)
-    values = b.call("take", b.reshape(x, (batch, channels, dimensions.product(size))), flat, axis=2)
-    dtype = dtype_of(x)
-    lowest = -math.inf if dtype.is_float else dtype.min_value()
-    values = b.call("where", valid, values, b.scalar(lowest, dtype))
-    tap = b.call("argmax", values, axis=3)
-    greatest = b.reduce("max", values, (3,))
-    if dtype.is_float:
-        odd = b.call("isnan", values)
-        first = b.call("argmax", b.cast(odd, "int8"), axis=3)
-        tap = b.where(b.call("any", odd, axes=(3,)), first, tap)
-        # A window of nothing but minus infinity has its first element inside as its place.
-        start = b.broadcast_to(b.call("argmax", b.cast(valid, "int8"), axis=1), sizes_of(tap))
-        tap = b.where(b.compare("equal", greatest, lowest), start, tap)
-    assert isinstance(taps, int)
-    place = b.add(tap, b.arange(windows, 0, taps))
-    return greatest, b.call("take", b.flatten(flat), place, axis=0)
-
-
-def _window_elements(b: TorchBuilder, size: Sequence[Size], tables: Sequence[GraphExpr]) -> tuple[GraphExpr, GraphExpr]:
-    """The flat positions that each window reads, (windows, taps), and which of them are inside the data."""
-    rank = len(tables)
-    windows, taps = zip(*map(sizes_of, tables), strict=True)
-    counts = dimensions.constants(windows)
-    if counts is not None and math.prod(counts) * math.prod(taps) > LARGEST_MADE:
-        raise UnsupportedError(f"positions of maxima in windows of {list(taps)}")
-    grid = b.scalar(0, INT64)
-    inside = b.scalar(True, BOOL)
-    for axis, table in enumerate(tables):
-        shape: list[Size] = [1] * (2 * rank)
-        shape[axis], shape[rank + axis] = sizes_of(table)
-        last = b.size(dimensions.subtract(size[axis], 1))
-        held = b.binary("minimum", b.binary("maximum", table, 0), last)
-        grid = b.add(grid, b.reshape(b.multiply(held, b.size(dimensions.product(size[axis + 1 :]))), shape))
-        within = b.call("logical_and", b.compare("greater_equal", table, 0), b.compare("less_equal", table, last))
-        inside = b.call("logical_and", inside, b.reshape(within, shape))
-    flat = (dimensions.product(windows), dimensions.product(taps))
-    return b.reshape(grid, flat), b.reshape(inside, flat)
 
 
 def _average_pool(rank: int) -> Converter:
@@ -256,50 +208,12 @@ converter("avg_pool3d")(_average_pool(3))
 # Adaptive sizes: window i covers floor(i * in / out) .. ceil((i + 1) * in / out)
 
 
-def _ranges(size: int, count: int) -> list[tuple[int, int]]:
-    return [(index * size // count, -((-(index + 1) * size) // count)) for index in range(count)]
-
-
-def _adaptive_mean(b: TorchBuilder, x: GraphExpr, axis: int, count: int) -> GraphExpr:
-    """Means of windows along an axis of open size: a product with the weight of each element in each window."""
-    size = sizes_of(x)[axis]
-    length = b.reshape(b.shape_tensor((size,)), ())
-    window = b.constant(b.count(count), INT64)
-    low = b.binary("floor_divide", b.multiply(window, length), count)
-    high = b.binary("floor_divide", b.add(b.multiply(b.add(window, 1), length), count - 1), count)
-    place = b.reshape(b.arange(size), (size, 1))
-    inside = b.call("logical_and", b.call("greater_equal", place, low), b.call("less", place, high))
-    weights = b.divide(b.cast(inside, "float32"), b.cast(b.subtract(high, low), "float32"))
-    rank = rank_of(x)
-    last = b.transpose(x, [*(at for at in range(rank) if at != axis), axis])
-    means = b.call("matmul", last, b.cast(weights, dtype_of(x)))
-    return b.transpose(means, [*range(axis), rank - 1, *range(axis, rank - 1)])
-
-
 def _adaptive_average(rank: int) -> Converter:
     def convert(b: TorchBuilder, x: GraphExpr, output_size: int | Sequence[int]) -> GraphExpr:
         if 0 in b.shape:
             return b.empty(b.shape, b.dtype)
-        value = x
-        for axis in range(rank_of(x) - rank, rank_of(x)):
-            count = b.shape[axis]
-            if count == 1:
-                value = b.reduce("mean", value, (axis,), True)
-                continue
-            (count,), size = dimensions.numbers((count,)), sizes_of(x)[axis]
-            if not isinstance(size, int):
-                value = _adaptive_mean(b, value, axis, count)
-            elif size % count == 0:
-                shape = list(sizes_of(value))
-                parts = b.reshape(value, [*shape[:axis], count, size // count, *shape[axis + 1 :]])
-                value = b.reduce("mean", parts, (axis + 1,))
-            else:
-                means = [
-                    b.reduce("mean", b.slice_axis(value, axis, low, high), (axis,), True)
-                    for low, high in _ranges(size, count)
-                ]
-                value = b.concatenate(means, axis)
-        return value
+        first = rank_of(x) - rank
+        return adaptive_average(b, x, first, dimensions.numbers(b.shape[first:]))
 
     convert.__doc__ = f"Means of as many windows as the result has, in {rank} dimensions."
     return convert
@@ -314,13 +228,8 @@ def _adaptive_max(rank: int) -> Converter:
     def convert(b: TorchBuilder, x: GraphExpr, output_size: int | Sequence[int]) -> tuple[GraphExpr, GraphExpr]:
         if 0 in b.shape:
             return b.empty(b.shape, b.dtype), b.empty(b.shape, INT64)
-        tables = []
-        for axis in range(rank_of(x) - rank, rank_of(x)):
-            (count,) = dimensions.numbers(b.shape[axis : axis + 1])
-            ranges = np.array(_ranges(size_at(x, axis), count), np.int64)
-            taps = ranges[:, :1] + np.arange(int((ranges[:, 1] - ranges[:, 0]).max()), dtype=np.int64)
-            tables.append(b.constant(np.where(taps < ranges[:, 1:], taps, -1), INT64))
-        values, places = _maxima(b, _batched(b, x, rank), tables)
+        counts = dimensions.numbers(b.shape[rank_of(x) - rank :])
+        values, places = adaptive_maxima(b, _batched(b, x, rank), counts)
         return b.reshape(values, b.shape), b.reshape(places, b.shape)
 
     convert.__doc__ = f"The greatest of as many windows as the result has, in {rank} dimensions, and where it is."
