@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 
+from bench import frontend_boosting, frontend_caffe, frontend_onnx
+from bench.frontend_case import Case, Result, run_case
 from bench import frontend_boosting, frontend_onnx, frontend_stablehlo, frontend_tflite
 from bench.frontend_case import Result, Trial
 from tilewright.support.text import table
@@ -29,6 +31,7 @@ SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "onnx": (("onnx", "onnxruntime"), frontend_onnx.cases),
     "xgboost": (("xgboost",), frontend_boosting.xgboost_cases),
     "lightgbm": (("lightgbm",), frontend_boosting.lightgbm_cases),
+    "caffe": (("google.protobuf", "cv2"), frontend_caffe.cases),
     "stablehlo": (("jax",), frontend_stablehlo.trials),
     "tflite": (("ai_edge_litert",), frontend_tflite.trials),
 }

@@ -32,6 +32,7 @@ VICTIMS: dict[str, str] = {
     "xgboost": "fixtures/boosting/xgboost_*",
     "lightgbm": "fixtures/boosting/lightgbm_*",
     "darknet": "fixtures/darknet/tiny.*",
+    "caffe": "fixtures/caffe/network.*",
     "gguf": "fixtures/weights/*.gguf",
     "safetensors": "fixtures/weights/*.safetensors",
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilewright.frontend.boosting import from_lightgbm, from_xgboost
+    from tilewright.frontend.caffe import from_caffe
     from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Format",
+    "from_caffe",
     "from_darknet",
     "from_file",
     "from_jax",
@@ -36,6 +38,7 @@ __all__ = [
 
 _HOMES = {
     "Format": "tilewright.frontend.format",
+    "from_caffe": "tilewright.frontend.caffe",
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_jax": "tilewright.frontend.stablehlo",

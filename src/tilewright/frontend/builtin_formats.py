@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from tilewright.frontend.companions import caffe_pair
 from tilewright.frontend.format import Format
 from tilewright.frontend.sample import Sample
 
@@ -50,6 +52,28 @@ def _darknet_files(path: Path) -> list[Path]:
     """The other one of a model's two files."""
     other = path.with_suffix(".cfg" if path.suffix == ".weights" else ".weights")
     return [other] if other.exists() else []
+
+
+_CAFFE_LAYER = re.compile(r"^\s*layers?\s*\{", re.MULTILINE)
+
+
+def _is_caffe(sample: Sample) -> bool:
+    """Layers in a text, or messages that name, type and join layers as Caffe's two versions do."""
+    if sample.text:
+        return _CAFFE_LAYER.search(sample.text) is not None and re.search(r"\btop\s*:", sample.text) is not None
+    fields = sample.fields
+    if fields.get(100) == 2 and set(fields) <= {1, 3, 4, 5, 6, 7, 8, 100}:
+        layer = sample.nested_fields(100)
+        return layer.get(1) == layer.get(2) == 2
+    if fields.get(2) == 2 and set(fields) <= {1, 2, 3, 4, 5, 6, 7, 8} and fields.get(7, 0) == 0:
+        layer = sample.nested_fields(2)
+        return (layer.get(4) == 2 and layer.get(5) == 0) or sample.nested_fields(2, 1).get(2) == 2
+    return False
+
+
+def _caffe_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    return [item for item in caffe_pair(path) if item is not None and item != path]
 
 
 FORMATS: tuple[Format, ...] = (
@@ -122,6 +146,17 @@ FORMATS: tuple[Format, ...] = (
         ("tilewright.frontend.darknet", "from_darknet"),
         (".weights",),
         companions=_darknet_files,
+    ),
+    Format(
+        "caffe",
+        "Caffe",
+        "a text of layers with tops, or a protobuf message of layers; a .prototxt and a .caffemodel beside each other",
+        _is_caffe,
+        ("tilewright.frontend.caffe", "from_caffe"),
+        (".prototxt", ".caffemodel"),
+        ("google.protobuf",),
+        "protobuf",
+        companions=_caffe_files,
     ),
     Format(
         "gguf",
