@@ -33,10 +33,19 @@ VICTIMS: dict[str, str] = {
     "lightgbm": "fixtures/boosting/lightgbm_*",
     "darknet": "fixtures/darknet/tiny.*",
     "caffe": "fixtures/caffe/network.*",
+    "mxnet": "fixtures/mxnet/network-*",
+    "caffe2": "fixtures/caffe2/*.pb",
     "gguf": "fixtures/weights/*.gguf",
     "safetensors": "fixtures/weights/*.safetensors",
 }
 """Files of each format, by patterns in `tests`."""
+PAIRS = {
+    "darknet": ("net.cfg", "net.weights"),
+    "caffe": ("net.caffemodel", "net.prototxt"),
+    "mxnet": ("net-0000.params", "net-symbol.json"),
+    "caffe2": ("init_net.pb", "predict_net.pb"),
+}
+"""Names of models of two files, in the order of their victims."""
 WEIGHTS = ("gguf", "safetensors")
 
 Random = np.random.Generator
@@ -94,8 +103,8 @@ def run_one(key: str, seed: int) -> str:
     first, second = random.integers(len(whole), size=2)
     content = damaged(whole[first], whole[second], random)
     try:
-        if key == "darknet":
-            _read_pair(content if first == 0 else whole[0], content if first == 1 else whole[1])
+        if key in PAIRS:
+            _read_pair(key, content if first == 0 else whole[0], content if first == 1 else whole[1])
         elif key in WEIGHTS:
             for weight in read_weights(content).values():
                 if weight.blocks is None or weight.blocks.numbers is not None:
@@ -107,12 +116,13 @@ def run_one(key: str, seed: int) -> str:
     return f"{key} read"
 
 
-def _read_pair(text: bytes, numbers: bytes) -> None:
+def _read_pair(key: str, first: bytes, second: bytes) -> None:
     """A model of two files, one of them damaged."""
     with tempfile.TemporaryDirectory(prefix="tilewright-fuzz-") as folder:
-        (Path(folder) / "net.cfg").write_bytes(text)
-        (Path(folder) / "net.weights").write_bytes(numbers)
-        from_file(Path(folder) / "net.cfg", format="darknet")
+        paths = [Path(folder) / name for name in PAIRS[key]]
+        paths[0].write_bytes(first)
+        paths[1].write_bytes(second)
+        from_file(paths[0], format=key)
 
 
 def prepare() -> Callable[[int], str]:

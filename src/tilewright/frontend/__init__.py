@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tilewright.frontend.boosting import from_lightgbm, from_xgboost
     from tilewright.frontend.caffe import from_caffe
+    from tilewright.frontend.caffe2 import from_caffe2
     from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
+    from tilewright.frontend.mxnet import from_mxnet
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.sklearn import from_sklearn
     from tilewright.frontend.stablehlo import from_jax, from_stablehlo
@@ -21,10 +23,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Format",
     "from_caffe",
+    "from_caffe2",
     "from_darknet",
     "from_file",
     "from_jax",
     "from_lightgbm",
+    "from_mxnet",
     "from_onnx",
     "from_sklearn",
     "from_stablehlo",
@@ -39,10 +43,12 @@ __all__ = [
 _HOMES = {
     "Format": "tilewright.frontend.format",
     "from_caffe": "tilewright.frontend.caffe",
+    "from_caffe2": "tilewright.frontend.caffe2",
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_jax": "tilewright.frontend.stablehlo",
     "from_lightgbm": "tilewright.frontend.boosting",
+    "from_mxnet": "tilewright.frontend.mxnet",
     "from_onnx": "tilewright.frontend.onnx",
     "from_sklearn": "tilewright.frontend.sklearn",
     "from_stablehlo": "tilewright.frontend.stablehlo",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tilewright.frontend.companions import caffe_pair
+from tilewright.frontend.companions import caffe2_pair, caffe_pair, mxnet_pair
 from tilewright.frontend.format import Format
 from tilewright.frontend.sample import Sample
 
@@ -76,7 +76,57 @@ def _caffe_files(path: Path) -> list[Path]:
     return [item for item in caffe_pair(path) if item is not None and item != path]
 
 
+_MXNET_NODE = re.compile(r'"op"\s*:\s*"null"')
+
+
+def _is_mxnet(sample: Sample) -> bool:
+    """A JSON text of nodes, some of which are variables; or the first numbers of a file of arrays."""
+    if sample.text:
+        text = sample.text.lstrip()
+        begins = text.startswith("{") and text[1:].lstrip().startswith('"nodes"')
+        return begins and _MXNET_NODE.search(text) is not None and '"tvm_op"' not in text
+    return sample.head[:16] == bytes([0x12, 1, *bytes(14)])
+
+
+def _mxnet_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    return [item for item in mxnet_pair(path) if item is not None and item != path]
+
+
+_CAFFE2_OPERATOR = re.compile(r"^\s*op\s*\{", re.MULTILINE)
+
+
+def _is_caffe2(sample: Sample) -> bool:
+    """Operators in a text, or messages of operators, whose fourth field is their type."""
+    if sample.text:
+        has_results = re.search(r"\boutput\s*:", sample.text) is not None
+        return _CAFFE2_OPERATOR.search(sample.text) is not None and has_results
+    fields = sample.fields
+    kinds = {1: 2, 2: 2, 3: 2, 4: 0, 5: 2, 6: 2, 7: 2, 8: 2}
+    if fields.get(2) != 2 or any(kinds.get(number) != kind for number, kind in fields.items()):
+        return False
+    operator = sample.nested_fields(2)
+    texts = all(kind == 2 for number, kind in operator.items() if number != 9)
+    return operator.get(4) == operator.get(2) == 2 and texts and set(operator) <= set(range(1, 13))
+
+
+def _caffe2_files(path: Path) -> list[Path]:
+    """The other one of a model's two nets."""
+    return [item for item in caffe2_pair(path) if item is not None and item != path]
+
+
 FORMATS: tuple[Format, ...] = (
+    Format(
+        "caffe2",
+        "Caffe2",
+        "a protobuf message (or a text) of operators: predict_net.pb with init_net.pb beside it",
+        _is_caffe2,
+        ("tilewright.frontend.caffe2", "from_caffe2"),
+        (),
+        ("google.protobuf",),
+        "protobuf",
+        companions=_caffe2_files,
+    ),
     Format(
         "onnx",
         "ONNX",
@@ -157,6 +207,15 @@ FORMATS: tuple[Format, ...] = (
         ("google.protobuf",),
         "protobuf",
         companions=_caffe_files,
+    ),
+    Format(
+        "mxnet",
+        "MXNet",
+        "a JSON text of nodes (-symbol.json), or the number 0x112 (.params), beside each other",
+        _is_mxnet,
+        ("tilewright.frontend.mxnet", "from_mxnet"),
+        (".params",),
+        companions=_mxnet_files,
     ),
     Format(
         "gguf",
