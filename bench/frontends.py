@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from bench import frontend_boosting, frontend_caffe, frontend_caffe2, frontend_mxnet, frontend_onnx
+from bench import frontend_boosting, frontend_caffe, frontend_caffe2, frontend_mxnet, frontend_ncnn, frontend_onnx
 from bench.frontend_case import Case, Result, run_case
 from bench import frontend_boosting, frontend_onnx, frontend_stablehlo, frontend_tflite
 from bench.frontend_case import Result, Trial
@@ -34,6 +34,7 @@ SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "lightgbm": (("lightgbm",), frontend_boosting.lightgbm_cases),
     "caffe": (("google.protobuf", "cv2"), frontend_caffe.cases),
     "caffe2": (("google.protobuf", "torch"), frontend_caffe2.cases),
+    "ncnn": (("ncnn",), frontend_ncnn.cases),
     "mxnet": (("MXNET_PYTHON",), frontend_mxnet.cases),
 }
 """For each format, the packages (or variables of the environment) that its suite needs, and the suite."""

@@ -35,6 +35,7 @@ VICTIMS: dict[str, str] = {
     "caffe": "fixtures/caffe/network.*",
     "mxnet": "fixtures/mxnet/network-*",
     "caffe2": "fixtures/caffe2/*.pb",
+    "ncnn": "fixtures/ncnn/network.*",
     "gguf": "fixtures/weights/*.gguf",
     "safetensors": "fixtures/weights/*.safetensors",
 }
@@ -44,6 +45,7 @@ PAIRS = {
     "caffe": ("net.caffemodel", "net.prototxt"),
     "mxnet": ("net-0000.params", "net-symbol.json"),
     "caffe2": ("init_net.pb", "predict_net.pb"),
+    "ncnn": ("net.bin", "net.param"),
 }
 """Names of models of two files, in the order of their victims."""
 WEIGHTS = ("gguf", "safetensors")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.frontend.companions import ncnn_pair
 from tilewright.cli.litert import LiteRt
 from tilewright.support.errors import MissingDependencyError, UserError
 
@@ -89,6 +90,27 @@ def lightgbm(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun([np.asarray(booster.predict(inputs["data"]))])
 
 
+def ncnn(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """An ncnn model, in floats of 32 bits, with the values of all its blobs."""
+    try:
+        import ncnn as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking an ncnn model needs the package 'ncnn', which is not installed", hint="pip install ncnn"
+        ) from error
+    layers, weights = ncnn_pair(path)
+    if layers is None or weights is None or layers.suffix != ".param":
+        raise UserError(f"checking {path} needs its .param and .bin files beside each other")
+    net = runtime.Net()
+    for name in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+        setattr(net.opt, f"use_{name}", False)
+    if net.load_param(str(layers)) or net.load_model(str(weights)):
+        raise UserError(f"ncnn cannot read {layers} with {weights}")
+    extractor = net.create_extractor()
+    for name, value in inputs.items():
+        extractor.input(name, runtime.Mat(np.ascontiguousarray(value)).clone())
+    found = {blob.name: np.array(extractor.extract(blob.name)[1]) for blob in net.blobs()}
+    return OwnRun([found[name] for name in net.output_names()], found)
 def tflite(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A TFLite model in LiteRT's reference kernels."""
     model = LiteRt(path, inputs, reference=True)
@@ -100,6 +122,7 @@ RUNTIMES: dict[str, Runtime] = {
     "torchscript": torchscript,
     "xgboost": xgboost,
     "lightgbm": lightgbm,
+    "ncnn": ncnn,
     "tflite": tflite,
 }
 """The runtimes by the keys of formats."""

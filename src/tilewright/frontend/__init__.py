@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
     from tilewright.frontend.mxnet import from_mxnet
+    from tilewright.frontend.ncnn import from_ncnn
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.sklearn import from_sklearn
     from tilewright.frontend.stablehlo import from_jax, from_stablehlo
@@ -29,6 +30,7 @@ __all__ = [
     "from_jax",
     "from_lightgbm",
     "from_mxnet",
+    "from_ncnn",
     "from_onnx",
     "from_sklearn",
     "from_stablehlo",
@@ -49,6 +51,7 @@ _HOMES = {
     "from_jax": "tilewright.frontend.stablehlo",
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_mxnet": "tilewright.frontend.mxnet",
+    "from_ncnn": "tilewright.frontend.ncnn",
     "from_onnx": "tilewright.frontend.onnx",
     "from_sklearn": "tilewright.frontend.sklearn",
     "from_stablehlo": "tilewright.frontend.stablehlo",

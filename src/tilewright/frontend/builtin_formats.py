@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tilewright.frontend.companions import caffe2_pair, caffe_pair, mxnet_pair
+from tilewright.frontend.companions import caffe2_pair, caffe_pair, mxnet_pair, ncnn_pair
 from tilewright.frontend.format import Format
 from tilewright.frontend.sample import Sample
 
@@ -115,6 +115,26 @@ def _caffe2_files(path: Path) -> list[Path]:
     return [item for item in caffe2_pair(path) if item is not None and item != path]
 
 
+def _is_ncnn(sample: Sample) -> bool:
+    """The number 7767517, as a line of a text or in the first bytes; or a .bin file beside layers that begin so."""
+    if sample.text:
+        return sample.text.split("\n", 1)[0].strip() == "7767517"
+    if sample.head[:4] == _NCNN:
+        return True
+    if sample.path is None or sample.suffix != ".bin" or sample.is_folder:
+        return False
+    layers = ncnn_pair(sample.path)[0]
+    return layers is not None and layers != sample.path and _is_ncnn(Sample(layers))
+
+
+_NCNN = (7767517).to_bytes(4, "little")
+
+
+def _ncnn_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    return [item for item in ncnn_pair(path) if item is not None and item != path]
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
         "caffe2",
@@ -216,6 +236,15 @@ FORMATS: tuple[Format, ...] = (
         ("tilewright.frontend.mxnet", "from_mxnet"),
         (".params",),
         companions=_mxnet_files,
+    ),
+    Format(
+        "ncnn",
+        "ncnn",
+        "the number 7767517, as the first line or in the first bytes, with a .bin file beside it",
+        _is_ncnn,
+        ("tilewright.frontend.ncnn", "from_ncnn"),
+        (".param",),
+        companions=_ncnn_files,
     ),
     Format(
         "gguf",

@@ -50,3 +50,19 @@ def caffe2_pair(path: Path) -> tuple[Path | None, Path | None]:
         return path, (other if other.exists() else None)
     init = path.with_name(f"init_net{path.suffix}")
     return path, (init if init.exists() and init != path else None)
+
+
+def ncnn_pair(path: Path) -> tuple[Path | None, Path | None]:
+    """The layers and the weights of an ncnn model, of which one is named: net.param or net.param.bin, and net.bin."""
+    name = path.name
+    if name.endswith((".param", ".param.bin")):
+        weights = path.with_name(name.removesuffix(".bin").removesuffix(".param") + ".bin")
+        return path, weights if weights.exists() else None
+    if name.endswith(".bin"):
+        for suffix in (".param", ".param.bin"):
+            layers = path.with_name(name.removesuffix(".bin") + suffix)
+            if layers.exists():
+                return layers, path
+        return None, path
+    weights = path.with_suffix(".bin")
+    return path, weights if weights.exists() else None

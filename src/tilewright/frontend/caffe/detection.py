@@ -8,7 +8,16 @@ import numpy as np
 
 from tilewright.frontend.caffe.layer import Layer, converter
 from tilewright.frontend.core.builder import rank_of, size_at, sizes_of
-from tilewright.frontend.core.detection import Grid, Suppression, decoded_boxes, filled_rows, kept_boxes, prior_boxes
+from tilewright.frontend.core.detection import (
+    Grid,
+    Suppression,
+    aspect_ratios,
+    box_extents,
+    decoded_boxes,
+    filled_rows,
+    kept_boxes,
+    prior_boxes,
+)
 from tilewright.frontend.core.resampling import number
 from tilewright.graph.ir.dimensions import multiply
 from tilewright.graph.ir.expr import GraphExpr
@@ -16,27 +25,6 @@ from tilewright.ir.dtype import FLOAT32, INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
 _CODES = {1: "CORNER", 2: "CENTER_SIZE", 3: "CORNER_SIZE"}
-
-
-def aspect_ratios(ratios: list[float], flip: bool) -> list[float]:
-    """1, then each ratio that is not there yet, and its inverse."""
-    found = [1.0]
-    for ratio in ratios:
-        if all(abs(ratio - other) >= 1e-6 for other in found):
-            found += [ratio, 1 / ratio] if flip else [ratio]
-    return found
-
-
-def box_extents(least: list[float], most: list[float], ratios: list[float]) -> list[tuple[float, float]]:
-    """Widths and heights of the boxes of a cell: for each size the square, the larger square, then other ratios."""
-    extents: list[tuple[float, float]] = []
-    for at, size in enumerate(least):
-        extents.append((size, size))
-        if most:
-            larger = math.sqrt(size * most[at])
-            extents.append((larger, larger))
-        extents += [(size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios if abs(ratio - 1) >= 1e-6]
-    return extents
 
 
 @converter("PriorBox")

@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.frontend.caffe import arithmetic, convolution, detection, pooling, recurrent, shape
 from tilewright.frontend.caffe.files import CaffeModel, read_model
 from tilewright.frontend.caffe.layer import Layer, converter
-from tilewright.frontend.core.arithmetic import ArithmeticBuilder
+from tilewright.frontend.core.converters import NamingBuilder
 from tilewright.frontend.core.functions import main_module, new_input, refuse_unknown
 from tilewright.graph.ir.expr import GraphExpr, Var
 from tilewright.graph.ir.op import Array
@@ -70,7 +70,7 @@ class _Importer:
 
     def __init__(self, model: CaffeModel) -> None:
         self.model = model
-        self.builder = ArithmeticBuilder()
+        self.builder = NamingBuilder()
         self.values: dict[str, GraphExpr] = {}
         self.params: list[Var] = []
         self.shared: dict[str, Array] = {}

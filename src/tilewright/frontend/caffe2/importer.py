@@ -15,7 +15,7 @@ from tilewright.frontend.caffe2 import arithmetic, int8, layers, shape
 from tilewright.frontend.caffe2.files import Weight, arguments, is_filling, read_file, read_net, read_weights
 from tilewright.frontend.caffe2.node import Levels, Node, converter
 from tilewright.frontend.companions import caffe2_pair
-from tilewright.frontend.core.arithmetic import ArithmeticBuilder
+from tilewright.frontend.core.converters import NamingBuilder
 from tilewright.frontend.core.functions import main_module, new_input, refuse_unknown
 from tilewright.graph.ir.expr import GraphExpr, Var
 from tilewright.ir.dtype import FLOAT32
@@ -68,7 +68,7 @@ class _Importer:
 
     def __init__(self, net: Any, weights: Mapping[str, Weight], where: str) -> None:
         self.net, self.weights, self.where = net, weights, where
-        self.builder = ArithmeticBuilder()
+        self.builder = NamingBuilder()
         self.values: dict[str, GraphExpr] = {}
         self.levels: dict[str, Levels | None] = {}
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import Builder
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.ir.types import TensorType
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.extensions import note_registration
 from tilewright.support.span import Span
@@ -14,6 +16,18 @@ from tilewright.support.span import Span
 N = TypeVar("N")
 Results = GraphExpr | Sequence[GraphExpr]
 """The outputs in order; one value stands for a single output."""
+
+
+class NamingBuilder(ArithmeticBuilder):
+    """A builder whose results have a name for every size, also where only a run knows whether sizes fit."""
+
+    def call(self, name: str, *args: GraphExpr, **attributes: object) -> GraphExpr:
+        """Apply an operator; what it leaves open of the shape of its result are new symbols."""
+        result = super().call(name, *args, **attributes)
+        kind = result.type
+        if isinstance(kind, TensorType) and kind.shape is not None and None in kind.shape:
+            return self.named(result, "size")
+        return result
 
 
 class Converters(Generic[N]):

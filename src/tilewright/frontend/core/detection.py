@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,27 @@ class Grid:
     steps: tuple[GraphExpr | float, GraphExpr | float]
     offsets: tuple[float, float]
     image: tuple[GraphExpr | float, GraphExpr | float]
+
+
+def aspect_ratios(ratios: list[float], flip: bool) -> list[float]:
+    """1, then each ratio that is not there yet, and its inverse."""
+    found = [1.0]
+    for ratio in ratios:
+        if all(abs(ratio - other) >= 1e-6 for other in found):
+            found += [ratio, 1 / ratio] if flip else [ratio]
+    return found
+
+
+def box_extents(least: list[float], most: list[float], ratios: list[float]) -> list[tuple[float, float]]:
+    """Widths and heights of the boxes of a cell: for each size the square, the larger square, then other ratios."""
+    extents: list[tuple[float, float]] = []
+    for at, size in enumerate(least):
+        extents.append((size, size))
+        if most:
+            larger = math.sqrt(size * most[at])
+            extents.append((larger, larger))
+        extents += [(size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios if abs(ratio - 1) >= 1e-6]
+    return extents
 
 
 def prior_boxes(b: ArithmeticBuilder, grid: Grid, extents: Sequence[tuple[float, float]]) -> GraphExpr:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.frontend.companions import mxnet_pair
-from tilewright.frontend.core.arithmetic import ArithmeticBuilder
+from tilewright.frontend.core.converters import NamingBuilder
 from tilewright.frontend.core.functions import main_module, new_input, refuse_unknown
 from tilewright.frontend.mxnet import control, detection, elementwise, layers, recurrent, reduce, shape
 from tilewright.frontend.mxnet.files import Symbol, SymbolNode, read_arrays, read_symbol
@@ -81,7 +81,7 @@ class _Importer:
 
     def __init__(self, symbol: Symbol, arrays: Mapping[str, Array], where: str) -> None:
         self.symbol, self.arrays, self.where = symbol, arrays, where
-        self.builder = ArithmeticBuilder()
+        self.builder = NamingBuilder()
         self.functions: list[Function] = []
         self.bodies = Bodies(self._run, self.functions)
 
