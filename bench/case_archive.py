@@ -27,7 +27,7 @@ def write_archive(path: str | Path, arrays: Mapping[str, Any]) -> None:
 
 def read_archive(path: str | Path) -> dict[str, dict[str, Any]]:
     """The arrays of each case, whose names are `case|part`."""
-    with np.load(path) as file:
+    with np.load(path, allow_pickle=False) as file:
         index, data = json.loads(file["index"].tobytes()), file["data"].tobytes()
     found: dict[str, dict[str, Any]] = {}
     for key, (kind, shape, at) in index.items():

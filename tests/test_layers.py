@@ -71,6 +71,7 @@ LAZY_PACKAGES = {
     "openvino",
     "matplotlib",
     "ml_dtypes",
+    "ncnn",
     "onnx",
     "onnxruntime",
     "PIL",

@@ -14,7 +14,7 @@ from tilewright.frontend.caffe.schema import NET
 from tilewright.graph.interpreter import evaluate
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "caffe"
-EXPECTED = np.load(FOLDER / "expected.npz")
+EXPECTED = np.load(FOLDER / "expected.npz", allow_pickle=False)
 
 
 def run(text: str, seed: int = 0, values: dict[str, Any] | None = None) -> list[Any]:
