@@ -107,9 +107,11 @@ def ncnn(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     if net.load_param(str(layers)) or net.load_model(str(weights)):
         raise UserError(f"ncnn cannot read {layers} with {weights}")
     extractor = net.create_extractor()
+    extractor.set_light_mode(False)  # values are kept once they were read
     for name, value in inputs.items():
         extractor.input(name, runtime.Mat(np.ascontiguousarray(value)).clone())
-    found = {blob.name: np.array(extractor.extract(blob.name)[1]) for blob in net.blobs()}
+    names = [blob.name for blob in net.blobs() if blob.name and blob.producer >= 0 and blob.name not in inputs]
+    found = {name: np.array(extractor.extract(name)[1]) for name in names}
     return OwnRun([found[name] for name in net.output_names()], found)
 def tflite(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A TFLite model in LiteRT's reference kernels."""
