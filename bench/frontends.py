@@ -22,9 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from bench import frontend_boosting, frontend_caffe, frontend_caffe2, frontend_mxnet, frontend_ncnn, frontend_onnx
-from bench.frontend_case import Case, Result, run_case
-from bench import frontend_boosting, frontend_onnx, frontend_stablehlo, frontend_tflite
+from bench import (
+    frontend_boosting,
+    frontend_caffe,
+    frontend_caffe2,
+    frontend_mxnet,
+    frontend_ncnn,
+    frontend_onnx,
+    frontend_stablehlo,
+    frontend_tflite,
+)
 from bench.frontend_case import Result, Trial
 from tilewright.support.text import table
 
@@ -36,12 +43,10 @@ SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "caffe2": (("google.protobuf", "torch"), frontend_caffe2.cases),
     "ncnn": (("ncnn",), frontend_ncnn.cases),
     "mxnet": (("MXNET_PYTHON",), frontend_mxnet.cases),
-}
-"""For each format, the packages (or variables of the environment) that its suite needs, and the suite."""
     "stablehlo": (("jax",), frontend_stablehlo.trials),
     "tflite": (("ai_edge_litert",), frontend_tflite.trials),
 }
-"""For each format, the packages that its suite needs, and the suite."""
+"""For each format, the packages (or variables of the environment) that its suite needs, and the suite."""
 INTERPRETED: dict[str, Callable[[], Iterator[Trial]]] = {
     "stablehlo": partial(frontend_stablehlo.trials, interpreted=True),
 }

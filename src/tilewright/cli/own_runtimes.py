@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.frontend.companions import ncnn_pair
 from tilewright.cli.litert import LiteRt
+from tilewright.frontend.companions import ncnn_pair
 from tilewright.support.errors import MissingDependencyError, UserError
 
 Array = npt.NDArray[Any]
@@ -113,6 +113,8 @@ def ncnn(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     names = [blob.name for blob in net.blobs() if blob.name and blob.producer >= 0 and blob.name not in inputs]
     found = {name: np.array(extractor.extract(name)[1]) for name in names}
     return OwnRun([found[name] for name in net.output_names()], found)
+
+
 def tflite(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A TFLite model in LiteRT's reference kernels."""
     model = LiteRt(path, inputs, reference=True)
