@@ -36,10 +36,10 @@ class Trial(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """A model, made when it is run: its source for `tw.load_model`, inputs by name, expected outputs."""
+    """A model, made when it is run: its source or its module, inputs by name, expected outputs."""
 
     name: str
-    make: Callable[[], tuple[bytes | Path, Mapping[str, Any], Sequence[Any]]]
+    make: Callable[[], tuple[bytes | Path | tw.IRModule, Mapping[str, Any], Sequence[Any]]]
     tolerance: float = 1e-5
 
     def run(self) -> Result:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import warnings
@@ -23,6 +24,10 @@ from importlib.util import find_spec
 
 from bench import (
     frontend_boosting,
+    frontend_caffe,
+    frontend_caffe2,
+    frontend_mxnet,
+    frontend_ncnn,
     frontend_onnx,
     frontend_openvino,
     frontend_paddle,
@@ -36,12 +41,16 @@ SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "onnx": (("onnx", "onnxruntime"), frontend_onnx.cases),
     "xgboost": (("xgboost",), frontend_boosting.xgboost_cases),
     "lightgbm": (("lightgbm",), frontend_boosting.lightgbm_cases),
+    "caffe": (("google.protobuf", "cv2"), frontend_caffe.cases),
+    "caffe2": (("google.protobuf", "torch"), frontend_caffe2.cases),
+    "ncnn": (("ncnn",), frontend_ncnn.cases),
+    "mxnet": (("MXNET_PYTHON",), frontend_mxnet.cases),
     "stablehlo": (("jax",), frontend_stablehlo.trials),
     "tflite": (("ai_edge_litert",), frontend_tflite.trials),
     "openvino": (("onnx", "openvino"), frontend_openvino.cases),
     "paddle": (("paddle",), frontend_paddle.cases),
 }
-"""For each format, the packages that its suite needs, and the suite."""
+"""For each format, the packages (or variables of the environment) that its suite needs, and the suite."""
 INTERPRETED: dict[str, Callable[[], Iterator[Trial]]] = {
     "stablehlo": partial(frontend_stablehlo.trials, interpreted=True),
 }
@@ -67,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary: dict[str, dict[str, int]] = {}
     for key in options.only.split(","):
         packages, suite = SUITES[key]
-        missing = [name for name in packages if find_spec(name) is None]
+        missing = [name for name in packages if not _is_there(name)]
         if missing:
             rows.append([key, "", "", "", f"needs {', '.join(missing)}"])
             continue
@@ -83,6 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table(["format", "passed", "refused", "failed", ""], rows))
     print(json.dumps(summary))
     return 1 if any(counts["failed"] for counts in summary.values()) else 0
+
+
+def _is_there(name: str) -> bool:
+    """Whether a package is installed, or a variable of the environment (in capitals) names an interpreter with one."""
+    return name in os.environ if name.isupper() else find_spec(name) is not None
 
 
 def _show(results: Sequence[Result], details: bool) -> None:

@@ -72,6 +72,7 @@ LAZY_PACKAGES = {
     "paddle",
     "matplotlib",
     "ml_dtypes",
+    "ncnn",
     "onnx",
     "onnxruntime",
     "PIL",

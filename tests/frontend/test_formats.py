@@ -217,3 +217,19 @@ def test_stablehlo_comes_in_by_the_same_door(name: str) -> None:
     assert tw.load_model(str(source))["main"] is not None
     with pytest.raises(UserError, match="has its sizes already"):
         tw.load_model(source, shapes={"x": (1,)})
+
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+PAIRS = {
+    "caffe": ("network.prototxt", "network.caffemodel"),
+    "caffe2": ("predict_net.pb", "init_net.pb"),
+    "mxnet": ("network-symbol.json", "network-0000.params"),
+    "ncnn": ("network.param", "network.bin"),
+    "darknet": ("tiny.cfg",),
+}
+
+
+@pytest.mark.parametrize(("key", "name"), [(key, name) for key, names in PAIRS.items() for name in names])
+def test_models_of_two_files_are_those_of_one_format(key: str, name: str) -> None:
+    sample = Sample(FIXTURES / key / name)
+    assert [item.key for item in FORMATS if item.recognise(sample)] == [key]

@@ -37,6 +37,10 @@ VICTIMS: dict[str, str] = {
     "paddle": "fixtures/paddle/*_old.pdmodel",
     "paddle pir": "fixtures/paddle/*.json",
     "paddle files": "fixtures/paddle/network_old.pd*",
+    "caffe": "fixtures/caffe/network.*",
+    "mxnet": "fixtures/mxnet/network-*",
+    "caffe2": "fixtures/caffe2/*.pb",
+    "ncnn": "fixtures/ncnn/network.*",
     "gguf": "fixtures/weights/*.gguf",
     "safetensors": "fixtures/weights/*.safetensors",
 }
@@ -45,6 +49,10 @@ PAIRS: dict[str, tuple[str, str]] = {
     "darknet": ("net.cfg", "net.weights"),
     "openvino": ("net.bin", "net.xml"),
     "paddle files": ("net.pdiparams", "net.pdmodel"),
+    "caffe": ("net.caffemodel", "net.prototxt"),
+    "mxnet": ("net-0000.params", "net-symbol.json"),
+    "caffe2": ("init_net.pb", "predict_net.pb"),
+    "ncnn": ("net.bin", "net.param"),
 }
 """The names of the two files of a model, in the order in which the pattern gives them."""
 WEIGHTS = ("gguf", "safetensors")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.litert import LiteRt
+from tilewright.frontend.companions import ncnn_pair
 from tilewright.frontend.paddle.files import program_path
 from tilewright.support.errors import MissingDependencyError, UserError
 
@@ -90,6 +91,31 @@ def lightgbm(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun([np.asarray(booster.predict(inputs["data"]))])
 
 
+def ncnn(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """An ncnn model, in floats of 32 bits, with the values of all its blobs."""
+    try:
+        import ncnn as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking an ncnn model needs the package 'ncnn', which is not installed", hint="pip install ncnn"
+        ) from error
+    layers, weights = ncnn_pair(path)
+    if layers is None or weights is None or layers.suffix != ".param":
+        raise UserError(f"checking {path} needs its .param and .bin files beside each other")
+    net = runtime.Net()
+    for name in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+        setattr(net.opt, f"use_{name}", False)
+    if net.load_param(str(layers)) or net.load_model(str(weights)):
+        raise UserError(f"ncnn cannot read {layers} with {weights}")
+    extractor = net.create_extractor()
+    extractor.set_light_mode(False)  # values are kept once they were read
+    for name, value in inputs.items():
+        extractor.input(name, runtime.Mat(np.ascontiguousarray(value)).clone())
+    names = [blob.name for blob in net.blobs() if blob.name and blob.producer >= 0 and blob.name not in inputs]
+    found = {name: np.array(extractor.extract(name)[1]) for name in names}
+    return OwnRun([found[name] for name in net.output_names()], found)
+
+
 def tflite(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A TFLite model in LiteRT's reference kernels."""
     model = LiteRt(path, inputs, reference=True)
@@ -142,6 +168,7 @@ RUNTIMES: dict[str, Runtime] = {
     "torchscript": torchscript,
     "xgboost": xgboost,
     "lightgbm": lightgbm,
+    "ncnn": ncnn,
     "tflite": tflite,
     "openvino": openvino,
     "paddle": paddle,

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilewright.frontend.boosting import from_lightgbm, from_xgboost
+    from tilewright.frontend.caffe import from_caffe
+    from tilewright.frontend.caffe2 import from_caffe2
     from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
+    from tilewright.frontend.mxnet import from_mxnet
+    from tilewright.frontend.ncnn import from_ncnn
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.openvino import from_openvino
     from tilewright.frontend.paddle import from_paddle
@@ -21,10 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Format",
+    "from_caffe",
+    "from_caffe2",
     "from_darknet",
     "from_file",
     "from_jax",
     "from_lightgbm",
+    "from_mxnet",
+    "from_ncnn",
     "from_onnx",
     "from_openvino",
     "from_paddle",
@@ -40,10 +48,14 @@ __all__ = [
 
 _HOMES = {
     "Format": "tilewright.frontend.format",
+    "from_caffe": "tilewright.frontend.caffe",
+    "from_caffe2": "tilewright.frontend.caffe2",
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_jax": "tilewright.frontend.stablehlo",
     "from_lightgbm": "tilewright.frontend.boosting",
+    "from_mxnet": "tilewright.frontend.mxnet",
+    "from_ncnn": "tilewright.frontend.ncnn",
     "from_onnx": "tilewright.frontend.onnx",
     "from_openvino": "tilewright.frontend.openvino",
     "from_paddle": "tilewright.frontend.paddle",

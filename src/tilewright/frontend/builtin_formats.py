@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from tilewright.frontend.companions import caffe2_pair, caffe_pair, mxnet_pair, ncnn_pair
 from tilewright.frontend.format import Format
 from tilewright.frontend.sample import Sample
 
@@ -89,7 +91,99 @@ def _paddle_files(path: Path) -> list[Path]:
     return [item for item in beside if item != path and item.is_file()]
 
 
+_CAFFE_LAYER = re.compile(r"^\s*layers?\s*\{", re.MULTILINE)
+
+
+def _is_caffe(sample: Sample) -> bool:
+    """Layers in a text, or messages that name, type and join layers as Caffe's two versions do."""
+    if sample.text:
+        return _CAFFE_LAYER.search(sample.text) is not None and re.search(r"\btop\s*:", sample.text) is not None
+    fields = sample.fields
+    if fields.get(100) == 2 and set(fields) <= {1, 3, 4, 5, 6, 7, 8, 100}:
+        layer = sample.nested_fields(100)
+        return layer.get(1) == layer.get(2) == 2
+    if fields.get(2) == 2 and set(fields) <= {1, 2, 3, 4, 5, 6, 7, 8} and fields.get(7, 0) == 0:
+        layer = sample.nested_fields(2)
+        return (layer.get(4) == 2 and layer.get(5) == 0) or sample.nested_fields(2, 1).get(2) == 2
+    return False
+
+
+def _caffe_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    return [item for item in caffe_pair(path) if item is not None and item != path]
+
+
+_MXNET_NODE = re.compile(r'"op"\s*:\s*"null"')
+
+
+def _is_mxnet(sample: Sample) -> bool:
+    """A JSON text of nodes, some of which are variables; or the first numbers of a file of arrays."""
+    if sample.text:
+        text = sample.text.lstrip()
+        begins = text.startswith("{") and text[1:].lstrip().startswith('"nodes"')
+        return begins and _MXNET_NODE.search(text) is not None and '"tvm_op"' not in text
+    return sample.head[:16] == bytes([0x12, 1, *bytes(14)])
+
+
+def _mxnet_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    return [item for item in mxnet_pair(path) if item is not None and item != path]
+
+
+_CAFFE2_OPERATOR = re.compile(r"^\s*op\s*\{", re.MULTILINE)
+
+
+def _is_caffe2(sample: Sample) -> bool:
+    """Operators in a text, or messages of operators, whose fourth field is their type."""
+    if sample.text:
+        has_results = re.search(r"\boutput\s*:", sample.text) is not None
+        return _CAFFE2_OPERATOR.search(sample.text) is not None and has_results
+    fields = sample.fields
+    kinds = {1: 2, 2: 2, 3: 2, 4: 0, 5: 2, 6: 2, 7: 2, 8: 2}
+    if fields.get(2) != 2 or any(kinds.get(number) != kind for number, kind in fields.items()):
+        return False
+    operator = sample.nested_fields(2)
+    texts = all(kind == 2 for number, kind in operator.items() if number != 9)
+    return operator.get(4) == operator.get(2) == 2 and texts and set(operator) <= set(range(1, 13))
+
+
+def _caffe2_files(path: Path) -> list[Path]:
+    """The other one of a model's two nets."""
+    return [item for item in caffe2_pair(path) if item is not None and item != path]
+
+
+def _is_ncnn(sample: Sample) -> bool:
+    """The number 7767517, as a line of a text or in the first bytes; or a .bin file beside layers that begin so."""
+    if sample.text:
+        return sample.text.split("\n", 1)[0].strip() == "7767517"
+    if sample.head[:4] == _NCNN:
+        return True
+    if sample.path is None or sample.suffix != ".bin" or sample.is_folder:
+        return False
+    layers = ncnn_pair(sample.path)[0]
+    return layers is not None and layers != sample.path and _is_ncnn(Sample(layers))
+
+
+_NCNN = (7767517).to_bytes(4, "little")
+
+
+def _ncnn_files(path: Path) -> list[Path]:
+    """The other one of a model's two files."""
+    return [item for item in ncnn_pair(path) if item is not None and item != path]
+
+
 FORMATS: tuple[Format, ...] = (
+    Format(
+        "caffe2",
+        "Caffe2",
+        "a protobuf message (or a text) of operators: predict_net.pb with init_net.pb beside it",
+        _is_caffe2,
+        ("tilewright.frontend.caffe2", "from_caffe2"),
+        (),
+        ("google.protobuf",),
+        "protobuf",
+        companions=_caffe2_files,
+    ),
     Format(
         "onnx",
         "ONNX",
@@ -179,6 +273,35 @@ FORMATS: tuple[Format, ...] = (
         ("google.protobuf",),
         "protobuf",
         companions=_paddle_files,
+    ),
+    Format(
+        "caffe",
+        "Caffe",
+        "a text of layers with tops, or a protobuf message of layers; a .prototxt and a .caffemodel beside each other",
+        _is_caffe,
+        ("tilewright.frontend.caffe", "from_caffe"),
+        (".prototxt", ".caffemodel"),
+        ("google.protobuf",),
+        "protobuf",
+        companions=_caffe_files,
+    ),
+    Format(
+        "mxnet",
+        "MXNet",
+        "a JSON text of nodes (-symbol.json), or the number 0x112 (.params), beside each other",
+        _is_mxnet,
+        ("tilewright.frontend.mxnet", "from_mxnet"),
+        (".params",),
+        companions=_mxnet_files,
+    ),
+    Format(
+        "ncnn",
+        "ncnn",
+        "the number 7767517, as the first line or in the first bytes, with a .bin file beside it",
+        _is_ncnn,
+        ("tilewright.frontend.ncnn", "from_ncnn"),
+        (".param",),
+        companions=_ncnn_files,
     ),
     Format(
         "gguf",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from tilewright.frontend.core.builder import rank_of, shape_of, sizes_of
-from tilewright.frontend.core.volumes import transposed_volume, volume
-from tilewright.frontend.core.windows import Extents, Window, known_sizes
+from tilewright.frontend.core.layers import add_bias, convolve, deconvolve
+from tilewright.frontend.core.windows import Extents, known_sizes
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.frontend.onnx.windows import from_planes, read_padded, to_planes
-from tilewright.graph.ir.dimensions import Sizes, different
+from tilewright.frontend.onnx.windows import read_padded
+from tilewright.graph.ir.dimensions import Sizes
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.graph.ops.common import size_text, sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -22,17 +21,6 @@ def spatial_rank(value: GraphExpr, op_type: str, most: int = 3) -> int:
     if rank > most:
         raise UnsupportedError(f"{op_type} in {rank} dimensions is not supported (data of shape {shape_of(value)})")
     return rank
-
-
-def add_bias(node: NodeContext, value: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
-    """Add one number a channel to NCHW data."""
-    if bias is None:
-        return value
-    channels = sizes_of(value)[1]
-    found = sizes_of(bias)
-    if len(found) != 1 or different(found[0], channels):
-        raise UserError(f"the bias has shape {sizes_text(found)}, the result has {size_text(channels)} channels")
-    return node.call("add", value, node.builder.reshape(bias, (channels, *(1,) * (rank_of(value) - 2))))
 
 
 def _kernel_of(node: NodeContext, data: GraphExpr, weight: GraphExpr) -> tuple[int, tuple[int, ...]]:
@@ -49,22 +37,9 @@ def _kernel_of(node: NodeContext, data: GraphExpr, weight: GraphExpr) -> tuple[i
 
 def build_conv(node: NodeContext, data: GraphExpr, weight: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
     """A convolution with the node's window attributes."""
-    rank, kernel = _kernel_of(node, data, weight)
-    if rank == 3:
-        data, extents = read_padded(node, kernel, data)
-        return add_bias(node, volume(node.builder, data, weight, extents, node.integer("group", 1)), bias)
+    _, kernel = _kernel_of(node, data, weight)
     data, extents = read_padded(node, kernel, data)
-    window = Window.of(extents.kernel, extents.strides, extents.before, extents.after, extents.dilation)
-    result = node.call(
-        "nn.conv2d",
-        to_planes(node, data, rank),
-        to_planes(node, weight, rank),
-        strides=window.strides,
-        padding=window.padding,
-        dilation=window.dilation,
-        groups=node.integer("group", 1),
-    )
-    return from_planes(node, add_bias(node, result, bias), rank)
+    return convolve(node.builder, data, weight, bias, extents, node.integer("group", 1))
 
 
 @converter("Conv")
@@ -77,26 +52,11 @@ def conv(node: NodeContext) -> GraphExpr:
 def conv_transpose(node: NodeContext) -> GraphExpr:
     """In one, two or three dimensions; the padding may follow from the shape of the result."""
     data, weight = node.input(0), node.input(1)
-    rank, kernel = _kernel_of(node, data, weight)
+    _, kernel = _kernel_of(node, data, weight)
     extents, extra, ahead = _transposed_window(node, kernel, sizes_of(data)[2:])
     groups = node.integer("group", 1)
-    bias = node.optional(2)
-    if rank == 3:
-        volume = transposed_volume(node.builder, data, weight, extents, extra, groups)
-        return add_bias(node, _zeros_ahead(node, volume, ahead), bias)
-    window = Window.of(*extents.fields())
-    result = node.call(
-        "nn.conv2d_transpose",
-        to_planes(node, data, rank),
-        to_planes(node, weight, rank),
-        strides=window.strides,
-        padding=window.padding,
-        output_padding=(*(0,) * (2 - rank), *extra),
-        dilation=window.dilation,
-        groups=groups,
-    )
-    result = _zeros_ahead(node, result, (*(0,) * (2 - rank), *ahead))
-    return from_planes(node, add_bias(node, result, bias), rank)
+    result = deconvolve(node.builder, data, weight, None, extents, extra, groups)
+    return add_bias(node.builder, _zeros_ahead(node, result, ahead), node.optional(2))
 
 
 def _zeros_ahead(node: NodeContext, value: GraphExpr, amounts: tuple[int, ...]) -> GraphExpr:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
-from tilewright.frontend.core.windows import Extents, Window
+from tilewright.frontend.core.ceil_windows import average_pooled, max_pooled, summed, with_ceiling
+from tilewright.frontend.core.local_response import across_channels
+from tilewright.frontend.core.windows import Extents
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import spatial_rank
 from tilewright.frontend.onnx.patches import positions_of_maxima
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.windows import read_padded
-from tilewright.graph.ir.dimensions import Sizes, add, ceil_divide, minimum, product
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UserError
@@ -27,69 +27,6 @@ def _read(node: NodeContext, data: GraphExpr, fill: float = 0.0) -> tuple[GraphE
     return read_padded(node, kernel, data, fill)
 
 
-def _with_ceiling(extents: Extents, size: Sizes) -> Extents:
-    """Padding grown at the end so that a last window that reaches beyond the data counts.
-
-    Such a window must still start within the data or the padding before it; `_started_within` cuts off one that does
-    not where only a run knows the size.
-    """
-    after = list(extents.after)
-    for axis, length in enumerate(size):
-        reach = (extents.kernel[axis] - 1) * extents.dilation[axis] + 1
-        stride, before = extents.strides[axis], extents.before[axis]
-        if not isinstance(length, int):
-            after[axis] += stride - 1
-            continue
-        room = length + before + after[axis] - reach
-        count = -(-room // stride) + 1
-        if (count - 1) * stride >= length + before:
-            count -= 1
-        after[axis] = max(after[axis], (count - 1) * stride + reach - length - before)
-    return replace(extents, after=tuple(after))
-
-
-def _started_within(node: NodeContext, result: GraphExpr, extents: Extents, size: Sizes) -> GraphExpr:
-    """What windows with a ceiling gave, without those that start behind all data (of a symbolic size)."""
-    for axis, length in enumerate(size):
-        reach = (extents.kernel[axis] - 1) * extents.dilation[axis] + 1
-        stride, before = extents.strides[axis], extents.before[axis]
-        if not isinstance(length, int) and extents.after[axis] + stride > reach:
-            started = minimum(sizes_of(result)[axis + 2], ceil_divide(add(length, before), stride))
-            result = node.builder.slice_axis(result, axis + 2, 0, started)
-    return result
-
-
-def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, include_pad: bool = False) -> GraphExpr:
-    """Pool in one, two or three dimensions: the operators have two, maxima and averages are separable."""
-    shape = sizes_of(data)
-    builder = node.builder
-
-    def over(value: GraphExpr, part: Extents) -> GraphExpr:
-        window = Window.of(part.kernel, part.strides, part.before, part.after, part.dilation)
-        return node.call(
-            name,
-            value,
-            kernel=window.kernel,
-            strides=window.strides,
-            padding=window.padding,
-            dilation=window.dilation,
-            count_include_pad=include_pad,
-        )
-
-    match len(extents.kernel):
-        case 1:
-            result = over(builder.reshape(data, (*shape[:2], 1, shape[2])), extents)
-            return builder.reshape(result, (*shape[:2], sizes_of(result)[3]))
-        case 2:
-            return over(data, extents)
-    batch, channels, depth = shape[:3]
-    planes = over(builder.reshape(data, (batch, channels * depth, *shape[3:])), extents.part(slice(1, 3)))
-    rows, columns = sizes_of(planes)[2:]
-    stack = builder.reshape(planes, (batch, channels, depth, rows * columns))
-    result = over(stack, extents.part(slice(0, 1)).with_unit())
-    return builder.reshape(result, (batch, channels, sizes_of(result)[2], rows, columns))
-
-
 @converter("MaxPool")
 def max_pool(node: NodeContext) -> list[GraphExpr | None]:
     """The greatest of each window, and where it is."""
@@ -98,11 +35,9 @@ def max_pool(node: NodeContext) -> list[GraphExpr | None]:
     written, size = extents, sizes_of(data)[2:]
     ceiling = node.flag("ceil_mode")
     if ceiling:
-        extents = _with_ceiling(extents, size)
+        extents = with_ceiling(extents, size)
     columns_first = node.flag("storage_order")  # it concerns the positions
-    result = _pool(node, "nn.max_pool2d", data, extents)
-    if ceiling:
-        result = _started_within(node, result, written, size)
+    result = max_pooled(node.builder, data, written, ceiling)
     return [result, positions_of_maxima(node, data, extents, columns_first) if node.wants_output(1) else None]
 
 
@@ -112,41 +47,20 @@ def average_pool(node: NodeContext) -> GraphExpr:
     data = node.input(0)
     padded, extents = _read(node, data)
     ceiling, include_pad = node.flag("ceil_mode"), node.flag("count_include_pad")
-    mean = _average(node, padded, extents, ceiling, include_pad)
+    mean = average_pooled(node.builder, padded, extents, ceiling, include_pad)
     if padded is data or include_pad:
         return mean
     # Padding that is part of the data must not count: what counts is the share of ones.
     ones, _ = _read(node, node.builder.filled(1, sizes_of(data), dtype_of(data)))
-    return node.call("divide", mean, _average(node, ones, extents, ceiling, include_pad))
-
-
-def _average(node: NodeContext, data: GraphExpr, extents: Extents, ceiling: bool, include_pad: bool) -> GraphExpr:
-    if not ceiling:
-        return _pool(node, "nn.avg_pool2d", data, extents, include_pad)
-    size = sizes_of(data)[2:]
-    grown = _with_ceiling(extents, size)
-    if include_pad and grown.after != extents.after:
-        # Written padding counts, the reach beyond it does not: the first becomes part of the data.
-        data = node.call("pad", data, before=(0, 0, *extents.before), after=(0, 0, *extents.after))
-        beyond = tuple(more - less for more, less in zip(grown.after, extents.after, strict=True))
-        grown, include_pad = replace(extents, before=(0,) * len(beyond), after=beyond), False
-    return _started_within(node, _pool(node, "nn.avg_pool2d", data, grown, include_pad), extents, size)
+    return node.call("divide", mean, average_pooled(node.builder, ones, extents, ceiling, include_pad))
 
 
 @converter("LpPool")
 def lp_pool(node: NodeContext) -> GraphExpr:
     """The p-norm of each window: an average of powers, scaled back."""
     data, extents = _read(node, node.input(0))
-    written, size = extents, sizes_of(data)[2:]
-    ceiling = node.flag("ceil_mode")
-    if ceiling:
-        extents = _with_ceiling(extents, size)
     p = node.integer("p", 2)
-    mean = _pool(node, "nn.avg_pool2d", _powers(node, data, p), extents, include_pad=True)
-    if ceiling:
-        mean = _started_within(node, mean, written, size)
-    total = node.call("multiply", mean, node.builder.constant_like(math.prod(extents.kernel), mean))
-    return _root(node, total, p)
+    return _root(node, summed(node.builder, _powers(node, data, p), extents, node.flag("ceil_mode")), p)
 
 
 def _powers(node: NodeContext, value: GraphExpr, p: int) -> GraphExpr:
@@ -202,21 +116,4 @@ def local_response_normalization(node: NodeContext) -> GraphExpr:
     data = node.input(0)
     size = node.integer("size")
     alpha, beta, bias = node.number("alpha", 1e-4), node.number("beta", 0.75), node.number("bias", 1.0)
-    shape = sizes_of(data)
-    if len(shape) < 2 or size < 1:
-        raise UserError(f"LRN over {size} channels does not fit data of shape {shape}")
-    square = node.builder.reshape(node.call("multiply", data, data), (shape[0], 1, shape[1], product(shape[2:])))
-    before = (size - 1) // 2
-    mean = node.call(
-        "nn.avg_pool2d",
-        square,
-        kernel=(size, 1),
-        padding=(before, 0, size - 1 - before, 0),
-        count_include_pad=True,
-    )
-    mean = node.builder.reshape(mean, shape)
-    scaled = node.call("multiply", mean, node.builder.constant_like(alpha, mean))
-    base = node.call("add", scaled, node.builder.constant_like(bias, mean))
-    divisor = node.call("power", base, node.builder.constant_like(beta, mean))
-    assert dtype_of(divisor) is dtype_of(data)
-    return node.call("divide", data, divisor)
+    return across_channels(node.builder, data, size, alpha, beta, bias)

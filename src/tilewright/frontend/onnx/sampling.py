@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
+from tilewright.frontend.core.layers import add_bias
 from tilewright.frontend.core.sampling import Arithmetic, Tap, gather_taps, linear_taps, sample_grid
 from tilewright.frontend.onnx.context import NodeContext
-from tilewright.frontend.onnx.convolution import add_bias
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.tensor import known_or_named
 from tilewright.frontend.onnx.windows import read_extents
@@ -204,4 +204,4 @@ def deform_conv(node: NodeContext) -> GraphExpr:
     matrix = builder.reshape(columns_first, (batch, groups, channels // groups * taps, rows * columns))
     filters = builder.reshape(weight, (1, groups, outputs // groups, channels // groups * taps))
     sums = node.call("matmul", filters, matrix)
-    return add_bias(node, builder.reshape(sums, (batch, outputs, rows, columns)), node.optional(3))
+    return add_bias(builder, builder.reshape(sums, (batch, outputs, rows, columns)), node.optional(3))

@@ -1,4 +1,4 @@
-"""Windows that move over data (convolutions, pooling): what nodes say of them, and one dimension seen as two."""
+"""Windows that move over data (convolutions, pooling): what nodes say of them."""
 
 from __future__ import annotations
 
@@ -63,19 +63,3 @@ def read_padded(
         large.append(subtract(total, small[-1]))
     before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
     return node.call("pad", data, before=tuple(before), after=tuple(after), value=fill), plain
-
-
-def to_planes(node: NodeContext, value: GraphExpr, rank: int) -> GraphExpr:
-    """Data (or a weight) of one spatial dimension as one row of two."""
-    if rank == 2:
-        return value
-    first, second, length = sizes_of(value)
-    return node.builder.reshape(value, (first, second, 1, length))
-
-
-def from_planes(node: NodeContext, value: GraphExpr, rank: int) -> GraphExpr:
-    """Undo `to_planes`."""
-    if rank == 2:
-        return value
-    first, second, _, length = sizes_of(value)
-    return node.builder.reshape(value, (first, second, length))
