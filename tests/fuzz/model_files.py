@@ -37,6 +37,7 @@ VICTIMS: dict[str, str] = {
     "paddle": "fixtures/paddle/*_old.pdmodel",
     "paddle pir": "fixtures/paddle/*.json",
     "paddle files": "fixtures/paddle/network_old.pd*",
+    "coreml": "fixtures/coreml/**/*.mlmodel",
     "gguf": "fixtures/weights/*.gguf",
     "safetensors": "fixtures/weights/*.safetensors",
 }

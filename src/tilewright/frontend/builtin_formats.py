@@ -87,6 +87,23 @@ def _paddle_files(path: Path) -> list[Path]:
         return [item for item in sorted(path.parent.iterdir()) if item.is_file() and item != path]
     beside = [path.with_suffix(suffix) for suffix in (".json", ".pdmodel", ".pdiparams")]
     return [item for item in beside if item != path and item.is_file()]
+_COREML_FIELDS = {1: 0, 2: 2, 10: 0}
+"""Wire types of the fields of a Core ML `Model` beside what it is, which has a number from 200 on."""
+
+
+def _is_coreml(sample: Sample) -> bool:
+    if sample.is_folder:
+        return {"Manifest.json", "Data"} <= sample.entries
+    fields = sample.fields
+    kinds = [number for number in fields if 200 <= number <= 3000 and fields[number] == 2]
+    rest = {number: kind for number, kind in fields.items() if number not in kinds}
+    return len(kinds) == 1 and 1 in rest and 2 in rest and rest.items() <= _COREML_FIELDS.items()
+
+
+def _coreml_files(path: Path) -> list[Path]:
+    """The files of weights of the package that a model lies in."""
+    weights = path.parent / "weights"
+    return sorted(weights.iterdir()) if weights.is_dir() else []
 
 
 FORMATS: tuple[Format, ...] = (
@@ -179,6 +196,15 @@ FORMATS: tuple[Format, ...] = (
         ("google.protobuf",),
         "protobuf",
         companions=_paddle_files,
+        "coreml",
+        "Core ML",
+        "a protobuf message with a description and one model from field 200 on, or a folder with Manifest.json",
+        _is_coreml,
+        ("tilewright.frontend.coreml", "from_coreml"),
+        (".mlmodel",),
+        ("google.protobuf",),
+        "protobuf",
+        companions=_coreml_files,
     ),
     Format(
         "gguf",
