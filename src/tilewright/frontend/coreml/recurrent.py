@@ -28,7 +28,7 @@ _LSTM_ORDER = (0, 2, 1, 3)
 _GRU_ORDER = (2, 0, 1)
 """Update, reset, output among Core ML's reset, output, update."""
 _HIGHEST = 50.0
-"""A bound of states beyond which activations that saturate do not change."""
+"""The bound of states that Core ML has by default, which is that of no bound: numbers beyond it mean nothing."""
 
 
 def _activation(op: Operation, name: str, default: str) -> str:
@@ -86,14 +86,17 @@ def _results(op: Operation, found: Sequence[GraphExpr]) -> list[GraphExpr]:
     steps, directions, batch, size = sizes_of(found[0])
     assert isinstance(directions, int) and isinstance(size, int)
     whole = op.builder.reshape(op.builder.transpose(found[0], (0, 2, 1, 3)), (steps, batch, directions * size))
+    if op.text("direction", "forward") == "reverse":
+        # A sequence that is read backwards is given in the order in which it was read.
+        whole = op.builder.flip(whole, (0,))
     last = [_joined(op, state) for state in found[1:]]
     if not op.flag("output_sequence", False):
         whole = op.builder.expand_dims(last[0], (0,))
     return [op.builder.cast(value, dtype_of(op.value())) for value in (whole, *last)]
 
 
-def _refuse_clip(op: Operation, labels: Sequence[str]) -> None:
-    if op.has("clip") and (op.number("clip") < _HIGHEST or not set(labels) <= {"sigmoid", "tanh", "hard_sigmoid"}):
+def _refuse_clip(op: Operation) -> None:
+    if op.has("clip") and op.number("clip") < _HIGHEST:
         raise UnsupportedError(
             f"{op.kind} with states that are clipped at {op.number('clip')}", hint="convert the model without a clip"
         )
@@ -109,7 +112,7 @@ def lstm(op: Operation) -> Sequence[GraphExpr]:
         _activation(op, "cell_activation", "tanh"),
         _activation(op, "activation", "tanh"),
     ]
-    _refuse_clip(op, labels)
+    _refuse_clip(op)
     ends = ["", "_back"] if both else [""]
     weights = [
         np.stack([_gates(op, f"{name}{end}", _LSTM_ORDER) for end in ends]) for name in ("weight_ih", "weight_hh")

@@ -139,7 +139,11 @@ def resample(op: Operation) -> GraphExpr:
     if mode not in paddings:
         raise UserError(f"the padding mode {mode!r} of {op.kind} is not known")
     if mode == "constant" and op.number("padding_value", 0.0) != 0:
-        raise UnsupportedError("resampling with a border other than 0")
+        # A border of another value is one of 0 around what is less by that value.
+        border = op.builder.constant_like(op.number("padding_value"), x)
+        given = {key: value for key, value in op.arguments.items() if key not in ("x", "padding_value")}
+        inner = op.apply("resample", x=op.call("subtract", x, border), padding_value=0.0, **given)
+        return op.call("add", inner, border)
     # Reflection at the middles of border pixels is what aligned corners mean, at their edges what others do.
     if mode in ("reflection", "symmetric"):
         wanted = mode == "reflection"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
+from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.core.indexing import reverse_sequences
 from tilewright.frontend.coreml.operation import Operation, operation
 from tilewright.graph.ir.dimensions import Size, divide_exactly, multiply, product, subtract
@@ -26,10 +26,18 @@ def reshape_like(op: Operation) -> GraphExpr:
     """The shape of parts of other tensors."""
     x = op.value()
     shape: list[Size] = []
-    begins, ends, masks = op.ints("begins"), op.ints("ends"), op.ints("end_masks")
+    begins, ends, masks = (_listed(op, name) for name in ("begins", "ends", "end_masks"))
     for value, begin, end, mask in zip(op.values("ref_tensors"), begins, ends, masks, strict=True):
         shape.extend(sizes_of(value)[begin : None if mask else end])
     return op.builder.reshape(x, shape)
+
+
+def _listed(op: Operation, name: str) -> list[int]:
+    """Whole numbers that are several values of one number, or one value of several."""
+    arrays = [evaluate(value) for value in op.values(name)]
+    if any(array is None for array in arrays):
+        raise UserError(f"the argument '{name}' of {op.kind} must be known while the model is imported")
+    return [int(item) for array in arrays if array is not None for item in array.ravel()]
 
 
 @operation("expand_dims")
