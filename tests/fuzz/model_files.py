@@ -38,6 +38,7 @@ VICTIMS: dict[str, str] = {
     "paddle pir": "fixtures/paddle/*.json",
     "paddle files": "fixtures/paddle/network_old.pd*",
     "coreml": "fixtures/coreml/**/*.mlmodel",
+    "cntk": "fixtures/cntk/*.dnn",
     "gguf": "fixtures/weights/*.gguf",
     "safetensors": "fixtures/weights/*.safetensors",
 }

@@ -106,6 +106,16 @@ def _coreml_files(path: Path) -> list[Path]:
     return sorted(weights.iterdir()) if weights.is_dir() else []
 
 
+def _is_cntk(sample: Sample) -> bool:
+    """A dictionary of CNTK: a version, and pairs of a key and a value that has a version and a kind."""
+    if sample.fields != {1: 0, 2: 2} or sample.nested_fields(2) != {1: 2, 2: 2}:
+        return False
+    value = sample.nested_fields(2, 2)
+    return (
+        value.get(1) == 0 and value.get(2) == 0 and set(value) <= set(range(1, 14)) and b"version" in sample.head[:4096]
+    )
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
         "onnx",
@@ -205,6 +215,16 @@ FORMATS: tuple[Format, ...] = (
         ("google.protobuf",),
         "protobuf",
         companions=_coreml_files,
+    ),
+    Format(
+        "cntk",
+        "CNTK",
+        "a protobuf message of pairs of keys and values with versions",
+        _is_cntk,
+        ("tilewright.frontend.cntk", "from_cntk"),
+        (".dnn",),
+        ("google.protobuf",),
+        "protobuf",
     ),
     Format(
         "gguf",
