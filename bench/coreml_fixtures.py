@@ -204,15 +204,19 @@ def _classified(pixels: Any, weights: Any, dense: Any) -> dict[str, Any]:
     return {"label": np.array(["cat", "dog", "owl"][int(chances.argmax())]), "scores": chances}
 
 
-def main(arguments: list[str]) -> None:
-    """Write all fixtures into a folder."""
-    use_writer()
-    folder = Path(arguments[0])
+def write(folder: Path) -> None:
+    """All models and what they should give, in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     programs(folder)
     small(folder)
     trees(folder)
     networks(folder)
+
+
+def main(arguments: list[str]) -> None:
+    """Write all fixtures into a folder."""
+    use_writer()
+    write(Path(arguments[0]))
 
 
 if __name__ == "__main__":

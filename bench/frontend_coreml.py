@@ -17,13 +17,16 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench import coreml_fixtures
 from bench.coreml_writer import use_writer
+from bench.frontend_case import Case
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
 
@@ -164,6 +167,22 @@ def _prepare() -> Path:
     coremltools.models.MLModel.predict = predict
     coremltools.models.MLModel.make_state = lambda self: None
     return Path(coremltools.__path__[0])
+
+
+def cases() -> Iterator[Case]:
+    """Programs that coremltools makes of PyTorch modules, for `bench.frontends`; its own tests are this command."""
+    use_writer()
+    with tempfile.TemporaryDirectory() as folder:
+        coreml_fixtures.write(Path(folder))
+        for path in sorted(Path(folder).glob("*.npz")):
+            arrays = dict(np.load(path))
+            yield Case(path.stem, partial(_fixture, path, arrays), 2e-2 if path.stem.endswith("_half") else 1e-4)
+
+
+def _fixture(path: Path, arrays: dict[str, Any]) -> tuple[Any, dict[str, Any], list[Any]]:
+    found = [item for item in (path.with_suffix(".mlmodel"), path.with_suffix(".mlpackage")) if item.exists()]
+    inputs = {name[3:]: value for name, value in arrays.items() if name.startswith("in_")}
+    return found[0], inputs, [value for name, value in arrays.items() if name.startswith("out_")]
 
 
 def run_suite(key: str, every: int, match: str) -> dict[str, tuple[str, str]]:

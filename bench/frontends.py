@@ -29,12 +29,14 @@ from bench import (
     frontend_stablehlo,
     frontend_tflite,
 )
+from bench import frontend_boosting, frontend_coreml, frontend_onnx, frontend_stablehlo, frontend_tflite
 from bench.frontend_case import Result, Trial
 from tilewright.support.text import table
 
 SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "onnx": (("onnx", "onnxruntime"), frontend_onnx.cases),
     "xgboost": (("xgboost",), frontend_boosting.xgboost_cases),
+    "coreml": (("coremltools", "torch"), frontend_coreml.cases),
     "lightgbm": (("lightgbm",), frontend_boosting.lightgbm_cases),
     "stablehlo": (("jax",), frontend_stablehlo.trials),
     "tflite": (("ai_edge_litert",), frontend_tflite.trials),

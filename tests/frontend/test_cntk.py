@@ -278,6 +278,25 @@ def test_stacks_of_recurrent_layers(kind: str, both: bool) -> None:
     np.testing.assert_allclose(found, cell(torch.from_numpy(data))[0].detach(), rtol=1e-4, atol=1e-5)
 
 
+def test_maxima_of_regions() -> None:
+    net = Network()
+    x, rois = net.input("x", (2, 6, 8)), net.input("rois", (3, 4))
+    y = net.call("ROIPooling", x, rois, poolingType=0, roiOutputShape=Shape((3, 2)), spatialScale=0.5)
+    image = RANDOM.standard_normal((1, 2, 6, 8)).astype(np.float32)
+    boxes = np.float32([[[0, 0, 15, 11], [4, 2, 9, 7], [13, 9, 40, 30]]])
+    (found,) = run(net.save(y), image, boxes)
+    expected = np.zeros((1, 3, 2, 2, 3), np.float32)
+    for region, (x1, y1, x2, y2) in enumerate(np.floor(boxes[0] * 0.5 + 0.5)):
+        high, wide = max(y2 - y1 + 1, 1) / 2, max(x2 - x1 + 1, 1) / 3
+        for row in range(2):
+            for column in range(3):
+                down = slice(int(y1 + np.floor(row * high)), int(y1 + np.ceil((row + 1) * high)))
+                across = slice(int(x1 + np.floor(column * wide)), int(x1 + np.ceil((column + 1) * wide)))
+                part = image[0, :, down, across]
+                expected[0, region, :, row, column] = part.max((1, 2)) if part.size else 0
+    np.testing.assert_allclose(found, expected)
+
+
 def test_blocks_are_taken_apart() -> None:
     net = Network()
     x = net.input("x", (4,))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.frontend.cntk import elementwise, layers, sequences
+from tilewright.frontend.cntk import elementwise, layers, regions, sequences
 from tilewright.frontend.cntk.context import Operator, Value, convert
 from tilewright.frontend.cntk.dictionary import FREE, INFERRED, TYPES, read_dictionary
 from tilewright.frontend.cntk.model import INPUT, PLACEHOLDER, Model, PrimitiveFunction, Variable, read_model
@@ -26,7 +26,7 @@ from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.span import Span
 
-FAMILIES = (elementwise, layers, sequences)
+FAMILIES = (elementwise, layers, regions, sequences)
 """The modules whose converters are registered, one a family of operators."""
 _MALFORMED = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError)
 """What looking up raises in a dictionary whose parts make no sense."""
