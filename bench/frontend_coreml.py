@@ -6,6 +6,8 @@ Tilewright and runs it, so that every such comparison is made. It wants coremlto
 coremltools itself are not needed (`bench.coreml_writer`).
 
     python -m bench.frontend_coreml --only layers,operations --every 5 --details
+
+With COREML_INTERPRET=1 models are not compiled but run by the graph's interpreter, which takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ import numpy as np
 from bench import coreml_fixtures
 from bench.coreml_writer import use_writer
 from bench.frontend_case import Case
+from tilewright.frontend.coreml import from_coreml
+from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
 
@@ -87,40 +91,43 @@ def _array(value: Any, kind: str) -> Any:
 def predict(self: Any, data: Any, state: Any = None) -> Any:
     """What `MLModel.predict` gives, by Tilewright."""
     import tilewright as tw
-    from tilewright.frontend.coreml import from_coreml
 
     predicted[0] += 1
     if isinstance(data, list):
         return [predict(self, item) for item in data]
-    with tempfile.TemporaryDirectory() as folder:
-        spec = self.get_spec()
-        path = Path(folder) / "model.mlmodel"
-        path.write_bytes(spec.SerializeToString())
-        if self.weights_dir:
-            (Path(folder) / "weights").symlink_to(self.weights_dir)
-        rank_five = (
-            spec.WhichOneof("Type").startswith("neuralNetwork")
-            and not getattr(spec, spec.WhichOneof("Type")).arrayInputShapeMapping
-        )
-        shapes = {}
-        for item in spec.description.input:
-            given = np.shape(data.get(item.name, ()))
-            if item.type.HasField("multiArrayType") and (rank_five or _is_open(item.type.multiArrayType)):
-                shapes[item.name] = given
-        module = from_coreml(path, shapes=shapes)
+    spec = self.get_spec()
+    module = _imported(self, spec, data)
     rows = not _has_network(spec)
     given = {}
     for param in module["main"].params:
         value = _array(data[param.name], param.type.dtype.name if param.type.dtype.name != "string" else "object")
         given[param.name] = value[None] if rows else value
     if os.environ.get("COREML_INTERPRET"):
-        from tilewright.graph.interpreter import evaluate
-
         found = evaluate(module, *given.values())
         outputs = list(found) if isinstance(found, tuple) else [found]
     else:
         outputs = tw.compile(module, threads=1).run(given)
     return _named(spec, module, outputs, rows)
+
+
+def _imported(model: Any, spec: Any, data: Any) -> Any:
+    """A model as a module, for inputs of these shapes; it is kept with the model."""
+    kind = spec.WhichOneof("Type")
+    is_old = kind.startswith("neuralNetwork") and not getattr(spec, kind).arrayInputShapeMapping
+    shapes = {}
+    for item in spec.description.input:
+        if item.type.HasField("multiArrayType") and (is_old or _is_open(item.type.multiArrayType)):
+            shapes[item.name] = np.shape(data.get(item.name, ()))
+    kept = vars(model).setdefault("imported", {})
+    key = tuple(sorted(shapes.items()))
+    if key not in kept:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.mlmodel"
+            path.write_bytes(spec.SerializeToString())
+            if model.weights_dir:
+                (Path(folder) / "weights").symlink_to(model.weights_dir)
+            kept[key] = from_coreml(path, shapes=shapes)
+    return kept[key]
 
 
 def _is_open(array: Any) -> bool:

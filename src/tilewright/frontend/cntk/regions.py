@@ -28,7 +28,7 @@ def roi_pooling(op: Operator) -> Value:
     corners = op.call("floor", b.add(scaled, 0.5))
     across = _bins(op, corners, 0, shape[1], width)
     down = _bins(op, corners, 1, shape[0], height)
-    least = b.constant_like(float(np.finfo(dtype.numpy()).min), x.data)
+    least = b.constant_like(-np.inf, x.data)
     # Columns first, then rows: maxima over both are maxima of maxima.
     image = b.reshape(x.data, (batch, 1, channels, height, 1, width))
     inside = b.reshape(across, (batch, count, 1, 1, shape[1], width))
