@@ -63,7 +63,7 @@ class Verdicts:
             verdict = ("passed", "") if predicted[0] else ("not run", "")
         else:
             error = call.excinfo.value
-            if type(error).__name__ in ("Skipped", "XFailed"):
+            if type(error).__name__ in ("Skipped", "XFailed", "ConnectionError"):
                 verdict = ("not run", str(error)[:100])
             elif isinstance(error, UserError):
                 verdict = ("refused", f"{error.message} ({error.where})")
@@ -148,7 +148,7 @@ def _named(spec: Any, module: Any, outputs: Sequence[Any], rows: bool) -> dict[s
     for item, value in zip(spec.description.output, outputs, strict=True):
         array = np.asarray(value)
         if rows:
-            array = array[0]
+            array = array[:1].reshape(array.shape[1:])
         if item.type.HasField("dictionaryType"):
             labels = module.attributes["class_labels"]
             results[item.name] = dict(zip(labels, array.ravel().tolist(), strict=True))

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tests
 import tilewright as tw
 from bench.cntk_writer import BATCH, SEQUENCE, Network, Shape, dictionary
+from tests.requirements import need_module
 from tilewright.frontend.cntk import from_cntk
 from tilewright.frontend.cntk.dictionary import FREE, Axis
 from tilewright.frontend.cntk.model import OPERATORS, PLACEHOLDER
@@ -20,6 +20,7 @@ from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UserError
 
 Array = Any
+torch = need_module("torch")
 RANDOM = np.random.default_rng(0)
 
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import tests
 import tilewright as tw
 from tests.frontend.coreml_models import dictionary, feature, layer, message, model, network, number, results, weights
+from tests.requirements import need_module
 from tilewright.frontend.coreml import from_coreml
 from tilewright.frontend.formats import identify
 from tilewright.support.errors import UserError
 
 FIXTURES = Path(tests.__path__[0]) / "fixtures" / "coreml"
+torch = need_module("torch")
 RANDOM = np.random.default_rng(0)
 IMAGE = RANDOM.standard_normal((3, 6, 6)).astype(np.float32)
 

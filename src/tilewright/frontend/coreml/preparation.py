@@ -67,14 +67,15 @@ def imputed(b: ArithmeticBuilder, model: Any, value: GraphExpr) -> GraphExpr:
 
 
 def one_hot(b: ArithmeticBuilder, model: Any, value: GraphExpr) -> GraphExpr:
-    """A row of zeros with a one where the category is; an unknown one is an error, or all zeros."""
+    """A row of zeros with a one where the category is; an unknown one is an error, or all zeros.
+
+    A dictionary of the one category that is there is such a row as well.
+    """
     if model.HasField("stringCategories"):
         keys: tuple[Any, ...] = tuple(model.stringCategories.vector)
     else:
         keys = tuple(int(item) for item in model.int64Categories.vector)
         value = b.cast(value, INT64)
-    if model.outputSparse:
-        raise UnsupportedError("categories as a dictionary", hint="convert the model with outputSparse off")
     if (dtype_of(value) is STRING) is not model.HasField("stringCategories"):
         raise UserError("the categories of an encoder are not of the type of its input")
     places = _looked_up(b, value, keys, tuple(range(len(keys))), -1, model.handleUnknown == 0)
