@@ -321,6 +321,15 @@ def test_a_pipeline_of_features_and_a_linear_model() -> None:
     np.testing.assert_allclose(found, [0.5 + 2 * (2 + 100), 0.5 + 2 * 4])
 
 
+def test_a_category_that_is_not_known_is_an_error_where_the_model_says_so() -> None:
+    own = message("OneHotEncoder", int64Categories=message("Int64Vector", vector=[3, 5]))
+    source = model([number("n", "int64Type")], [feature("y", (2,))], oneHotEncoder=own)
+    exe = tw.compile(source)
+    assert exe(np.int64([5, 3])).tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(UserError, match="a category is not known to the model"):
+        exe(np.int64([5, 4]))
+
+
 def test_support_vectors_and_neighbours() -> None:
     vectors = RANDOM.standard_normal((4, 2))
     rows = RANDOM.standard_normal((5, 2))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilewright.frontend.boosting import from_lightgbm, from_xgboost
+    from tilewright.frontend.cntk import from_cntk
+    from tilewright.frontend.coreml import from_coreml
     from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Format",
+    "from_cntk",
+    "from_coreml",
     "from_darknet",
     "from_file",
     "from_jax",
@@ -40,6 +44,8 @@ __all__ = [
 
 _HOMES = {
     "Format": "tilewright.frontend.format",
+    "from_cntk": "tilewright.frontend.cntk",
+    "from_coreml": "tilewright.frontend.coreml",
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_jax": "tilewright.frontend.stablehlo",

@@ -169,7 +169,7 @@ def sparse_shift_scale(op: Operation) -> Sequence[GraphExpr]:
 # Quantised values
 
 
-def _levels(op: Operation, x: GraphExpr, like: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
+def _levels(op: Operation, x: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
     """Scale and zero point, in the shape of one number a slice along the axis."""
     scale = op.array("scale").astype(np.float32)
     rank = rank_of(x)
@@ -184,7 +184,7 @@ def quantize(op: Operation) -> GraphExpr:
     """round(x / scale) + zero point, within the type."""
     x = op.value("input")
     dtype = named_dtype(op.text("output_dtype"))
-    scale, zero = _levels(op, x, x)
+    scale, zero = _levels(op, x)
     rounded = op.call("round", op.call("divide", op.builder.cast(x, "float32"), scale))
     low, high = float(dtype.min_value()), float(dtype.max_value())
     whole = op.call("clip", op.call("add", rounded, zero), minimum=low, maximum=high)
@@ -195,7 +195,7 @@ def quantize(op: Operation) -> GraphExpr:
 def dequantize(op: Operation) -> GraphExpr:
     """(x - zero point) * scale."""
     x, scale_type = op.value("input"), dtype_of(op.value("scale"))
-    scale, zero = _levels(op, x, x)
+    scale, zero = _levels(op, x)
     return op.builder.cast(
         op.call("multiply", op.call("subtract", op.builder.cast(x, "float32"), zero), scale), scale_type
     )

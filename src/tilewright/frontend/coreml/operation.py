@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
-from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of
+from tilewright.frontend.core.builder import evaluate
 from tilewright.frontend.core.node_inputs import NodeInputs
 from tilewright.frontend.onnx.apply import Operators
 from tilewright.graph.ir.dimensions import Sizes
@@ -246,7 +246,3 @@ def _constant(builder: ArithmeticBuilder, value: Any) -> GraphExpr:
 def filled_like(context: Operation, value: GraphExpr, name: str, default: float) -> GraphExpr:
     """An argument that is one number, in the type of a value."""
     return context.builder.constant_like(context.number(name, default), value)
-
-
-__all__ = ["Argument", "Bodies", "Captures", "Operation", "Plain", "convert", "converted_operations", "dtype_of",
-           "filled_like", "operation", "rank_of", "run_operation"]  # fmt: skip

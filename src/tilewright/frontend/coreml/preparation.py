@@ -12,6 +12,7 @@ from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_o
 from tilewright.frontend.coreml.estimators import as_rows
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import BOOL, FLOAT64, INT64, STRING
+from tilewright.ir.expr import Var as Symbol
 from tilewright.support.errors import UnsupportedError, UserError
 
 _LARGEST, _SUM, _ROOT = range(3)
@@ -90,9 +91,11 @@ def _looked_up(
     found = b.call("text.lookup", value, keys=keys, values=values, default=default, dtype=INT64)
     if not strict:
         return found
-    known = b.reshape(b.reduce("all", b.compare("not_equal", found, default), tuple(range(rank_of(found)))), ())
-    checked = b.call("host.require", known, dims=(), message="a category is not known to the model")
-    return b.call("where", checked, found, b.constant_like(0, found))
+    known = b.reduce("all", b.compare("not_equal", found, default), tuple(range(rank_of(found))))
+    message = "a category is not known to the model"
+    # The size of what the check gives is 1, which the result is put under: so the check is part of it.
+    held = b.call("host.require", b.reshape(known, (1,)), dims=(Symbol("known"),), message=message)
+    return b.under(found, [(sizes_of(held)[0], 1)])
 
 
 def mapped(b: ArithmeticBuilder, model: Any, value: GraphExpr) -> GraphExpr:
