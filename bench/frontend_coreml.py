@@ -182,7 +182,7 @@ def cases() -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as folder:
         coreml_fixtures.write(Path(folder))
         for path in sorted(Path(folder).glob("*.npz")):
-            arrays = dict(np.load(path))
+            arrays = dict(np.load(path, allow_pickle=False))
             yield Case(path.stem, partial(_fixture, path, arrays), 2e-2 if path.stem.endswith("_half") else 1e-4)
 
 
