@@ -215,6 +215,12 @@ def test_memory_over_a_sequence(both: bool) -> None:
     assert results(open_module, data[:, :1])[0].shape[0] == 7
 
 
+@pytest.mark.parametrize("reps", [(2,), (3, 2), (2, 1, 3)])
+def test_repetitions_may_be_fewer_or_more_than_dimensions(reps: tuple[int, ...]) -> None:
+    module = from_coreml(network([layer("tile", ["x"], ["y"], reps=reps)], {"x": (6, 6)}))
+    np.testing.assert_array_equal(results(module, IMAGE[0])[0], np.tile(IMAGE[0], reps))
+
+
 def test_branches_and_loops_overwrite_values() -> None:
     one = layer("loadConstantND", [], ["one"], shape=[1], data=weights([1]))
     then = message("NeuralNetwork", layers=[layer("addBroadcastable", ["x", "one"], ["y"])])

@@ -305,24 +305,27 @@ def reorganize(own: Layer) -> GraphExpr:
 
 # Recurrence
 
-_RECURRENT = {
-    "linear": "linear",
-    "ReLU": "relu",
-    "tanh": "tanh",
-    "scaledTanh": "scaled_tanh",
-    "sigmoid": "sigmoid",
-    "sigmoidHard": "hard_sigmoid",
+_RECURRENT: dict[str, tuple[str, tuple[float, float]]] = {
+    "linear": ("linear", (1.0, 0.0)),
+    "ReLU": ("relu", (0.0, 0.0)),
+    "tanh": ("tanh", (0.0, 0.0)),
+    "scaledTanh": ("scaled_tanh", (1.0, 1.0)),
+    "sigmoid": ("sigmoid", (0.0, 0.0)),
+    "sigmoidHard": ("hard_sigmoid", (0.2, 0.5)),
 }
+"""Activations of recurrent layers: the operation's name, and the numbers that it means where the layer gives none."""
 
 
 def _activation(params: Any) -> str:
     for field, value in params.ListFields():
-        if field.name not in _RECURRENT:
-            break
-        is_plain = field.name != "linear" or (value.alpha, value.beta) == (1.0, 0.0)
-        if is_plain:
-            return _RECURRENT[field.name]
-    raise UnsupportedError("a recurrent layer with this activation function")
+        name, numbers = _RECURRENT.get(field.name, ("", (0.0, 0.0)))
+        given = tuple(float(getattr(value, key, 0.0)) for key in ("alpha", "beta"))
+        if name and (given == (0.0, 0.0) or np.allclose(given, numbers)):
+            return name
+    raise UnsupportedError(
+        "a recurrent layer with this activation function",
+        hint="known are linear, ReLU, tanh, sigmoid and hard sigmoid with their usual numbers",
+    )
 
 
 def _sequence(own: Layer, count: int, size: int) -> tuple[GraphExpr, list[GraphExpr]]:

@@ -236,9 +236,13 @@ def sliding_windows(own: Layer) -> GraphExpr:
 
 @layer("tile")
 def tile(own: Layer) -> GraphExpr:
-    """Repeated along each dimension."""
-    reps = _wholes(own, 1) if len(own.inputs) > 1 else _ints(own.params.reps)
-    return own.apply("tile", x=own.x, reps=reps)
+    """Repeated along each dimension; missing repetitions of the first ones, and missing first dimensions, are 1."""
+    reps = _wholes(own, 1) if len(own.inputs) > 1 else own.builder.constant(_ints(own.params.reps), "int64")
+    missing = rank_of(own.x) - size_at(reps, 0)
+    x = own.builder.expand_dims(own.x, range(max(0, -missing)))
+    if missing > 0:
+        reps = own.builder.concatenate([own.builder.constant([1] * missing, "int64"), reps], 0)
+    return own.apply("tile", x=x, reps=reps)
 
 
 @layer("reverse")

@@ -20,9 +20,9 @@ _ACTIVATIONS = {
     "linear": ("Affine", 1.0, 0.0),
     "hard_sigmoid": ("HardSigmoid", 0.2, 0.5),
     "sigmoid_hard": ("HardSigmoid", 0.2, 0.5),
-    "scaled_tanh": ("ScaledTanh", 1.7159, 2 / 3),
+    "scaled_tanh": ("Tanh", 0.0, 0.0),
 }
-"""Activations by Core ML's names: ONNX's, with alpha and beta."""
+"""Activations by Core ML's names: ONNX's, with alpha and beta. That of a scaled tanh are 1 here."""
 _LSTM_ORDER = (0, 2, 1, 3)
 """Input, output, forget, cell among Core ML's input, forget, output, cell."""
 _GRU_ORDER = (2, 0, 1)
@@ -42,8 +42,8 @@ def _activations(labels: Sequence[str]) -> dict[str, Attribute]:
     known = [_ACTIVATIONS[label] for label in labels]
     return {
         "activations": [name for name, _, _ in known],
-        "activation_alpha": [alpha for name, alpha, _ in known if name in ("Affine", "HardSigmoid", "ScaledTanh")],
-        "activation_beta": [beta for name, _, beta in known if name in ("Affine", "HardSigmoid", "ScaledTanh")],
+        "activation_alpha": [alpha for name, alpha, _ in known if name in ("Affine", "HardSigmoid")],
+        "activation_beta": [beta for name, _, beta in known if name in ("Affine", "HardSigmoid")],
     }
 
 
