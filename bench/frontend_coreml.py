@@ -19,8 +19,8 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from bench import coreml_fixtures
 from bench.coreml_writer import use_writer
-from bench.frontend_case import Case
+from bench.frontend_case import Result
 from tilewright.frontend.coreml import from_coreml
 from tilewright.graph.interpreter import evaluate
 from tilewright.support.errors import UserError
@@ -176,20 +176,42 @@ def _prepare() -> Path:
     return Path(coremltools.__path__[0])
 
 
-def cases() -> Iterator[Case]:
-    """Programs that coremltools makes of PyTorch modules, for `bench.frontends`; its own tests are this command."""
+@dataclass(frozen=True)
+class Written:
+    """A model that coremltools wrote, and what it should give by name."""
+
+    name: str
+    path: Path
+    arrays: Mapping[str, Any]
+
+    def run(self) -> Result:
+        """Import, compile, run and compare: half precision by its own digits."""
+        import tilewright as tw
+
+        tolerance = 2e-2 if self.name.endswith("_half") else 1e-4
+        try:
+            module = from_coreml(self.path)
+            inputs = {name[3:]: value for name, value in self.arrays.items() if name.startswith("in_")}
+            outputs = dict(zip(module.attributes["output_names"], tw.compile(module).run(inputs), strict=True))
+        except UserError as error:
+            return Result(self.name, "refused", error.message)
+        for name, wanted in self.arrays.items():
+            if name.startswith("out_"):
+                found = np.asarray(outputs[name[4:]]).reshape(wanted.shape)
+                same = found == wanted if wanted.dtype.kind in "UO" else np.isclose(found, wanted, tolerance, tolerance)
+                if not np.all(same):
+                    return Result(self.name, "failed", f"'{name[4:]}' differs")
+        return Result(self.name, "passed")
+
+
+def cases() -> Iterator[Written]:
+    """Models that coremltools makes, for `bench.frontends`; its own tests are this command."""
     use_writer()
     with tempfile.TemporaryDirectory() as folder:
         coreml_fixtures.write(Path(folder))
         for path in sorted(Path(folder).glob("*.npz")):
-            arrays = dict(np.load(path, allow_pickle=False))
-            yield Case(path.stem, partial(_fixture, path, arrays), 2e-2 if path.stem.endswith("_half") else 1e-4)
-
-
-def _fixture(path: Path, arrays: dict[str, Any]) -> tuple[Any, dict[str, Any], list[Any]]:
-    found = [item for item in (path.with_suffix(".mlmodel"), path.with_suffix(".mlpackage")) if item.exists()]
-    inputs = {name[3:]: value for name, value in arrays.items() if name.startswith("in_")}
-    return found[0], inputs, [value for name, value in arrays.items() if name.startswith("out_")]
+            found = [item for item in (path.with_suffix(".mlmodel"), path.with_suffix(".mlpackage")) if item.exists()]
+            yield Written(path.stem, found[0], dict(np.load(path, allow_pickle=False)))
 
 
 def run_suite(key: str, every: int, match: str) -> dict[str, tuple[str, str]]:
