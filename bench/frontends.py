@@ -23,13 +23,13 @@ from importlib.util import find_spec
 
 from bench import (
     frontend_boosting,
+    frontend_coreml,
     frontend_onnx,
     frontend_openvino,
     frontend_paddle,
     frontend_stablehlo,
     frontend_tflite,
 )
-from bench import frontend_boosting, frontend_coreml, frontend_onnx, frontend_stablehlo, frontend_tflite
 from bench.frontend_case import Result, Trial
 from tilewright.support.text import table
 

@@ -87,6 +87,8 @@ def _paddle_files(path: Path) -> list[Path]:
         return [item for item in sorted(path.parent.iterdir()) if item.is_file() and item != path]
     beside = [path.with_suffix(suffix) for suffix in (".json", ".pdmodel", ".pdiparams")]
     return [item for item in beside if item != path and item.is_file()]
+
+
 _COREML_FIELDS = {1: 0, 2: 2, 10: 0}
 """Wire types of the fields of a Core ML `Model` beside what it is, which has a number from 200 on."""
 
@@ -206,6 +208,8 @@ FORMATS: tuple[Format, ...] = (
         ("google.protobuf",),
         "protobuf",
         companions=_paddle_files,
+    ),
+    Format(
         "coreml",
         "Core ML",
         "a protobuf message with a description and one model from field 200 on, or a folder with Manifest.json",
