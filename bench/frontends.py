@@ -26,6 +26,7 @@ from bench import (
     frontend_boosting,
     frontend_caffe,
     frontend_caffe2,
+    frontend_coreml,
     frontend_mxnet,
     frontend_ncnn,
     frontend_onnx,
@@ -40,6 +41,7 @@ from tilewright.support.text import table
 SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "onnx": (("onnx", "onnxruntime"), frontend_onnx.cases),
     "xgboost": (("xgboost",), frontend_boosting.xgboost_cases),
+    "coreml": (("coremltools", "torch"), frontend_coreml.cases),
     "lightgbm": (("lightgbm",), frontend_boosting.lightgbm_cases),
     "caffe": (("google.protobuf", "cv2"), frontend_caffe.cases),
     "caffe2": (("google.protobuf", "torch"), frontend_caffe2.cases),

@@ -41,6 +41,8 @@ VICTIMS: dict[str, str] = {
     "mxnet": "fixtures/mxnet/network-*",
     "caffe2": "fixtures/caffe2/*.pb",
     "ncnn": "fixtures/ncnn/network.*",
+    "coreml": "fixtures/coreml/**/*.mlmodel",
+    "cntk": "fixtures/cntk/*.dnn",
     "gguf": "fixtures/weights/*.gguf",
     "safetensors": "fixtures/weights/*.safetensors",
 }

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from tilewright.frontend.boosting import from_lightgbm, from_xgboost
     from tilewright.frontend.caffe import from_caffe
     from tilewright.frontend.caffe2 import from_caffe2
+    from tilewright.frontend.cntk import from_cntk
+    from tilewright.frontend.coreml import from_coreml
     from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
@@ -27,6 +29,8 @@ __all__ = [
     "Format",
     "from_caffe",
     "from_caffe2",
+    "from_cntk",
+    "from_coreml",
     "from_darknet",
     "from_file",
     "from_jax",
@@ -50,6 +54,8 @@ _HOMES = {
     "Format": "tilewright.frontend.format",
     "from_caffe": "tilewright.frontend.caffe",
     "from_caffe2": "tilewright.frontend.caffe2",
+    "from_cntk": "tilewright.frontend.cntk",
+    "from_coreml": "tilewright.frontend.coreml",
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_jax": "tilewright.frontend.stablehlo",

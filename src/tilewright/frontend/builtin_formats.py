@@ -172,6 +172,35 @@ def _ncnn_files(path: Path) -> list[Path]:
     return [item for item in ncnn_pair(path) if item is not None and item != path]
 
 
+_COREML_FIELDS = {1: 0, 2: 2, 10: 0}
+"""Wire types of the fields of a Core ML `Model` beside what it is, which has a number from 200 on."""
+
+
+def _is_coreml(sample: Sample) -> bool:
+    if sample.is_folder:
+        return {"Manifest.json", "Data"} <= sample.entries
+    fields = sample.fields
+    kinds = [number for number in fields if 200 <= number <= 3000 and fields[number] == 2]
+    rest = {number: kind for number, kind in fields.items() if number not in kinds}
+    return len(kinds) == 1 and 1 in rest and 2 in rest and rest.items() <= _COREML_FIELDS.items()
+
+
+def _coreml_files(path: Path) -> list[Path]:
+    """The files of weights of the package that a model lies in."""
+    weights = path.parent / "weights"
+    return sorted(weights.iterdir()) if weights.is_dir() else []
+
+
+def _is_cntk(sample: Sample) -> bool:
+    """A dictionary of CNTK: a version, and pairs of a key and a value that has a version and a kind."""
+    if sample.fields != {1: 0, 2: 2} or sample.nested_fields(2) != {1: 2, 2: 2}:
+        return False
+    value = sample.nested_fields(2, 2)
+    return (
+        value.get(1) == 0 and value.get(2) == 0 and set(value) <= set(range(1, 14)) and b"version" in sample.head[:4096]
+    )
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
         "caffe2",
@@ -302,6 +331,27 @@ FORMATS: tuple[Format, ...] = (
         ("tilewright.frontend.ncnn", "from_ncnn"),
         (".param",),
         companions=_ncnn_files,
+    ),
+    Format(
+        "coreml",
+        "Core ML",
+        "a protobuf message with a description and one model from field 200 on, or a folder with Manifest.json",
+        _is_coreml,
+        ("tilewright.frontend.coreml", "from_coreml"),
+        (".mlmodel",),
+        ("google.protobuf",),
+        "protobuf",
+        companions=_coreml_files,
+    ),
+    Format(
+        "cntk",
+        "CNTK",
+        "a protobuf message of pairs of keys and values with versions",
+        _is_cntk,
+        ("tilewright.frontend.cntk", "from_cntk"),
+        (".dnn",),
+        ("google.protobuf",),
+        "protobuf",
     ),
     Format(
         "gguf",

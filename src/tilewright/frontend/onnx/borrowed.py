@@ -10,7 +10,7 @@ Attributes are Python values; nothing of the package `onnx` is needed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tilewright.frontend.core.builder import Builder
 from tilewright.frontend.core.forks import Fork
@@ -24,20 +24,27 @@ from tilewright.support.errors import CompilerBug, UnsupportedError
 
 assert importer.FAMILIES  # imported so that every converter is registered
 
+Attribute = int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | None
+"""What an attribute is given as; None: it is left out."""
+OPSET: Final = 23
+"""The opset whose operators are meant, where a converter says no other."""
+
 
 class OnnxOperators:
     """Builds what operators of ONNX give for values of a graph."""
 
-    def __init__(self, builder: Builder, functions: list[Function]) -> None:
+    def __init__(self, builder: Builder, functions: list[Function] | None = None) -> None:
         self._builder = builder
-        self._bodies = Bodies(_no_graph, _no_body, functions)
+        self._bodies = Bodies(_no_graph, _no_body, [] if functions is None else functions)
 
-    def __call__(self, op_type: str, *inputs: GraphExpr | None, opset: int = 22, **attributes: Any) -> GraphExpr:
+    def __call__(
+        self, op_type: str, *inputs: GraphExpr | None, opset: int = OPSET, **attributes: Attribute
+    ) -> GraphExpr:
         """The first output of an operator; attributes that are None are left out."""
         return self.several(op_type, 1, *inputs, opset=opset, **attributes)[0]
 
     def several(
-        self, op_type: str, outputs: int, *inputs: GraphExpr | None, opset: int = 22, **attributes: Any
+        self, op_type: str, outputs: int, *inputs: GraphExpr | None, opset: int = OPSET, **attributes: Attribute
     ) -> list[GraphExpr]:
         """The first outputs of an operator."""
         convert = find_converter("", op_type, min(opset, NEWEST_OPSET))

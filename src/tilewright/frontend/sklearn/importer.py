@@ -14,6 +14,13 @@ import numpy as np
 
 from tilewright.frontend.core.builder import Builder, sizes_of
 from tilewright.frontend.core.functions import chosen_shape, main_module, new_input, refuse_unknown
+from tilewright.frontend.core.kernel_machines import (
+    inverse_distance_mean,
+    kernel_values,
+    pair_scores,
+    pair_votes,
+    squared_distances,
+)
 from tilewright.frontend.sklearn.transformers import TRANSFORMERS, kind_name, transformed
 from tilewright.frontend.sklearn.trees import boosted, histogram_boosted, mean_of_trees
 from tilewright.graph.ir.expr import GraphExpr
@@ -150,28 +157,7 @@ def _boosting(build: Builder, own: Any, data: GraphExpr) -> Named:
 
 def _kernels(build: Builder, own: Any, data: GraphExpr, vectors: Array) -> GraphExpr:
     """The kernel of every row with every support vector."""
-    gamma, shift = float(own._gamma), float(own.coef0)
-
-    def number(value: float) -> GraphExpr:
-        return build.constant_like(value, data)
-
-    if own.kernel == "rbf":
-        return build.call("exp", build.call("multiply", squared_distances(build, data, vectors), number(-gamma)))
-    products = build.call("matmul", data, build.constant(vectors.T, FLOAT64))
-    if own.kernel == "linear":
-        return products
-    line = build.call("add", build.call("multiply", products, number(gamma)), number(shift))
-    if own.kernel == "poly":
-        return build.call("power", line, number(float(own.degree)))
-    if own.kernel == "sigmoid":
-        return build.call("tanh", line)
-    raise UnsupportedError(f"a support vector machine with the kernel {own.kernel!r}")
-
-
-def squared_distances(build: Builder, data: GraphExpr, vectors: Array) -> GraphExpr:
-    """The squared distance of every row from every vector, by differences: near ones are exact."""
-    apart = build.call("subtract", build.expand_dims(data, (1,)), build.constant(vectors, FLOAT64))
-    return build.call("sum", build.call("multiply", apart, apart), axes=(2,), keepdims=False)
+    return kernel_values(build, str(own.kernel), data, vectors, float(own._gamma), float(own.coef0), float(own.degree))
 
 
 def _svm_regressor(build: Builder, own: Any, data: GraphExpr) -> Named:
@@ -190,24 +176,10 @@ def _svm_regressor(build: Builder, own: Any, data: GraphExpr) -> Named:
 def _svm_classifier(build: Builder, own: Any, data: GraphExpr) -> Named:
     """Each pair of classes votes, as libsvm has it."""
     counts = np.asarray(own.n_support_, np.int64)
-    starts, classes = np.cumsum([0, *counts]), len(counts)
     kernels = _kernels(build, own, data, np.asarray(own.support_vectors_, np.float64))
     dual, shifts = np.asarray(own._dual_coef_, np.float64), np.asarray(own._intercept_, np.float64)
-    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
-    weights = np.zeros((int(starts[-1]), len(pairs)))
-    first, second = np.zeros((len(pairs), classes)), np.zeros((len(pairs), classes))
-    for at, (i, j) in enumerate(pairs):
-        weights[starts[i] : starts[i + 1], at] = dual[j - 1, starts[i] : starts[i + 1]]
-        weights[starts[j] : starts[j + 1], at] = dual[i, starts[j] : starts[j + 1]]
-        first[at, i] = second[at, j] = 1
-    scores = build.call("matmul", kernels, build.constant(weights, FLOAT64))
-    scores = build.call("add", scores, build.constant(shifts, FLOAT64))
-    won = build.cast(build.call("greater", scores, build.constant_like(0, scores)), FLOAT64)
-    lost = build.call("subtract", build.constant_like(1, won), won)
-    votes = [
-        build.call("matmul", part, build.constant(table, FLOAT64)) for part, table in ((won, first), (lost, second))
-    ]
-    return {"label": _best(build, own, build.call("add", *votes))}
+    scores = pair_scores(build, kernels, dual, shifts, counts)
+    return {"label": _best(build, own, pair_votes(build, scores, len(counts)))}
 
 
 def _neighbors(build: Builder, own: Any, data: GraphExpr) -> Named:
@@ -227,25 +199,12 @@ def _neighbors(build: Builder, own: Any, data: GraphExpr) -> Named:
     if own.weights == "uniform":
         mean = build.call("mean", values, axes=(1,), keepdims=False)
     elif own.weights == "distance":
-        mean = _weighted(build, values, build.call("sqrt", build.item(nearest, 0)))
+        mean = inverse_distance_mean(build, values, build.call("sqrt", build.item(nearest, 0)))
     else:
         raise UnsupportedError("nearest neighbours with weights by a function of Python")
     if classifier:
         return {"label": _best(build, own, mean), "probabilities": mean}
     return {"prediction": _flat(build, mean, targets.ndim == 1)}
-
-
-def _weighted(build: Builder, values: GraphExpr, distances: GraphExpr) -> GraphExpr:
-    """The mean by the inverse of distances; neighbours at no distance count alone."""
-    zero, one = build.constant_like(0, distances), build.constant_like(1, distances)
-    same = build.call("equal", distances, zero)
-    met = build.call("any", same, axes=(1,), keepdims=True)
-    inverse = build.call("divide", one, build.call("where", same, one, distances))
-    weights = build.call("where", met, build.cast(same, FLOAT64), inverse)
-    total = build.call(
-        "sum", build.call("multiply", values, build.expand_dims(weights, (2,))), axes=(1,), keepdims=False
-    )
-    return build.call("divide", total, build.call("sum", weights, axes=(1,), keepdims=True))
 
 
 _PREDICTORS: tuple[tuple[Sequence[str], Predictor], ...] = (
