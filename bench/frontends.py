@@ -23,6 +23,7 @@ from importlib.util import find_spec
 
 from bench import (
     frontend_boosting,
+    frontend_keras,
     frontend_onnx,
     frontend_openvino,
     frontend_paddle,
@@ -40,6 +41,9 @@ SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "tflite": (("ai_edge_litert",), frontend_tflite.trials),
     "openvino": (("onnx", "openvino"), frontend_openvino.cases),
     "paddle": (("paddle",), frontend_paddle.cases),
+    "keras": (("keras", "h5py"), frontend_keras.layer_cases),
+    "keras-operations": (("keras", "h5py"), frontend_keras.operation_cases),
+    "keras-applications": (("keras", "h5py"), frontend_keras.application_cases),
 }
 """For each format, the packages that its suite needs, and the suite."""
 INTERPRETED: dict[str, Callable[[], Iterator[Trial]]] = {

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
+    from tilewright.frontend.keras import from_keras
     from tilewright.frontend.onnx import from_onnx
     from tilewright.frontend.openvino import from_openvino
     from tilewright.frontend.paddle import from_paddle
@@ -24,6 +25,7 @@ __all__ = [
     "from_darknet",
     "from_file",
     "from_jax",
+    "from_keras",
     "from_lightgbm",
     "from_onnx",
     "from_openvino",
@@ -43,6 +45,7 @@ _HOMES = {
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_jax": "tilewright.frontend.stablehlo",
+    "from_keras": "tilewright.frontend.keras",
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_onnx": "tilewright.frontend.onnx",
     "from_openvino": "tilewright.frontend.openvino",
