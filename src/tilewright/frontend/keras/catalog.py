@@ -18,6 +18,7 @@ from tilewright.frontend.keras import (
     preprocessing,
     recurrent,
     reshaping,
+    spectra,
     tf_functions,
 )
 from tilewright.frontend.keras.registry import finish_built_in
@@ -40,6 +41,7 @@ __all__ = [
     "preprocessing",
     "recurrent",
     "reshaping",
+    "spectra",
     "tf_functions",
 ]
 

@@ -14,6 +14,7 @@ from tilewright.frontend.keras.images import resized
 from tilewright.frontend.keras.layer import Layer
 from tilewright.frontend.keras.registry import Slot, layer
 from tilewright.frontend.keras.values import KerasBuilder, Value
+from tilewright.frontend.keras.variables import under
 from tilewright.graph.ir.dimensions import Size, add, floor_divide, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
@@ -194,6 +195,7 @@ def random_crop(call: LayerCall) -> GraphExpr:
     "RandomSharpness",
     "RandomShear",
     "RandAugment",
+    "Solarization",
     "AugMix",
     "MixUp",
     "CutMix",
@@ -201,6 +203,19 @@ def random_crop(call: LayerCall) -> GraphExpr:
 def augmentation(call: LayerCall) -> GraphExpr:
     """What only training changes."""
     return _as_image(call)
+
+
+def _stages(item: Layer) -> list[Layer]:
+    return item.listed_parts("_pipeline_layers", item.option("layers"))
+
+
+@layer("Pipeline", variables=lambda item: [slot for part in _stages(item) for slot in under(item, part)])
+def pipeline(call: LayerCall) -> Any:
+    """Layers one after the other."""
+    value = call.args[0]
+    for part in _stages(call.layer):
+        value = call.apply(part, value)
+    return value
 
 
 # Categories
