@@ -184,7 +184,7 @@ def _over_axes(b: KerasBuilder, name: str, x: GraphExpr, axis: Any) -> GraphExpr
 
 
 def sparsemax(b: KerasBuilder, x: GraphExpr, axis: int = -1) -> GraphExpr:
-    """The nearest probabilities: zero below a threshold that the greatest elements decide."""
+    """Zero below a threshold that the greatest elements decide, by the sum of their running sums, as Keras has it."""
     x = b.floating(x)
     axis = b.axis(axis, rank_of(x))
     count = size_at(x, axis)
@@ -195,7 +195,7 @@ def sparsemax(b: KerasBuilder, x: GraphExpr, axis: int = -1) -> GraphExpr:
     place = b.constant((b.count(count) + 1).reshape(shape), dtype_of(x))
     support = b.call("greater", b.subtract(ordered, b.divide(b.subtract(sums, 1.0), place)), b.scalar(0, dtype_of(x)))
     size = b.reduce("sum", b.cast(support, dtype_of(x)), (axis,), True)
-    total = b.reduce("sum", b.where(support, ordered, 0.0), (axis,), True)
+    total = b.reduce("sum", b.where(support, sums, 0.0), (axis,), True)
     return b.call("nn.relu", b.subtract(x, b.divide(b.subtract(total, 1.0), size)))
 
 
