@@ -46,6 +46,15 @@ def layer_scale(call: LayerCall) -> GraphExpr:
     return call.builder.multiply(call.input(0), call.weight("vars/0"))
 
 
+@layer("CustomScaleLayer")
+def custom_scale(call: LayerCall) -> GraphExpr:
+    """One tensor plus a share of another, as in the InceptionResNetV2 of `keras.applications`."""
+    b, values = call.builder, call.all_inputs()
+    if len(values) != 2:
+        raise UserError(f"CustomScaleLayer takes two tensors, not {len(values)}")
+    return b.add(values[0], b.multiply(values[1], call.layer.number("scale", 1.0)))
+
+
 @layer("Lambda")
 def function_of_python(call: LayerCall) -> object:
     """Code is never run."""
