@@ -27,6 +27,7 @@ from bench import (
     frontend_caffe,
     frontend_caffe2,
     frontend_coreml,
+    frontend_keras,
     frontend_mxnet,
     frontend_ncnn,
     frontend_onnx,
@@ -51,6 +52,9 @@ SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "tflite": (("ai_edge_litert",), frontend_tflite.trials),
     "openvino": (("onnx", "openvino"), frontend_openvino.cases),
     "paddle": (("paddle",), frontend_paddle.cases),
+    "keras": (("keras", "h5py"), frontend_keras.layer_cases),
+    "keras-operations": (("keras", "h5py"), frontend_keras.operation_cases),
+    "keras-applications": (("keras", "h5py"), frontend_keras.application_cases),
 }
 """For each format, the packages (or variables of the environment) that its suite needs, and the suite."""
 INTERPRETED: dict[str, Callable[[], Iterator[Trial]]] = {

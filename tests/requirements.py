@@ -198,6 +198,7 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "matplotlib": _package("matplotlib"),
     "PIL": _package("PIL"),
     "jax": _package("jax"),
+    "h5py": _package("h5py"),
     "nvrtc": Requirement(_missing_nvrtc, lambda: has_packages("cuda", "nvidia")),
     # Devices.
     "opencl": _device("opencl", lambda: has_packages("pyopencl") and _has_file("/etc/OpenCL/vendors", "*.icd")),

@@ -7,10 +7,12 @@ Bits are flipped, parts lost, put in or exchanged, lengths and numbers made huge
 from __future__ import annotations
 
 import functools
+import io
 import re
 import resource
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +30,7 @@ MEMORY = 8 << 30
 """Bytes that the child may map."""
 VICTIMS: dict[str, str] = {
     "tflite": "frontend/tflite/models/*.tflite",
+    "keras": "fixtures/keras/*.[kh]*",
     "stablehlo": "frontend/stablehlo/fixtures/*.mlirbc",
     "xgboost": "fixtures/boosting/xgboost_*",
     "lightgbm": "fixtures/boosting/lightgbm_*",
@@ -112,7 +115,7 @@ def run_one(key: str, seed: int) -> str:
     random = np.random.default_rng(seed)
     whole = victims(key)
     first, second = random.integers(len(whole), size=2)
-    content = damaged(whole[first], whole[second], random)
+    content = _damaged_part(whole[first], random) or damaged(whole[first], whole[second], random)
     try:
         if key in PAIRS:
             _read_pair(key, content if first == 0 else whole[0], content if first == 1 else whole[1])
@@ -125,6 +128,21 @@ def run_one(key: str, seed: int) -> str:
     except UserError:
         return f"{key} refused"
     return f"{key} read"
+
+
+def _damaged_part(content: bytes, random: Random) -> bytes | None:
+    """An archive whose parts fit their checksums, one of which was damaged before; None if it is none, or not now."""
+    if not content.startswith(b"PK") or random.random() < 0.2:
+        return None
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    name = str(random.choice(sorted(parts)))
+    parts[name] = damaged(parts[name], parts[name], random)
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for key, part in parts.items():
+            archive.writestr(key, part)
+    return made.getvalue()
 
 
 def _read_pair(key: str, first: bytes, second: bytes) -> None:

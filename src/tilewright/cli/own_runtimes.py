@@ -163,6 +163,26 @@ def openvino(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun([np.array(results[item]) for item in model.outputs])
 
 
+def keras(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A model of Keras, with the values of its layers; the backend is the one that Keras is set up for."""
+    try:
+        import keras as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking a Keras model needs the package 'keras', which is not installed",
+            hint="pip install keras, and a backend: tensorflow, torch or jax",
+        ) from error
+    model = runtime.models.load_model(path, compile=False)
+    values = list(inputs.values())
+    given = values if len(values) > 1 else values[0]
+    outputs = [runtime.ops.convert_to_numpy(item) for item in runtime.tree.flatten(model(given))]
+    single = [layer for layer in model.layers if len(layer._inbound_nodes) == 1 and hasattr(layer.output, "shape")]
+    inside = runtime.Model(model.inputs, [layer.output for layer in single])(given) if single else []
+    found = runtime.tree.flatten(inside)
+    names = [layer.name for layer in single]
+    return OwnRun(outputs, dict(zip(names, map(runtime.ops.convert_to_numpy, found), strict=True)))
+
+
 RUNTIMES: dict[str, Runtime] = {
     "torch-export": torch_export,
     "torchscript": torchscript,
@@ -172,5 +192,6 @@ RUNTIMES: dict[str, Runtime] = {
     "tflite": tflite,
     "openvino": openvino,
     "paddle": paddle,
+    "keras": keras,
 }
 """The runtimes by the keys of formats."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.darknet import from_darknet
     from tilewright.frontend.format import Format
     from tilewright.frontend.formats import from_file, known_formats, register_format
+    from tilewright.frontend.keras import from_keras
     from tilewright.frontend.mxnet import from_mxnet
     from tilewright.frontend.ncnn import from_ncnn
     from tilewright.frontend.onnx import from_onnx
@@ -34,6 +35,7 @@ __all__ = [
     "from_darknet",
     "from_file",
     "from_jax",
+    "from_keras",
     "from_lightgbm",
     "from_mxnet",
     "from_ncnn",
@@ -59,6 +61,7 @@ _HOMES = {
     "from_darknet": "tilewright.frontend.darknet",
     "from_file": "tilewright.frontend.formats",
     "from_jax": "tilewright.frontend.stablehlo",
+    "from_keras": "tilewright.frontend.keras",
     "from_lightgbm": "tilewright.frontend.boosting",
     "from_mxnet": "tilewright.frontend.mxnet",
     "from_ncnn": "tilewright.frontend.ncnn",

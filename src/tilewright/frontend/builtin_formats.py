@@ -31,6 +31,14 @@ def _is_torchscript(sample: Sample) -> bool:
     return _has_parts(sample, "/data.pkl", "/constants.pkl", "/code")
 
 
+def _is_keras(sample: Sample) -> bool:
+    """An archive or folder of a configuration and weights, or an HDF5 file with a configuration."""
+    if sample.head.startswith(b"\x89HDF\r\n\x1a\n"):
+        return b"model_config" in sample.head
+    names = sample.entries if sample.is_folder else sample.archive
+    return "config.json" in names and any(name.startswith("model.weights.") for name in names)
+
+
 def _is_xgboost(sample: Sample) -> bool:
     """The first key of the document is `learner`, in JSON or in its binary form."""
     text = sample.text[:256]
@@ -242,6 +250,16 @@ FORMATS: tuple[Format, ...] = (
         (),
         ("torch",),
         "torch",
+    ),
+    Format(
+        "keras",
+        "Keras",
+        "a ZIP archive or folder with config.json and model.weights.h5, or an HDF5 file with 'model_config'",
+        _is_keras,
+        ("tilewright.frontend.keras", "from_keras"),
+        (".keras", ".h5", ".hdf5"),
+        ("h5py",),
+        "keras",
     ),
     Format(
         "tflite",

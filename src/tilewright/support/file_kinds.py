@@ -31,7 +31,7 @@ _MAGIC: Final[tuple[tuple[int, bytes, FileKind], ...]] = (
     (0, b"\x7fELF", FileKind("a compiled library or program", "tw.load(path) loads what export_library wrote")),
     (0, b"\x93NUMPY", FileKind("a numpy array", _ARRAY)),
     (4, b"TFL3", FileKind("a TensorFlow Lite model", "tw.load_model(path) reads it")),
-    (0, b"\x89HDF\r\n", FileKind("an HDF5 file, such as a Keras model", f"{_ONNX} (tf2onnx converts Keras models)")),
+    (0, b"\x89HDF\r\n", FileKind("an HDF5 file", "a model of Keras is read if it was saved whole (model.save)")),
     (0, b"GGUF", FileKind("a GGUF file of weights", _WEIGHTS)),
     (0, b"\x1f\x8b", FileKind("a gzip archive", "unpack it first")),
     (0, b"BZh", FileKind("a bzip2 archive", "unpack it first")),
@@ -87,8 +87,6 @@ def _archive(paths: Iterable[str], path: Path | None) -> FileKind:
         return _SUFFIXES[".pt2"]
     if "data.pkl" in names or (path is not None and path.suffix.lower() in (".pt", ".pth")):
         return FileKind("a PyTorch checkpoint", _TORCH)
-    if "model.weights.h5" in names:
-        return FileKind("a Keras model", f"{_ONNX} (tf2onnx converts Keras models)")
     if names and all(name.endswith(".npy") for name in names):
         return FileKind("an archive of numpy arrays", _ARRAY)
     return FileKind("a ZIP archive", "unpack it first")

@@ -86,25 +86,33 @@ def _adaptive_mean(b: ArithmeticBuilder, x: GraphExpr, axis: int, count: int) ->
     return b.transpose(means, [*range(axis), rank - 1, *range(axis, rank - 1)])
 
 
+def adaptive_along(b: ArithmeticBuilder, name: str, value: GraphExpr, axis: int, count: int) -> GraphExpr:
+    """The `mean` or the `max` of each of so many windows along an axis."""
+    if count == 1:
+        return b.reduce(name, value, (axis,), True)
+    shape = list(sizes_of(value))
+    size = shape[axis]
+    if not isinstance(size, int):
+        if name != "mean":
+            raise UnsupportedError(
+                "the greatest of windows along an axis of open size",
+                hint="give the dimensions that the model leaves open: shapes={...}",
+            )
+        return _adaptive_mean(b, value, axis, count)
+    if size % count == 0:
+        parts = b.reshape(value, [*shape[:axis], count, size // count, *shape[axis + 1 :]])
+        return b.reduce(name, parts, (axis + 1,))
+    windows = [
+        b.reduce(name, b.slice_axis(value, axis, low, high), (axis,), True) for low, high in _ranges(size, count)
+    ]
+    return b.concatenate(windows, axis)
+
+
 def adaptive_average(b: ArithmeticBuilder, x: GraphExpr, first: int, counts: Sequence[int]) -> GraphExpr:
     """Means of so many windows along each axis from the first one on."""
     value = x
     for axis, count in enumerate(counts, first):
-        size = sizes_of(x)[axis]
-        if count == 1:
-            value = b.reduce("mean", value, (axis,), True)
-        elif not isinstance(size, int):
-            value = _adaptive_mean(b, value, axis, count)
-        elif size % count == 0:
-            shape = list(sizes_of(value))
-            parts = b.reshape(value, [*shape[:axis], count, size // count, *shape[axis + 1 :]])
-            value = b.reduce("mean", parts, (axis + 1,))
-        else:
-            means = [
-                b.reduce("mean", b.slice_axis(value, axis, low, high), (axis,), True)
-                for low, high in _ranges(size, count)
-            ]
-            value = b.concatenate(means, axis)
+        value = adaptive_along(b, "mean", value, axis, count)
     return value
 
 

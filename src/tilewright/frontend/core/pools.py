@@ -1,4 +1,4 @@
-"""Pooling in one, two or three dimensions, with channels first or last, and over parts of equal share: for importers.
+"""Pooling in one, two or three dimensions, with channels first or last: for importers.
 
 The graph's operators have two dimensions; maxima, and averages of what is no padding, are separable.
 """
@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.frontend.core.arithmetic import ArithmeticBuilder
-from tilewright.frontend.core.builder import Builder, dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.builder import Builder, sizes_of
 from tilewright.frontend.core.windows import Extents, Window
 from tilewright.graph.ir.dimensions import multiply
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import INT64
-from tilewright.support.errors import UnsupportedError
 
 
 def pooled(
@@ -72,50 +69,3 @@ def _volume_last(builder: Builder, data: GraphExpr, extents: Extents, over: Over
     stack = builder.reshape(planes, (batch, depth, multiply(rows, columns), channels))
     result = over(stack, extents.part(slice(0, 1)).with_unit())
     return builder.reshape(result, (batch, sizes_of(result)[1], rows, columns, channels))
-
-
-# Adaptive sizes: window i covers floor(i * in / out) .. ceil((i + 1) * in / out)
-
-
-def adaptive_ranges(size: int, count: int) -> list[tuple[int, int]]:
-    """Where each of so many windows begins and ends."""
-    return [(index * size // count, -((-(index + 1) * size) // count)) for index in range(count)]
-
-
-def adaptive(b: ArithmeticBuilder, name: str, value: GraphExpr, axis: int, count: int) -> GraphExpr:
-    """The `mean` or the `max` of each of so many windows along an axis."""
-    if count == 1:
-        return b.reduce(name, value, (axis,), True)
-    shape = list(sizes_of(value))
-    size = shape[axis]
-    if not isinstance(size, int):
-        if name != "mean":
-            raise UnsupportedError(
-                "the greatest of windows along an axis of open size",
-                hint="give the dimensions that the model leaves open: shapes={...}",
-            )
-        return _adaptive_mean(b, value, axis, count)
-    if size % count == 0:
-        parts = b.reshape(value, [*shape[:axis], count, size // count, *shape[axis + 1 :]])
-        return b.reduce(name, parts, (axis + 1,))
-    windows = [
-        b.reduce(name, b.slice_axis(value, axis, low, high), (axis,), True)
-        for low, high in adaptive_ranges(size, count)
-    ]
-    return b.concatenate(windows, axis)
-
-
-def _adaptive_mean(b: ArithmeticBuilder, x: GraphExpr, axis: int, count: int) -> GraphExpr:
-    """Means of windows along an axis of open size: a product with the weight of each element in each window."""
-    size = sizes_of(x)[axis]
-    length = b.reshape(b.shape_tensor((size,)), ())
-    window = b.constant(b.count(count), INT64)
-    low = b.binary("floor_divide", b.multiply(window, length), count)
-    high = b.binary("floor_divide", b.add(b.multiply(b.add(window, 1), length), count - 1), count)
-    place = b.reshape(b.arange(size), (size, 1))
-    inside = b.call("logical_and", b.call("greater_equal", place, low), b.call("less", place, high))
-    weights = b.divide(b.cast(inside, "float32"), b.cast(b.subtract(high, low), "float32"))
-    rank = rank_of(x)
-    last = b.transpose(x, [*(at for at in range(rank) if at != axis), axis])
-    means = b.call("matmul", last, b.cast(weights, dtype_of(x)))
-    return b.transpose(means, [*range(axis), rank - 1, *range(axis, rank - 1)])

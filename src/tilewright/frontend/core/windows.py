@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.graph.ir.dimensions import Size, Sizes, add, ceil_divide, constants, maximum, multiply, subtract
+from tilewright.graph.ir.dimensions import (
+    Size,
+    Sizes,
+    add,
+    ceil_divide,
+    constants,
+    floor_divide,
+    maximum,
+    multiply,
+    subtract,
+)
 from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError
 
@@ -87,3 +97,18 @@ def open_same_padding(length: Size, stride: int, kernel: int, dilation: int) -> 
     """`same_padding` of a length that only a run knows."""
     end = add(multiply(subtract(ceil_divide(length, stride), 1), stride), (kernel - 1) * dilation + 1)
     return maximum(subtract(end, length), 0)
+
+
+def same_paddings(extents: Extents, size: Sizes) -> tuple[list[Size], list[Size]]:
+    """The padding before and after each dimension with which there are as many windows as steps, of any size."""
+    before: list[Size] = []
+    after: list[Size] = []
+    for length, stride, taps, space in zip(size, extents.strides, extents.kernel, extents.dilation, strict=True):
+        total: Size
+        if isinstance(length, int) or stride == 1:
+            total = same_padding(length if isinstance(length, int) else 1, stride, taps, space)
+        else:
+            total = open_same_padding(length, stride, taps, space)
+        before.append(floor_divide(total, 2))
+        after.append(subtract(total, before[-1]))
+    return before, after

@@ -123,8 +123,8 @@ def lstm(op: Operation) -> Sequence[GraphExpr]:
     if op.has("peephole"):
         peepholes = op.builder.constant(np.stack([_gates(op, f"peephole{end}", (0, 2, 1)) for end in ends]), "float32")
     found = op.onnx.several(
-        3,
         "LSTM",
+        3,
         op.builder.cast(op.value(), "float32"),
         *(op.builder.constant(weight, "float32") for weight in (*weights, bias)),
         None,
@@ -149,8 +149,8 @@ def gru(op: Operation) -> Sequence[GraphExpr]:
     bias = _bias(op, names[0], _GRU_ORDER, rows, names[1])[None]
     labels = [_activation(op, "recurrent_activation", "sigmoid"), _activation(op, "activation", "tanh")]
     found = op.onnx.several(
-        2,
         "GRU",
+        2,
         op.builder.cast(op.value(), "float32"),
         *(op.builder.constant(weight, "float32") for weight in (*weights, bias)),
         None,
@@ -169,8 +169,8 @@ def rnn(op: Operation) -> Sequence[GraphExpr]:
     weights = [op.array(name).astype(np.float32)[None] for name in ("weight_ih", "weight_hh")]
     rows = weights[0].shape[1]
     found = op.onnx.several(
-        2,
         "RNN",
+        2,
         op.builder.cast(op.value(), "float32"),
         *(op.builder.constant(weight, "float32") for weight in (*weights, _bias(op, "bias", (0,), rows)[None])),
         None,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.frontend.core.adaptive import adaptive_along
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.core.ceil_windows import average_pooled, check_window, max_pooled, summed
 from tilewright.frontend.core.layers import along_channels, convolve, deconvolve, dense, flattened, repeated
 from tilewright.frontend.core.local_response import across_channels, mean_free, of_unit_length
-from tilewright.frontend.core.pools import adaptive
 from tilewright.frontend.core.regions import max_pooled_regions
 from tilewright.frontend.core.resampling import linear_at
 from tilewright.frontend.core.windows import Extents
@@ -219,7 +219,7 @@ def adaptive_average(node: Node) -> GraphExpr:
     size = node.ints("output_size", ()) or (1,)
     value = node.input(0)
     for axis, count in zip((2, 3), size * 2 if len(size) == 1 else size, strict=True):
-        value = adaptive(node.b, "mean", value, axis, count)
+        value = adaptive_along(node.b, "mean", value, axis, count)
     return value
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.frontend.core.adaptive import adaptive_along
 from tilewright.frontend.core.builder import rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.core.ceil_windows import average_pooled, check_window, max_pooled
 from tilewright.frontend.core.detection import (
@@ -20,7 +21,7 @@ from tilewright.frontend.core.detection import (
 )
 from tilewright.frontend.core.layers import along_channels, repeated, shuffled_channels
 from tilewright.frontend.core.local_response import across_channels, mean_free, of_unit_length, within_channels
-from tilewright.frontend.core.pools import adaptive, pooled
+from tilewright.frontend.core.pools import pooled
 from tilewright.frontend.core.regions import max_pooled_regions
 from tilewright.frontend.core.resampling import cubic_at, linear_at, take_at
 from tilewright.frontend.core.windows import Extents, known_sizes, same_padding
@@ -81,7 +82,7 @@ def pooling(layer: Layer) -> GraphExpr:
         wanted = [layer.integer(8)] if dims == 1 else [layer.integer(18, layer.integer(8)), layer.integer(8)]
         for axis, count in enumerate(wanted, start=1):
             if count != UNSET:
-                data = adaptive(layer.b, name, data, axis, layer.count(8 if axis == dims else 18, count, 1))
+                data = adaptive_along(layer.b, name, data, axis, layer.count(8 if axis == dims else 18, count, 1))
         return data
     if layer.integer(5) == _FULL and constants(sizes_of(data)[1:]) is None:
         return _open_pool(layer, kind, dims)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tilewright.frontend.core.builder import sizes_of
-from tilewright.frontend.core.windows import Extents, Window, open_same_padding, same_padding
+from tilewright.frontend.core.windows import Extents, Window, same_paddings
 from tilewright.frontend.tflite.context import NodeContext
-from tilewright.graph.ir.dimensions import Size, floor_divide, subtract
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 
@@ -28,20 +28,9 @@ def paddings(node: NodeContext, extents: Extents, size: tuple[Size, ...]) -> tup
     mode = node.integer("padding")
     if mode not in (_SAME, _VALID):
         raise UserError(f"the padding number {mode} is not known")
-    before: list[Size] = []
-    after: list[Size] = []
-    for length, stride, taps, space in zip(size, extents.strides, extents.kernel, extents.dilation, strict=True):
-        total: Size = 0
-        if mode == _SAME:
-            is_known = isinstance(length, int)
-            total = (
-                same_padding(length if isinstance(length, int) else 1, stride, taps, space)
-                if is_known or stride == 1
-                else open_same_padding(length, stride, taps, space)
-            )
-        before.append(floor_divide(total, 2))
-        after.append(subtract(total, before[-1]))
-    return before, after
+    if mode == _VALID:
+        return [0] * len(size), [0] * len(size)
+    return same_paddings(extents, size)
 
 
 def padded(node: NodeContext, data: GraphExpr, extents: Extents, fill: float = 0.0) -> tuple[GraphExpr, Window]:

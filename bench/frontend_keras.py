@@ -1,0 +1,90 @@
+"""The suites of Keras in `bench.frontends`: layers, operations and applications, by Keras itself.
+
+Layers and operations are those that Keras' own tests call (`bench.keras_cases`), layers as `.keras` and as `.h5`;
+applications are all architectures of `keras.applications`, small images and random weights. The backend is the one that
+`KERAS_BACKEND` names (torch unless it is set); JAX and TensorFlow agree on averages at borders and on cubic resampling,
+where torch differs from them.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.frontend_case import Case
+from bench.keras_cases import Recorded, recorded_calls, test_files
+
+_TOLERANCE = 3e-5
+_HALF = 2e-2
+"""The tolerance of results of half precision."""
+_OPERATIONS = ("ops/numpy_test.py", "ops/nn_test.py", "ops/core_test.py", "ops/math_test.py", "ops/linalg_test.py")
+_SMALLEST = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "NASNetLarge": 64, "NASNetMobile": 64}
+"""The smallest images of architectures that do not take 32 x 32."""
+_TOLERANCES = {"NASNetLarge": 1e-3, "NASNetMobile": 1e-3}
+
+
+def _recorded_cases(calls: Sequence[Recorded], forms: Sequence[str]) -> Iterator[Case]:
+    for item in calls:
+        for form in forms:
+            try:
+                content, inputs, outputs = item.model(form)
+            except Exception:  # Keras itself cannot save it, as a model of one layer
+                continue
+            half = any(output.dtype.itemsize == 2 and output.dtype.kind not in "iu" for output in outputs)
+            made = (content, inputs, [_as_float32(output) for output in outputs])
+            yield Case(f"{item.name} ({form})", lambda made=made: made, _HALF if half else _TOLERANCE, reference=True)
+
+
+def _as_float32(output: Any) -> Any:
+    """bfloat16, which numpy does not know, as the interpreter gives it: as float32."""
+    return output.astype(np.float32) if output.dtype.kind == "V" or str(output.dtype) == "bfloat16" else output
+
+
+def layer_cases() -> Iterator[Case]:
+    """What the tests of layers call, in both forms of files."""
+    yield from _recorded_cases(recorded_calls(test_files("layers")), ("keras", "h5"))
+
+
+def operation_cases() -> Iterator[Case]:
+    """What the tests of operations call."""
+    yield from _recorded_cases(recorded_calls(_OPERATIONS), ("keras",))
+
+
+def architectures() -> list[str]:
+    """The names of all architectures."""
+    import keras
+
+    found = (name for name in dir(keras.applications) if name[0].isupper())
+    return sorted(name for name in found if callable(getattr(keras.applications, name)))
+
+
+def application(name: str) -> tuple[bytes, Mapping[str, Any], Sequence[Any]]:
+    """An architecture with random weights, without its classifier, and what it gives for random images."""
+    import keras
+
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(0)
+    size = _SMALLEST.get(name, 32)
+    model = getattr(keras.applications, name)(weights=None, include_top=False, input_shape=(size, size, 3))
+    random = np.random.default_rng(0)
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):  # statistics as training would leave them
+            layer.set_weights([random.uniform(0.8, 1.2, weight.shape) for weight in layer.get_weights()])
+    data = random.uniform(0, 1, (1, size, size, 3)).astype(np.float32)
+    expected = keras.ops.convert_to_numpy(model(data))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        return path.read_bytes(), {model.inputs[0].name: data}, [expected]
+
+
+def application_cases() -> Iterator[Case]:
+    """All architectures."""
+    for name in architectures():
+        make = functools.partial(application, name)
+        yield Case(name, make, _TOLERANCES.get(name, 2e-4), reference=True)

@@ -1,0 +1,337 @@
+"""Keras files against what Keras gave for them, and what the importer says where it cannot read one."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.requirements import need_module
+from tilewright.frontend.formats import identify
+from tilewright.frontend.keras import from_keras, register_layer
+from tilewright.frontend.keras.context import LayerCall
+from tilewright.frontend.keras.layer import policy_name, read_layer, snake_case, unique
+from tilewright.frontend.keras.registry import known_layers, known_operations
+from tilewright.frontend.keras.values import KerasBuilder, promoted
+from tilewright.graph.interpreter import evaluate
+from tilewright.graph.ir.traverse import post_order
+from tilewright.ir.dtype import DataType
+from tilewright.support.errors import UnsupportedError, UserError
+
+h5py = need_module("h5py")
+
+FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "keras"
+FILES = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".keras", ".h5"))
+
+
+def expected(name: str) -> tuple[dict[str, Any], list[Any]]:
+    """The inputs by name and the outputs of a fixture."""
+    with np.load(FOLDER / f"{Path(name).stem}.npz", allow_pickle=False) as stored:
+        inputs = {key.removeprefix("input_"): stored[key] for key in stored if key.startswith("input_")}
+        outputs = [stored[f"output_{at}"] for at in range(sum(key.startswith("output_") for key in stored))]
+    return inputs, outputs
+
+
+def run(module: Any, inputs: dict[str, Any]) -> list[Any]:
+    result = evaluate(module, *(inputs[param.name] for param in module["main"].params))
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_as_keras_computes_it(name: str) -> None:
+    inputs, outputs = expected(name)
+    found = run(from_keras(FOLDER / name), inputs)
+    assert len(found) == len(outputs)
+    for ours, theirs in zip(found, outputs, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["sequences.keras", "steps.keras"])
+def test_compiled(name: str) -> None:
+    inputs, outputs = expected(name)
+    found = tw.compile(FOLDER / name, threads=1).run(inputs)
+    for ours, theirs in zip(found, outputs, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_names_and_open_sizes() -> None:
+    module = from_keras(FOLDER / "functions.keras")
+    assert [param.name for param in module["main"].params] == ["first", "second"]
+    assert module.attributes["output_names"] == ("joined", "large", "top")
+    spans = {str(node.span) for node in post_order(module["main"].body) if node.span is not None}
+    assert any("block/" in span for span in spans)
+    fixed = from_keras(FOLDER / "functions.keras", shapes={"first": (2, 4, 6), "second": (2, 6)})
+    assert fixed["main"].params[0].type.static_shape == (2, 4, 6)
+    with pytest.raises(UserError, match="no input 'third'"):
+        from_keras(FOLDER / "functions.keras", shapes={"third": (1,)})
+
+
+def test_images_stay_in_their_layout() -> None:
+    module = from_keras(FOLDER / "images.keras")
+    assert not [node for node in post_order(module["main"].body) if getattr(node, "name", "") == "transpose"]
+
+
+def test_a_folder_is_a_model(tmp_path: Path) -> None:
+    shutil.unpack_archive(FOLDER / "functions.keras", tmp_path / "model", "zip")
+    assert identify(tmp_path / "model").key == "keras"
+    inputs, outputs = expected("functions.keras")
+    np.testing.assert_allclose(run(tw.load_model(tmp_path / "model"), inputs)[0], outputs[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_recognised_by_content(name: str) -> None:
+    assert identify((FOLDER / name).read_bytes()).key == "keras"
+
+
+# Models that tests write themselves
+
+
+def layer(kind: str, name: str, *inputs: str, module: str = "keras.layers", **config: Any) -> dict[str, Any]:
+    """A layer of a functional configuration, called once on others."""
+    given: Any = [
+        {
+            "class_name": "__keras_tensor__",
+            "config": {"shape": [None], "dtype": "float32", "keras_history": [item, 0, 0]},
+        }
+        for item in inputs
+    ]
+    nodes = (
+        [{"args": given if module != "keras.layers" or len(given) == 1 else [given], "kwargs": {}}] if inputs else []
+    )
+    return {
+        "module": module,
+        "class_name": kind,
+        "config": {"name": name, **config},
+        "registered_name": kind,
+        "name": name,
+        "inbound_nodes": nodes,
+    }
+
+
+def archive(layers: list[dict[str, Any]], output: str, weights: dict[str, Any] | None = None) -> bytes:
+    """A `.keras` archive of a functional model with the input `x`."""
+    config = {
+        "module": "keras.src.models.functional",
+        "class_name": "Functional",
+        "config": {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [[output, 0, 0]]},
+    }
+    numbers = io.BytesIO()
+    with h5py.File(numbers, "w") as file:
+        for path, value in (weights or {}).items():
+            file[path] = value
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as file:
+        file.writestr("config.json", json.dumps(config))
+        file.writestr("model.weights.h5", numbers.getvalue())
+    return made.getvalue()
+
+
+def data(*shape: int, dtype: str = "float32") -> dict[str, Any]:
+    return layer("InputLayer", "x", batch_shape=list(shape), dtype=dtype)
+
+
+def result_of(content: bytes, value: Any, **options: Any) -> Any:
+    return evaluate(from_keras(content, **options), value)
+
+
+def test_a_layer_of_ones_own() -> None:
+    content = archive([data(2, 3), layer("Twice", "twice", "x", factor=2.5)], "twice")
+    with pytest.raises(UnsupportedError, match="the layer Twice is not known") as refused:
+        from_keras(content)
+    assert "layers={'Twice': function}" in str(refused.value) and "'twice'" in str(refused.value)
+
+    def twice(call: LayerCall) -> object:
+        return call.builder.multiply(call.input(0), call.layer.number("factor", 1.0))
+
+    value = np.ones((2, 3), np.float32)
+    assert np.array_equal(result_of(content, value, layers={"Twice": twice}), value * 2.5)
+
+
+def test_a_registered_layer() -> None:
+    @register_layer("AddsItsWeight")
+    def adds(call: LayerCall) -> object:
+        return call.builder.add(call.input(0), call.weight("vars/0", (3,)))
+
+    content = archive(
+        [data(2, 3), layer("AddsItsWeight", "mine", "x")],
+        "mine",
+        {"layers/adds_its_weight/vars/0": np.float32([1, 2, 3])},
+    )
+    assert result_of(content, np.zeros((2, 3), np.float32)).tolist() == [[1, 2, 3]] * 2
+    with pytest.raises(UserError, match="one of Keras' own"):
+        register_layer("Dense")
+
+
+def test_code_is_not_run() -> None:
+    code = {"class_name": "__lambda__", "config": {"code": "4wEAAAAA", "defaults": None, "closure": None}}
+    content = archive([data(2, 3), layer("Lambda", "surprise", "x", function=code)], "surprise")
+    with pytest.raises(UnsupportedError, match="code of Python, which is not run") as refused:
+        from_keras(content)
+    assert "SavedModel" in str(refused.value) and "'surprise'" in str(refused.value)
+
+
+REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "stateful": ([data(1, 4, 3), layer("LSTM", "l", "x", units=2, stateful=True)], "keeps its states"),
+    "texts": ([data(2, dtype="string"), layer("TextVectorization", "l", "x")], "TensorFlow's own functions"),
+    "missing weights": ([data(2, 3), layer("Dense", "l", "x", units=4)], "no weights 'layers/dense/vars/0'"),
+    "unknown operation": ([data(2, 3), layer("Fancy", "l", "x", module="keras.src.ops.numpy")], "operation Fancy"),
+    "unknown activation": ([data(2, 3), layer("Activation", "l", "x", activation="wild")], "activation 'wild'"),
+    "no number": ([data(2, 3), layer("RepeatVector", "l", "x", n="three")], "n must be a whole number"),
+    "a loop": ([data(2, 3), layer("ReLU", "l", "m"), layer("ReLU", "m", "l")], "wait for tensors that nothing gives"),
+    "two of a name": ([data(2, 3), layer("ReLU", "l", "x"), layer("ReLU", "l", "x")], "two layers have the name"),
+    "groups": ([data(1, 4, 4, 3), layer("Conv2D", "l", "x", filters=4, kernel_size=1, groups=2)], "do not divide"),
+    "padding": ([data(1, 4, 4, 3), layer("MaxPooling2D", "l", "x", padding="odd")], "padding 'odd'"),
+    "sparse input": ([layer("InputLayer", "x", batch_shape=[1], sparse=True), layer("ReLU", "l", "x")], "sparse"),
+    "int4": (
+        [data(2, 4), layer("Dense", "l", "x", units=2, dtype={"config": {"mode": "int4", "source_name": "float32"}})],
+        "quantised as int4",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_with_a_reason(case: str) -> None:
+    layers, message = REFUSED[case]
+    with pytest.raises(UserError, match=message) as refused:
+        from_keras(archive(layers, "l"))
+    assert refused.value.where
+
+
+def test_weights_of_another_shape() -> None:
+    content = archive([data(2, 3), layer("Dense", "l", "x", units=4)], "l", {"layers/dense/vars/0": np.ones((2, 4))})
+    with pytest.raises(UserError, match=r"have shape \(2, 4\), not \(3, 4\)"):
+        from_keras(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no model of Keras"),
+        (b"PK\x03\x04 and nothing more", "damaged archive"),
+        (b"\x89HDF\r\n\x1a\n and nothing more", "no HDF5 file, or it is damaged"),
+    ],
+)
+def test_damaged_files(content: bytes, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_keras(content)
+
+
+def test_a_file_of_weights_alone(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
+        file["layers/dense/vars/0"] = np.ones((2, 2))
+    with pytest.raises(UserError, match="has weights and no model"):
+        tw.load_model(tmp_path / "model.weights.h5")
+
+
+def test_links_out_of_a_file_are_not_followed(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["secret"] = np.ones((3, 4), np.float32)
+    numbers = io.BytesIO()
+    with h5py.File(numbers, "w") as file:
+        file["layers/dense/vars/0"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "secret")
+    content = archive([data(2, 3), layer("Dense", "l", "x", units=4, use_bias=False)], "l")
+    parts = zipfile.ZipFile(io.BytesIO(content))
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as file:
+        file.writestr("config.json", parts.read("config.json"))
+        file.writestr("model.weights.h5", numbers.getvalue())
+    with pytest.raises(UserError, match="is a link to another place"):
+        from_keras(made.getvalue())
+
+
+def test_an_archive_that_claims_too_much() -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("config.json", b" " * (1 << 25))
+    with pytest.raises(UserError, match="more than the archive can hold"):
+        from_keras(made.getvalue())
+
+
+# Meanings
+
+
+def test_masks_are_forgotten_by_layers_that_do_not_know_them() -> None:
+    words = data(1, 3, dtype="int32")
+    table = {"layers/embedding/vars/0": np.float32([[9, 9], [1, 2], [3, 4]])}
+    kept = [words, layer("Embedding", "e", "x", input_dim=3, output_dim=2, mask_zero=True)]
+    given = np.int32([[1, 2, 0]])
+    with_mask = archive([*kept, layer("GlobalAveragePooling1D", "p", "e")], "p", table)
+    assert result_of(with_mask, given).tolist() == [[2, 3]]
+    through = archive([*kept, layer("Dropout", "d", "e"), layer("GlobalAveragePooling1D", "p", "d")], "p", table)
+    assert result_of(through, given).tolist() == [[2, 3]]
+    lost = archive(
+        [*kept, layer("Reshape", "r", "e", target_shape=[3, 2]), layer("GlobalAveragePooling1D", "p", "r")], "p", table
+    )
+    np.testing.assert_allclose(result_of(lost, given), [[13 / 3, 5]], rtol=1e-6)
+
+
+def test_indices_outside_a_table_are_an_error() -> None:
+    content = archive(
+        [data(1, 2, dtype="int32"), layer("Embedding", "e", "x", input_dim=3, output_dim=1)],
+        "e",
+        {"layers/embedding/vars/0": np.ones((3, 1), np.float32)},
+    )
+    with pytest.raises(UserError, match="index"):
+        result_of(content, np.int32([[0, 3]]))
+
+
+def test_words_by_a_vocabulary() -> None:
+    content = archive(
+        [data(3, dtype="string"), layer("StringLookup", "l", "x", vocabulary=["cat", "dog"], num_oov_indices=1)], "l"
+    )
+    assert result_of(content, np.array(["dog", "bird", "cat"], object)).tolist() == [2, 0, 1]
+
+
+def test_half_precision_is_computed_in_it() -> None:
+    policy = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_float16"}}
+    content = archive([data(1, 2), layer("ReLU", "l", "x", dtype=policy)], "l")
+    assert result_of(content, np.float32([[1, -1]])).dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("types", "result"),
+    [("int32 float32", "float32"), ("int64 float16", "float16"), ("uint8 int8", "int16"), ("bool int8", "int8"),
+     ("float16 bfloat16", "float32"), ("uint32 int8", "int64"), ("float16 float32", "float32")],
+)  # fmt: skip
+def test_common_types(types: str, result: str) -> None:
+    assert promoted([DataType.of(name) for name in types.split()]) is DataType.of(result)
+
+
+def test_names_as_keras_makes_them() -> None:
+    assert [snake_case(name) for name in ("Conv2D", "PReLU", "LSTMCell", "BatchNormalization")] == [
+        "conv2d",
+        "p_re_lu",
+        "lstm_cell",
+        "batch_normalization",
+    ]
+    used: dict[str, int] = {}
+    assert [unique("dense", used) for _ in range(3)] == ["dense", "dense_1", "dense_2"]
+
+
+def test_policies() -> None:
+    assert policy_name(None) == "float32"
+    assert policy_name({"class_name": "Policy", "config": {"name": "mixed_float16"}}) == "mixed_float16"
+    with pytest.raises(UserError, match="is not known"):
+        policy_name([1])
+
+
+def test_layers_inside_each_other_have_a_limit() -> None:
+    described: Any = {"class_name": "ReLU", "config": {}}
+    with pytest.raises(UserError, match="more than 32 times"):
+        read_layer(described, None, 33)  # type: ignore[arg-type]
+
+
+def test_the_standard_library_is_known() -> None:
+    layers, operations = known_layers(), known_operations()
+    assert {"Dense", "ConvLSTM2D", "MultiHeadAttention", "SpectralNormalization", "RandomFlip"} <= set(layers)
+    assert {"GetItem", "Einsum", "Softmax", "ScatterUpdate"} <= set(operations)
+    assert len(layers) > 130 and len(operations) > 200
+    assert issubclass(KerasBuilder, object) and isinstance(known_layers, Callable)  # type: ignore[arg-type]
