@@ -49,9 +49,15 @@ def refuse_unknown(shapes: dict[str, Sequence[int | str | None]], names: Sequenc
 
 
 def main_module(
-    builder: Builder, params: Sequence[Var], outputs: Sequence[GraphExpr], names: Sequence[str], model_name: str
+    builder: Builder,
+    params: Sequence[Var],
+    outputs: Sequence[GraphExpr],
+    names: Sequence[str],
+    model_name: str,
+    functions: Sequence[Function] = (),
 ) -> IRModule:
-    """The module of inputs and results."""
+    """The module of inputs and results, and of functions that they call (loops)."""
     builder.span = None
-    function = Function("main", tuple(params), builder.body(builder.tuple(outputs)))
-    return IRModule([function], attributes={"model_name": model_name or "main", "output_names": tuple(names)})
+    main = Function("main", tuple(params), builder.body(builder.tuple(outputs)))
+    attributes = {"model_name": model_name or "main", "output_names": tuple(names)}
+    return IRModule([main, *functions], attributes=attributes)

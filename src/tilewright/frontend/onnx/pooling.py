@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
-from tilewright.frontend.core.windows import Extents, Window
+from tilewright.frontend.core.pools import pooled
+from tilewright.frontend.core.windows import Extents
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.convolution import spatial_rank
 from tilewright.frontend.onnx.patches import positions_of_maxima
@@ -60,34 +61,7 @@ def _started_within(node: NodeContext, result: GraphExpr, extents: Extents, size
 
 
 def _pool(node: NodeContext, name: str, data: GraphExpr, extents: Extents, include_pad: bool = False) -> GraphExpr:
-    """Pool in one, two or three dimensions: the operators have two, maxima and averages are separable."""
-    shape = sizes_of(data)
-    builder = node.builder
-
-    def over(value: GraphExpr, part: Extents) -> GraphExpr:
-        window = Window.of(part.kernel, part.strides, part.before, part.after, part.dilation)
-        return node.call(
-            name,
-            value,
-            kernel=window.kernel,
-            strides=window.strides,
-            padding=window.padding,
-            dilation=window.dilation,
-            count_include_pad=include_pad,
-        )
-
-    match len(extents.kernel):
-        case 1:
-            result = over(builder.reshape(data, (*shape[:2], 1, shape[2])), extents)
-            return builder.reshape(result, (*shape[:2], sizes_of(result)[3]))
-        case 2:
-            return over(data, extents)
-    batch, channels, depth = shape[:3]
-    planes = over(builder.reshape(data, (batch, channels * depth, *shape[3:])), extents.part(slice(1, 3)))
-    rows, columns = sizes_of(planes)[2:]
-    stack = builder.reshape(planes, (batch, channels, depth, rows * columns))
-    result = over(stack, extents.part(slice(0, 1)).with_unit())
-    return builder.reshape(result, (batch, channels, sizes_of(result)[2], rows, columns))
+    return pooled(node.builder, name, data, extents, include_pad=include_pad)
 
 
 @converter("MaxPool")
