@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from tilewright.frontend.core.builder import Builder
-from tilewright.graph.ir.expr import Function, GraphExpr, If
+from tilewright.graph.ir.expr import GraphExpr, If
 from tilewright.graph.ir.unify import Mismatch, Unifier, show_type
 from tilewright.ir.types import Type
 from tilewright.support.errors import UnsupportedError, UserError
@@ -42,10 +42,6 @@ def choice(
     return [builder.named(part, name) for part in parts]
 
 
-def free_name(functions: Sequence[Function], stem: str = "loop") -> str:
-    """A name that no function has."""
-    taken = {function.name for function in functions}
-    count = 0
-    while f"{stem}_{count}" in taken:
-        count += 1
-    return f"{stem}_{count}"
+def free_name(builder: Builder, stem: str = "loop") -> str:
+    """A name that no function has; loops inside of one that is being built get theirs before it is finished."""
+    return f"{stem}_{next(builder.numbers)}"

@@ -68,7 +68,8 @@ class Checkpoint:
                 )
             with shard.open("rb") as stream:
                 stream.seek(entry.offset)
-                return stream.read(entry.size)
+                content: bytes = stream.read(entry.size)
+                return content
         except OSError as error:
             raise UserError(f"cannot read {shard}: {error.strerror or error}", where=self.where, hint=_AGAIN) from error
 

@@ -18,6 +18,7 @@ from tilewright.frontend.tensorflow import lists
 from tilewright.frontend.tensorflow.context import NodeContext
 from tilewright.frontend.tensorflow.model import Body, Ref
 from tilewright.frontend.tensorflow.registry import converter
+from tilewright.frontend.tensorflow.tensors import array_of
 from tilewright.frontend.tensorflow.values import Handle, TensorList, Value
 from tilewright.graph.ir.dimensions import Size, same, subtract
 from tilewright.graph.ir.expr import Constant, GraphExpr, Var
@@ -298,8 +299,7 @@ class _Repeated:
             value = self.node.values[place] if place in self.kept else None
             known = evaluate(value) if isinstance(value, GraphExpr) else None
         elif step.op == "Const":
-            (result,) = self.node.scope.run(replace(self.body, params=(), results=(other,), effects=()), [])
-            known = evaluate(result) if isinstance(result, GraphExpr) else None
+            known, _ = array_of(step.attributes["value"].tensor, f"the constant '{step.name}'")
         else:
             return False
         return known is not None and known.size == 1 and known.item() == 1
@@ -333,7 +333,7 @@ class _Repeated:
             return Turn(_going(node, self.test, full), parts, collected, captures)
 
         going = _going(node, self.test, self.values)
-        loop = Loop(free_name(node.scope.functions), None, going, start, run)
+        loop = Loop(free_name(builder), None, going, start, run)
         finished, collected = build_loop(builder, node.scope.functions, loop)
         states = len(finished) - len(self.names)
         state.variables.update(zip(self.names, finished[states:], strict=True))
@@ -423,3 +423,12 @@ class _Repeated:
             after = (subtract(total, count), *(0,) * (rank_of(rows) - 1))
             rows = builder.call("pad", rows, before=(0,) * rank_of(rows), after=after)
         return TensorList(value.dtype, None, rows)
+
+
+@converter("Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond")
+def unraised(node: NodeContext) -> Sequence[Value]:
+    """What is no part of a loop or a branch of its own."""
+    raise UnsupportedError(
+        f"{node.operator}, which belongs to no loop and to no branch that is understood",
+        hint="export the model again by TensorFlow 2, whose control flow is made of functions",
+    )

@@ -131,8 +131,6 @@ def compare(node: NodeContext) -> GraphExpr:
         if node.operator not in ("Equal", "NotEqual"):
             raise UnsupportedError(f"{node.operator} of texts")
         return equal if node.operator == "Equal" else node.call("logical_not", equal)
-    if node.operator in ("Equal", "NotEqual") and not node.flag("incompatible_shape_error", True):
-        raise UnsupportedError(f"{node.operator} of shapes that need not fit")
     return node.builder.compare(_COMPARISONS[node.operator], first, second)
 
 

@@ -8,13 +8,17 @@ import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.core.images import Places, bilinear, image_size, nearest
-from tilewright.frontend.core.resampling import cubic_at, number, plain
+from tilewright.frontend.core.resampling import cubic_at, number, plain, weighted_taps
 from tilewright.frontend.tensorflow.context import NodeContext
 from tilewright.frontend.tensorflow.registry import converter
 from tilewright.graph.ir.dimensions import Size, product
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import FLOAT32, INT32, INT64
 from tilewright.support.errors import UnsupportedError
+
+_CUBIC_STEPS = 1 << 10
+"""Steps of the table of cubic weights."""
 
 
 def _mapping(node: NodeContext) -> Places:
@@ -39,10 +43,32 @@ def resize_bicubic(node: NodeContext) -> GraphExpr:
     b, data, mapping = node.builder, node.builder.cast(node.input(0), FLOAT32), _mapping(node)
     for axis, new in enumerate(image_size(node), 1):
         old = sizes_of(data)[axis]
+        if isinstance(old, int) and isinstance(new, int):
+            data = weighted_taps(b, data, axis, *_cubic_taps(mapping, old, new))
+            continue
         places = _places(node, old, new, mapping)
         factor = -0.5 if mapping.half_pixel_centers else -0.75
         data = cubic_at(b, data, axis, places, factor, exclude_outside=mapping.half_pixel_centers)
     return data
+
+
+def _cubic_taps(mapping: Places, old: int, new: int) -> tuple[Array, Array]:
+    """The four neighbours of each element, and their weights, which TensorFlow keeps in a table of 1024 steps."""
+    keys, half = mapping.half_pixel_centers, np.float32(0.5 if mapping.half_pixel_centers else 0)
+    places = (np.arange(new, dtype=np.float32) + half) * mapping.scale(old, new) - half
+    low = np.floor(places)
+    offset = np.rint((places - low) * np.float32(_CUBIC_STEPS)).astype(np.int64)
+    a, x = -0.5 if keys else -0.75, np.arange(_CUBIC_STEPS + 1) / _CUBIC_STEPS
+    near = (((a + 2) * x - (a + 3)) * x * x + 1).astype(np.float32)
+    far = (((a * (x + 1) - 5 * a) * (x + 1) + 8 * a) * (x + 1) - 4 * a).astype(np.float32)
+    back = _CUBIC_STEPS - offset
+    weights = np.stack([far[offset], near[offset], near[back], far[back]], axis=1)
+    taps = low.astype(np.int64)[:, None] + np.arange(-1, 3)
+    kept = np.clip(taps, 0, old - 1)
+    if keys:
+        weights = np.where(kept == taps, weights, np.float32(0))
+        weights = weights / weights.sum(1, keepdims=True, dtype=np.float32)
+    return kept, weights
 
 
 def _places(node: NodeContext, old: Size, new: Size, mapping: Places) -> GraphExpr:

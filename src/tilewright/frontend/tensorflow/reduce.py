@@ -144,7 +144,7 @@ def unsorted_segments(node: NodeContext) -> GraphExpr:
 def bincount(node: NodeContext) -> GraphExpr:
     """How often each number below a size occurs."""
     b, data = node.builder, node.input(0)
-    size = node.constant_int(1, "the size")
+    size = node.size(1, "the size")
     if rank_of(data) > 1:
         raise UnsupportedError(f"{node.operator} of rows", hint="count each row by itself")
     weights = node.input(2)

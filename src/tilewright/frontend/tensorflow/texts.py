@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.core.builder import dtype_of, rank_of
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.tensorflow.context import NodeContext
 from tilewright.frontend.tensorflow.registry import converter
+from tilewright.graph.ir.dimensions import as_dims
 from tilewright.graph.ir.expr import Constant, GraphExpr
 from tilewright.support.errors import UnsupportedError
 
@@ -48,8 +49,7 @@ def change_case(node: NodeContext) -> GraphExpr:
     if rank_of(data) != 1:
         raise UnsupportedError(f"{node.operator} of texts of {rank_of(data)} dimensions", hint="reshape them to a list")
     action = node.operator.removeprefix("String").upper()
-    (size,) = data.type.shape  # type: ignore[union-attr,misc]
-    return node.call("text.normalize", data, dims=(size,), case_change_action=action)
+    return node.call("text.normalize", data, dims=as_dims(sizes_of(data)), case_change_action=action)
 
 
 @converter("StaticRegexFullMatch", "RegexFullMatch")

@@ -76,7 +76,7 @@ def while_loop(node: NodeContext) -> Sequence[GraphExpr]:
         captures: list[tuple[GraphExpr, Var]] = []
         return Turn(test(after), after, [], captures)
 
-    loop = Loop(free_name(node.bodies.functions), None, test(carried), carried, turn)
+    loop = Loop(free_name(builder), None, test(carried), carried, turn)
     results, _ = build_loop(builder, node.bodies.functions, loop)
     variables.update(zip(names, results[len(start) :], strict=True))
     return results[: len(start)]
