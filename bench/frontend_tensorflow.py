@@ -37,7 +37,9 @@ def traced(tf: Any, function: Callable[..., Any], inputs: Sequence[Any]) -> Made
     concrete = tf.function(lambda *args: function(*args), autograph=False).get_concrete_function(*specs)
     results = [np.asarray(item) for item in tf.nest.flatten(concrete(*(tf.constant(item) for item in inputs)))]
     named = {f"x{at}": np.asarray(item) for at, item in enumerate(inputs)}
-    return concrete.graph.as_graph_def().SerializeToString(), named, results
+    names = [item.op.name for item in concrete.outputs]
+    graph = tf.compat.v1.graph_util.extract_sub_graph(concrete.graph.as_graph_def(), names)
+    return graph.SerializeToString(), named, results
 
 
 def exported(tf: Any, folder: Path, inputs: Sequence[Any]) -> Made:

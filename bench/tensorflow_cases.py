@@ -189,13 +189,13 @@ def indexing(tf: Any) -> Iterator[Operator]:
 
 def layers(tf: Any) -> Iterator[Operator]:
     """Convolutions, pools, normalisations."""
-    image, volume = _floats(2, 9, 8, 4), _floats(1, 5, 6, 7, 3)
-    grouped, line, deep_up = _floats(3, 3, 2, 6), _floats(3, 5, 2), _floats(2, 2, 2, 4, 3)
-    depths, points, taps, cubes = _floats(3, 3, 4, 2), _floats(1, 1, 8, 3), _floats(3, 3, 4), _floats(2, 3, 2, 3, 4)
+    image, volume = _floats(1, 6, 5, 4), _floats(1, 3, 4, 5, 3)
+    grouped, line, deep_up = _floats(3, 3, 2, 4), _floats(3, 5, 2), _floats(2, 2, 2, 2, 3)
+    depths, points, taps, cubes = _floats(3, 3, 4, 2), _floats(1, 1, 8, 3), _floats(3, 3, 4), _floats(2, 3, 2, 3, 2)
     for padding in ("SAME", "VALID"):
         for stride, rate in ((1, 1), (2, 1), (1, 2)):
             label = f"{padding} {stride} {rate}"
-            weight = _floats(3, 2, 4, 6)
+            weight = _floats(3, 2, 4, 3)
             yield (
                 f"conv2d {label}",
                 lambda a, w=weight, s=stride, p=padding, r=rate: tf.nn.conv2d(a, w, s, p, dilations=r),
@@ -217,10 +217,10 @@ def layers(tf: Any) -> Iterator[Operator]:
             )
         for name in ("max_pool3d", "avg_pool3d"):
             yield f"{name} {padding}", lambda a, n=name, p=padding: getattr(tf.nn, n)(a, 2, 2, p), (volume,)
-        up, size = _floats(3, 3, 5, 4), (18, 16) if padding == "SAME" else (19, 17)
+        up, size = _floats(3, 3, 2, 4), (12, 10) if padding == "SAME" else (13, 11)
         yield (
             f"conv2d_transpose {padding}",
-            lambda a, w=up, p=padding, s=size: tf.nn.conv2d_transpose(a, w, [2, *s, 5], 2, p),
+            lambda a, w=up, p=padding, s=size: tf.nn.conv2d_transpose(a, w, [1, *s, 2], 2, p),
             (image,),
         )
         yield (
@@ -233,7 +233,7 @@ def layers(tf: Any) -> Iterator[Operator]:
     yield "conv1d", lambda a: tf.nn.conv1d(a, line, 2, "SAME"), (_floats(2, 9, 5),)
     yield (
         "conv3d_transpose",
-        lambda a: tf.nn.conv3d_transpose(a, deep_up, [1, 10, 12, 14, 4], 2, "SAME"),
+        lambda a: tf.nn.conv3d_transpose(a, deep_up, [1, 6, 8, 10, 2], 2, "SAME"),
         (volume,),
     )
     yield (

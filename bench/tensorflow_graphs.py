@@ -1,4 +1,4 @@
-"""Graphs of TensorFlow 1 for `bench.frontend_tensorflow`: frozen ones, texts, meta graphs with a checkpoint, and frames."""
+"""Graphs of TensorFlow 1 for `bench.frontend_tensorflow`: frozen, as text, with a checkpoint, with frames."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,28 @@ def _sequential(shape: Sequence[int | None], layers: Callable[[Any], Sequence[An
         return [data]
 
     return build
+
+
+def small_network(tf: Any, folder: Path) -> Sequence[Any]:
+    """Convolutions with their normalisation, a pool and a dense layer, for any number of images."""
+    build = _sequential(
+        (8, 8, 3),
+        lambda k: [
+            k.Conv2D(4, 3, strides=2, padding="same"),
+            k.BatchNormalization(),
+            k.ReLU(),
+            k.DepthwiseConv2D(3, padding="same"),
+            k.GlobalAveragePooling2D(),
+            k.Dense(5, activation="softmax"),
+        ],
+        _random(2, 8, 8, 3),
+    )
+    return build(tf, folder)
+
+
+def small_lstm(tf: Any, folder: Path) -> Sequence[Any]:
+    """A long short-term memory over sequences of any length."""
+    return _sequential((None, 3), lambda k: [k.LSTM(4, return_sequences=True)], _random(2, 5, 3))(tf, folder)
 
 
 def _transformer(tf: Any, folder: Path) -> Sequence[Any]:
@@ -99,7 +122,7 @@ def _decoder(tf: Any, folder: Path) -> Sequence[Any]:
 
 def _table(tf: Any, folder: Path) -> Sequence[Any]:
     """Texts looked up in a table whose lines are a file of the model."""
-    words = folder.parent / f"{folder.name}.txt"
+    words = Path(tempfile.mkdtemp(prefix="tilewright-tensorflow-")) / "colours.txt"
     words.write_text("red\ngreen\nblue\n")
 
     class Table(tf.Module):  # type: ignore[misc]

@@ -115,7 +115,7 @@ def _is_tensorflow_node(sample: Sample, *path: int) -> bool:
 
 
 def _tensorflow_files(path: Path) -> list[Path]:
-    """The checkpoint of a meta graph, or the variables and assets of a SavedModel (and its graph, if it is a folder)."""
+    """The checkpoint of a meta graph, or what is in the folders of a SavedModel (and its graph, for the folder)."""
     if path.is_dir() or path.name.startswith("saved_model.pb"):
         folder = path if path.is_dir() else path.parent
         inside = [item for part in ("variables", "assets") for item in sorted((folder / part).glob("*"))]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.core.builder import LARGEST_MADE
 from tilewright.frontend.tensorflow.schema import SCHEMA
 from tilewright.frontend.tensorflow.table import entries_of
 from tilewright.frontend.tensorflow.tensors import array_of, shape_dims, text_of, type_name
@@ -25,11 +26,15 @@ class Checkpoint:
 
     where: str
     entries: dict[str, Any]
-    """What the index says of each tensor, or in the older form the slice itself."""
+    """What the index says of each tensor."""
     shards: tuple[Path, ...]
+    whole: dict[str, tuple[Array, str]] = field(default_factory=dict)
+    """Tensors of the older form, which is read at once."""
 
     def tensor(self, name: str) -> tuple[Array, str]:
         """The elements of a tensor, and the name of its type."""
+        if name in self.whole:
+            return self.whole[name]
         entry = self.entries.get(name)
         if entry is None:
             raise UserError(
@@ -37,8 +42,6 @@ class Checkpoint:
                 where=self.where,
                 hint="it belongs to another version of the model",
             )
-        if not self.shards:
-            return array_of(entry.data, f"the tensor '{name}'")
         kind = type_name(entry.dtype)
         shape = self._shape(entry, name)
         if len(entry.slices):
@@ -80,20 +83,25 @@ class Checkpoint:
             raise UnsupportedError(f"the tensor '{name}' is texts in parts", where=self.where)
         result = np.zeros(shape, _holder(kind))
         for part in entry.slices:
-            places: list[slice] = []
-            for extent, size in zip(part.extent, shape, strict=True):
-                length = extent.length if extent.HasField("length") else size - extent.start
-                if not 0 <= extent.start <= extent.start + length <= size:
-                    raise UserError(f"a part of the tensor '{name}' lies outside of it", where=self.where, hint=_AGAIN)
-                places.append(slice(extent.start, extent.start + length))
             inner = self.entries.get(_slice_key(name, part))
             if inner is None:
                 raise UserError(f"a part of the tensor '{name}' is missing", where=self.where, hint=_AGAIN)
-            content = np.frombuffer(self._bytes(inner, name), result.dtype)
-            if content.size != result[tuple(places)].size:
-                raise UserError(f"a part of the tensor '{name}' has another size", where=self.where, hint=_AGAIN)
-            result[tuple(places)] = content.reshape(result[tuple(places)].shape)
+            _put(result, part, np.frombuffer(self._bytes(inner, name), result.dtype), name, self.where)
         return result
+
+
+def _put(whole: Array, part: Any, values: Array, name: str, where: str) -> None:
+    """Write a part of a tensor at its place."""
+    places: list[slice] = []
+    for extent, size in zip(part.extent, whole.shape, strict=False):
+        length = extent.length if extent.HasField("length") else size - extent.start
+        if not 0 <= extent.start <= extent.start + length <= size:
+            raise UserError(f"a part of the tensor '{name}' lies outside of it", where=where, hint=_AGAIN)
+        places.append(slice(extent.start, extent.start + length))
+    into = whole[tuple(places)]
+    if values.size != into.size or len(part.extent) != whole.ndim:
+        raise UserError(f"a part of the tensor '{name}' has another size", where=where, hint=_AGAIN)
+    whole[tuple(places)] = values.reshape(into.shape)
 
 
 def _holder(kind: str) -> np.dtype[Any]:
@@ -215,16 +223,30 @@ def read_checkpoint(prefix: Path) -> Checkpoint:
 
 def _of_slices(content: bytes, where: str) -> Checkpoint:
     """The older form: a table whose first entry lists the tensors, and whose others are slices with their data."""
-    entries: dict[str, Any] = {}
-    shapes: dict[str, Any] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    types: dict[str, int] = {}
+    whole: dict[str, tuple[Array, str]] = {}
     for key, value in entries_of(content, where):
         message = SCHEMA.read("SavedSlices", value, where)
         if key == _HEADER:
-            shapes = {item.name: item.shape for item in message.meta.tensor}
+            for item in message.meta.tensor:
+                dims = shape_dims(item.shape) or ()
+                shapes[item.name], types[item.name] = tuple(size or 0 for size in dims), item.type
             continue
-        saved = message.data
-        if saved.name in entries or saved.name not in shapes:
-            raise UnsupportedError(f"the variable '{saved.name}' is kept in parts", where=where, hint="save it whole")
-        saved.data.tensor_shape.CopyFrom(shapes[saved.name])
-        entries[saved.name] = saved
-    return Checkpoint(where, entries, ())
+        name, saved = message.data.name, message.data
+        if name not in shapes or math.prod(shapes[name]) > LARGEST_MADE:
+            raise UserError(f"the checkpoint has a part of '{name}', which it does not list", where=where, hint=_AGAIN)
+        count = _part_size(saved.slice, shapes[name])
+        saved.data.dtype = types[name]
+        saved.data.tensor_shape.Clear()
+        saved.data.tensor_shape.dim.add(size=count)
+        values, kind = array_of(saved.data, f"the tensor '{name}'")
+        into, _ = whole.setdefault(name, (np.zeros(shapes[name], values.dtype), kind))
+        _put(into, saved.slice, values, name, where)
+    return Checkpoint(where, {}, (), whole)
+
+
+def _part_size(part: Any, shape: tuple[int, ...]) -> int:
+    """How many elements a part of a tensor has."""
+    sizes = zip(part.extent, shape, strict=False)
+    return math.prod(extent.length if extent.HasField("length") else size for extent, size in sizes)

@@ -75,9 +75,14 @@ def _input(model: TfModel, name: str) -> TensorSpec:
 
 
 def _ends(model: TfModel) -> list[Ref]:
-    """What nothing takes."""
-    taken = {ref.node for node in model.graph.nodes.values() for ref in node.inputs}
-    return [Ref(node.name) for node in model.graph.nodes.values() if node.name not in taken and _is_result(node)]
+    """What nothing takes or waits for; of a graph with placeholders, what depends on one."""
+    nodes = model.graph.nodes
+    taken = {ref.node for node in nodes.values() for ref in node.inputs}
+    taken |= {name for node in nodes.values() for name in node.controls}
+    ends = [node.name for node in nodes.values() if node.name not in taken and _is_result(node)]
+    given = {node.name for node in nodes.values() if node.op in _PLACEHOLDERS}
+    dependent = [name for name in ends if given & _reached(model, [name])]
+    return [Ref(name) for name in dependent or ends]
 
 
 def _is_result(node: Node) -> bool:
@@ -87,8 +92,14 @@ def _is_result(node: Node) -> bool:
 
 def _used(model: TfModel, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
     """The placeholders that outputs depend on; a graph that was trained has others too."""
+    reached = _reached(model, [spec.ref.node for spec in outputs])
+    return tuple(spec for spec in inputs if spec.ref.node in reached)
+
+
+def _reached(model: TfModel, names: Sequence[str]) -> set[str]:
+    """The nodes that some depend on or wait for."""
     reached: set[str] = set()
-    ahead = [spec.ref.node for spec in outputs]
+    ahead = list(names)
     while ahead:
         name = ahead.pop()
         if name in reached:
@@ -97,4 +108,4 @@ def _used(model: TfModel, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorS
         node = model.graph.nodes.get(name)
         if node is not None:
             ahead += [ref.node for ref in node.inputs] + list(node.controls)
-    return tuple(spec for spec in inputs if spec.ref.node in reached)
+    return reached

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from tilewright.frontend.tensorflow.merges import with_branches
+from tilewright.frontend.tensorflow.merges import followers, with_branches
 from tilewright.frontend.tensorflow.model import Body, Node, Ref
 from tilewright.frontend.tensorflow.tensors import text_of
 from tilewright.support.errors import UserError
@@ -46,15 +46,6 @@ def structured(body: Body, source: str) -> Body:
 
 def _frame(node: Node) -> str:
     return text_of(node.attributes["frame_name"].s) if "frame_name" in node.attributes else ""
-
-
-def followers(nodes: Mapping[str, Node]) -> dict[str, list[str]]:
-    """The nodes that take a node's results, or wait for it."""
-    found: dict[str, list[str]] = {}
-    for node in nodes.values():
-        for name in {*(ref.node for ref in node.inputs), *node.controls}:
-            found.setdefault(name, []).append(node.name)
-    return found
 
 
 def _inside(nodes: Mapping[str, Node], enters: Iterable[Node], after: Mapping[str, list[str]]) -> set[str]:

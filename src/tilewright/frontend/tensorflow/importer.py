@@ -35,6 +35,8 @@ from tilewright.support.span import Span
 assert FAMILIES  # imported so that every converter is registered
 _DEEPEST = 64
 """Functions nested deeper than this are taken for a function that calls itself."""
+_MOST_NODES = 1 << 20
+"""The most nodes that are converted: functions that call others twice, and those again, never end."""
 _OF_REFERENCES = ("Assign", "Scatter", "IsVariableInitialized", "CountUpTo", "RefEnter", "RefIdentity")
 """Operators (or beginnings of their names) that take a reference to a variable itself, not its value."""
 
@@ -79,6 +81,7 @@ class _Importer:
         self.state = State()
         self.scope = Scope(model, self._run, self.functions, self.state)
         self.depth = 0
+        self.count = 0
         self.orders: dict[int, tuple[Body, list[Node]]] = {}
         self.raised: dict[int, tuple[Body, Body]] = {}
 
@@ -204,6 +207,9 @@ class _Importer:
 
     def _node(self, node: Node, known: Mapping[str, Sequence[Value | None]]) -> Sequence[Value | None]:
         with self._located(node.name, node.op):
+            self.count += 1
+            if self.count > _MOST_NODES:
+                raise UserError(f"the model has more than {_MOST_NODES} nodes, with those of all calls of functions")
             values = [self._lookup(ref, known, node.name) for ref in node.inputs]
             if not node.op.startswith(_OF_REFERENCES):
                 values = [

@@ -24,7 +24,9 @@ def with_branches(body: Body, source: str) -> Body:
         merges = [node for node in nodes.values() if node.op in _MERGE]
         if not merges:
             return replace(body, nodes=nodes)
-        ready = [node for node in merges if not _has_merge(nodes, node)]
+        after = followers(nodes)
+        later = _reached(after, [name for node in merges for name in after.get(node.name, ())])
+        ready = [node for node in merges if node.name not in later]
         if not ready:
             raise UserError("merges of branches depend on each other", where=source, hint=_AGAIN)
         groups: dict[Ref, list[Node]] = {}
@@ -48,10 +50,25 @@ def _before(nodes: Mapping[str, Node], roots: Iterable[str], stop: Iterable[str]
     return reached
 
 
-def _has_merge(nodes: Mapping[str, Node], node: Node) -> bool:
-    """Whether another merge comes before."""
-    inputs = [ref.node for ref in node.inputs]
-    return any(nodes[name].op in _MERGE for name in _before(nodes, inputs))
+def followers(nodes: Mapping[str, Node]) -> dict[str, list[str]]:
+    """The nodes that take a node's results, or wait for it."""
+    found: dict[str, list[str]] = {}
+    for node in nodes.values():
+        for name in {*(ref.node for ref in node.inputs), *node.controls}:
+            found.setdefault(name, []).append(node.name)
+    return found
+
+
+def _reached(after: Mapping[str, list[str]], roots: Iterable[str]) -> set[str]:
+    """Nodes, and all that come after them."""
+    reached: set[str] = set()
+    ahead = list(roots)
+    while ahead:
+        name = ahead.pop()
+        if name not in reached:
+            reached.add(name)
+            ahead.extend(after.get(name, ()))
+    return reached
 
 
 def _predicate(nodes: Mapping[str, Node], switch: Node) -> Ref:
@@ -108,7 +125,7 @@ def _is_first_true(nodes: Mapping[str, Node], merge: Node, condition: Ref) -> bo
 def _with_branch(nodes: dict[str, Node], condition: Ref, merges: list[Node], source: str) -> dict[str, Node]:
     """The nodes with all merges of one condition as one node `If`."""
     switches = {node.name for node in nodes.values() if node.op in _SWITCH and _predicate(nodes, node) == condition}
-    between = _after(nodes, switches)
+    between = _reached(followers(nodes), switches)
     sides: tuple[list[Ref], list[Ref]] = ([], [])
     for merge in merges:
         first, second = merge.inputs if _is_first_true(nodes, merge, condition) else reversed(merge.inputs)
@@ -127,21 +144,6 @@ def _with_branch(nodes: dict[str, Node], condition: Ref, merges: list[Node], sou
     for at, merge in enumerate(merges):
         result[merge.name] = Node(merge.name, "Identity", (Ref(name, at),))
     return result
-
-
-def _after(nodes: Mapping[str, Node], switches: set[str]) -> set[str]:
-    """What depends on switches, or waits for what does."""
-    found = set(switches)
-    grew = True
-    while grew:
-        grew = False
-        for node in nodes.values():
-            if node.name not in found and (
-                any(ref.node in found for ref in node.inputs) or any(item in found for item in node.controls)
-            ):
-                found.add(node.name)
-                grew = True
-    return found
 
 
 def _side(
