@@ -67,6 +67,7 @@ LAZY_PACKAGES = {
     "jax",
     "google",
     "lightgbm",
+    "tensorflow",
     "llvmlite",
     "openvino",
     "paddle",

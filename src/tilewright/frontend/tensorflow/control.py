@@ -228,10 +228,10 @@ def _spelled_out(node: NodeContext, test: Body, body: Body) -> list[Value] | Non
 
 def traced(body: Body, ref: Ref) -> Ref:
     """Where a value comes from, through nodes that hand it on."""
-    while ref.node not in body.params and ref.node in body.nodes:
-        node = body.nodes[ref.node]
-        if node.op not in _PASSED_ON or ref.port >= len(node.inputs):
-            return ref
+    for _ in range(len(body.nodes)):
+        node = None if ref.node in body.params else body.nodes.get(ref.node)
+        if node is None or node.op not in _PASSED_ON or ref.port >= len(node.inputs):
+            break
         ref = node.inputs[ref.port]
     return ref
 

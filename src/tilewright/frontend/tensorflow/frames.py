@@ -25,6 +25,11 @@ MERGE = ("Merge", "RefMerge")
 SWITCH = ("Switch", "RefSwitch")
 EXIT = ("Exit", "RefExit")
 NEXT = ("NextIteration", "RefNextIteration")
+_LEAST_INPUTS = {
+    **dict.fromkeys((*ENTER, *EXIT, *NEXT, "LoopCond", "Identity"), 1),
+    **dict.fromkeys((*MERGE, *SWITCH), 2),
+}
+"""How many inputs operators of control flow have at least."""
 _AGAIN = "the graph is damaged: export the model again"
 
 
@@ -33,6 +38,9 @@ def structured(body: Body, source: str) -> Body:
     ops = {node.op for node in body.nodes.values()}
     if not ops & {*ENTER, *MERGE}:
         return body
+    for node in body.nodes.values():
+        if len(node.inputs) < _LEAST_INPUTS.get(node.op, 0):
+            raise UserError(f"'{node.name}' ({node.op}) has {len(node.inputs)} inputs", where=source, hint=_AGAIN)
     nodes = dict(body.nodes)
     frames: dict[str, list[Node]] = {}
     for node in nodes.values():
@@ -83,7 +91,7 @@ def _with_loop(nodes: Mapping[str, Node], name: str, enters: list[Node], source:
     by_name = {node.name: node for node in enters}
     merges = [node for node in members.values() if node.op in MERGE and _is_loop(node, members, by_name)]
     starts = [next(by_name[ref.node] for ref in node.inputs if ref.node in by_name) for node in merges]
-    nexts = [next(members[ref.node] for ref in node.inputs if members[ref.node].op in NEXT) for node in merges]
+    nexts = [next(members[ref.node] for ref in node.inputs if _comes_around(ref, members)) for node in merges]
     fixed = [node for node in enters if node not in starts]
     rename = _renaming(members, merges, condition)
     taken = {node.name for node in (*enters, *merges, *nexts, condition)}
@@ -106,10 +114,12 @@ def _with_loop(nodes: Mapping[str, Node], name: str, enters: list[Node], source:
 
 
 def _is_loop(node: Node, members: Mapping[str, Node], enters: Mapping[str, Node]) -> bool:
-    sources = [ref.node for ref in node.inputs]
-    return any(item in enters for item in sources) and any(
-        item in members and members[item].op in NEXT for item in sources
-    )
+    enters_here = any(ref.node in enters for ref in node.inputs)
+    return enters_here and any(_comes_around(ref, members) for ref in node.inputs)
+
+
+def _comes_around(ref: Ref, members: Mapping[str, Node]) -> bool:
+    return ref.node in members and members[ref.node].op in NEXT
 
 
 def _is_loop_switch(node: Node, merges: list[Node], condition: Node) -> bool:

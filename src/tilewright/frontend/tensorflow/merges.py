@@ -74,7 +74,9 @@ def _reached(after: Mapping[str, list[str]], roots: Iterable[str]) -> set[str]:
 def _predicate(nodes: Mapping[str, Node], switch: Node) -> Ref:
     """The condition of a switch, whatever hands it on."""
     ref = switch.inputs[1]
-    while ref.node in nodes and nodes[ref.node].op == "Identity":
+    for _ in range(len(nodes)):
+        if ref.node not in nodes or nodes[ref.node].op != "Identity":
+            break
         ref = nodes[ref.node].inputs[0]
     return ref
 
