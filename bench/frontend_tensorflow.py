@@ -33,13 +33,25 @@ def load_tensorflow() -> Any:
 
 def traced(tf: Any, function: Callable[..., Any], inputs: Sequence[Any]) -> Made:
     """A function as a GraphDef, whose placeholders are x0, x1 ..., and what it gives."""
-    specs = [tf.TensorSpec(np.shape(item), np.asarray(item).dtype, f"x{at}") for at, item in enumerate(inputs)]
+    kinds = [tf.string if np.asarray(item).dtype == object else np.asarray(item).dtype for item in inputs]
+    specs = [tf.TensorSpec(np.shape(item), kinds[at], f"x{at}") for at, item in enumerate(inputs)]
     concrete = tf.function(lambda *args: function(*args), autograph=False).get_concrete_function(*specs)
-    results = [np.asarray(item) for item in tf.nest.flatten(concrete(*(tf.constant(item) for item in inputs)))]
+    given = [tf.constant(item) for item in inputs]
+    results = [_array(item) for item in tf.nest.flatten(concrete(*given))]
     named = {f"x{at}": np.asarray(item) for at, item in enumerate(inputs)}
     names = [item.op.name for item in concrete.outputs]
     graph = tf.compat.v1.graph_util.extract_sub_graph(concrete.graph.as_graph_def(), names)
     return graph.SerializeToString(), named, results
+
+
+def _array(value: Any) -> Any:
+    """A result as an array, texts as such."""
+    array = np.asarray(value)
+    return (
+        np.array([item.decode() for item in array.ravel()], object).reshape(array.shape)
+        if array.dtype == object
+        else array
+    )
 
 
 def exported(tf: Any, folder: Path, inputs: Sequence[Any]) -> Made:

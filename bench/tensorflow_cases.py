@@ -337,7 +337,157 @@ def images(tf: Any) -> Iterator[Operator]:
     )
 
 
-FAMILIES = (elementwise, reductions, shapes, indexing, layers, algebra, images)
+def older(tf: Any) -> Iterator[Operator]:
+    """Operators that only older graphs have, or that the functions above do not become."""
+    raw, x, places = tf.raw_ops, _floats(3, 4, 5), np.array([0, 2, 0, 1], np.int32)
+    matrix, square, row = _floats(3, 4), _floats(4, 4), _floats(4)
+    yield "Add", lambda a: raw.Add(x=a, y=a), (x,)
+    yield "Div", lambda a: raw.Div(x=a, y=a + 5.0), (x,)
+    yield "Mod", lambda a: raw.Mod(x=a, y=3), (_integers(-9, 9, 5),)
+    yield "Inv", lambda a: raw.Inv(x=a), (x,)
+    yield "AccumulateNV2", lambda a: raw.AccumulateNV2(inputs=[a, a], shape=[3, 4, 5]), (x,)
+    yield "ApproximateEqual", lambda a: raw.ApproximateEqual(x=a, y=a + 1e-6), (x,)
+    yield "BatchMatMul", lambda a, b: raw.BatchMatMul(x=a, y=b, adj_y=True), (x, x)
+    yield "BatchMatMulV3", lambda a, b: raw.BatchMatMulV3(x=a, y=b, Tout=tf.float32, adj_y=True), (x, x)
+    yield "SparseMatMul", lambda a, b: raw.SparseMatMul(a=a, b=b), (matrix, square)
+    image, stats = _floats(1, 3, 3, 4), [row, row + 1, row + 2, np.abs(row)]
+    keys = ("scale", "offset", "mean", "variance")
+    for name in ("FusedBatchNorm", "FusedBatchNormV2"):
+        yield (
+            name,
+            lambda a, n=name: getattr(raw, n)(x=a, is_training=False, **dict(zip(keys, stats, strict=True))).y,
+            (image,),
+        )
+    yield (
+        "MaxPoolV2",
+        lambda a: raw.MaxPoolV2(input=a, ksize=[1, 2, 2, 1], strides=[1, 1, 1, 1], padding="SAME"),
+        (image,),
+    )
+    yield "Concat", lambda a: raw.Concat(concat_dim=1, values=[a, a]), (x,)
+    yield "Gather", lambda a: raw.Gather(params=a, indices=[2, 0]), (x,)
+    yield "Conj", lambda a: tf.math.imag(raw.Conj(input=tf.complex(a, a))), (x,)
+    yield "Rank", lambda a: tf.cast(raw.Rank(input=a), tf.float32) * a, (x,)
+    yield "ConjugateTranspose", lambda a: raw.ConjugateTranspose(x=a, perm=[1, 0, 2]), (x,)
+    yield "Size", lambda a: tf.cast(raw.Size(input=a), tf.float32) * a, (x,)
+    yield "ShapeN", lambda a, b: [item + 1 for item in raw.ShapeN(input=[a, b])] + [a, b], (x, matrix)
+    yield "ZerosLike", lambda a: raw.ZerosLike(x=a) + raw.OnesLike(x=a) + a, (x,)
+    yield "Reverse", lambda a: raw.Reverse(tensor=a, dims=[True, False, True]), (x,)
+    yield "InvertPermutation", lambda a: tf.gather(a, raw.InvertPermutation(x=[2, 0, 1])), (x,)
+    yield "LinSpace", lambda a: raw.LinSpace(start=a[0], stop=a[1], num=5), (row,)
+    yield "UpperBound", lambda a, b: raw.UpperBound(sorted_inputs=a, values=b), (np.sort(matrix, 1), matrix)
+    yield "InTopK", lambda a: raw.InTopK(predictions=a, targets=[0, 1, 2], k=2), (matrix,)
+    yield "UniqueWithCounts", lambda a: list(raw.UniqueWithCounts(x=a)), (places,)
+    yield "UniqueV2", lambda a: list(raw.UniqueV2(x=a, axis=[0])), (places,)
+    yield (
+        "SparseToDense",
+        lambda a: raw.SparseToDense(sparse_indices=[1, 3], output_shape=[5], sparse_values=a, default_value=2.0),
+        (_floats(2),),
+    )
+    yield "Bincount", lambda a: raw.Bincount(arr=a, size=4, weights=np.ones(4, np.float32)), (places,)
+    yield "Diag", lambda a: raw.DiagPart(input=raw.Diag(diagonal=a)) + a, (row,)
+    yield "MatrixDiag", lambda a: raw.MatrixDiagPart(input=raw.MatrixDiag(diagonal=a)) + a, (matrix,)
+    yield "MatrixSetDiag", lambda a, d: raw.MatrixSetDiag(input=a, diagonal=d), (square, row)
+    yield "FFT2D", lambda a, b: tf.math.real(raw.FFT2D(input=tf.complex(a, b))), (square, square)
+    yield "IFFT", lambda a, b: tf.math.imag(raw.IFFT(input=tf.complex(a, b))), (square, square)
+    yield "RFFT3D", lambda a: tf.abs(raw.RFFT3D(input=a, fft_length=[3, 4, 4])), (x,)
+    yield (
+        "Snapshot",
+        lambda a: raw.Snapshot(input=raw.PreventGradient(input=raw.CheckNumerics(tensor=a, message=""))),
+        (x,),
+    )
+    boxes = np.sort(_RANDOM.random((9, 2, 2)), axis=1).reshape(9, 4).astype(np.float32)
+    scores = _RANDOM.random(9).astype(np.float32)
+    limits = {"max_output_size": 6, "iou_threshold": 0.3}
+    yield "NonMaxSuppression", lambda b, s: raw.NonMaxSuppression(boxes=b, scores=s, **limits), (boxes, scores)
+    yield "NonMaxSuppressionV2", lambda b, s: raw.NonMaxSuppressionV2(boxes=b, scores=s, **limits), (boxes, scores)
+    limits = {**limits, "score_threshold": 0.2}
+    for padded in (True, False):
+        options = {**limits, "pad_to_max_output_size": padded}
+        yield (
+            f"NonMaxSuppressionV4 {padded}",
+            lambda b, s, o=options: list(raw.NonMaxSuppressionV4(boxes=b, scores=s, **o)),
+            (boxes, scores),
+        )
+        yield (
+            f"NonMaxSuppressionV5 {padded}",
+            lambda b, s, o=options: list(raw.NonMaxSuppressionV5(boxes=b, scores=s, soft_nms_sigma=0.0, **o)),
+            (boxes, scores),
+        )
+
+
+def recurrent(tf: Any) -> Iterator[Operator]:
+    """Recurrent layers that are one operator, and lists of tensors."""
+    raw, x, c, h = tf.raw_ops, _floats(5, 2, 3), _floats(2, 4), _floats(2, 4)
+    weights = {"w": _floats(7, 16), "wci": _floats(4), "wcf": _floats(4), "wco": _floats(4), "b": _floats(16)}
+    for peephole in (True, False):
+        yield (
+            f"LSTMBlockCell {peephole}",
+            lambda a, p=peephole: list(
+                raw.LSTMBlockCell(x=a, cs_prev=c, h_prev=h, use_peephole=p, forget_bias=0.5, **weights)
+            ),
+            (x[0],),
+        )
+    yield (
+        "BlockLSTM",
+        lambda a: list(raw.BlockLSTM(seq_len_max=np.int64(5), x=a, cs_prev=c, h_prev=h, cell_clip=0.3, **weights)),
+        (x,),
+    )
+    yield (
+        "BlockLSTMV2",
+        lambda a: list(raw.BlockLSTMV2(seq_len_max=np.int64(5), x=a, cs_prev=c, h_prev=h, **weights)),
+        (x,),
+    )
+    cell = {"w_ru": _floats(7, 8), "w_c": _floats(7, 4), "b_ru": _floats(8), "b_c": _floats(4)}
+    yield "GRUBlockCell", lambda a: list(raw.GRUBlockCell(x=a, h_prev=h, **cell)), (x[0],)
+    shape = np.array([2, 3], np.int32)
+
+    def pushed(a: Any) -> Any:
+        values = raw.EmptyTensorList(element_shape=shape, max_num_elements=-1, element_dtype=tf.float32)
+        for at in range(3):
+            values = raw.TensorListPushBack(input_handle=values, tensor=a[at])
+        popped = raw.TensorListPopBack(input_handle=values, element_shape=shape, element_dtype=tf.float32)
+        rest = raw.TensorListStack(input_handle=popped.output_handle, element_shape=shape, element_dtype=tf.float32)
+        return [popped.tensor, rest, raw.TensorListLength(input_handle=values) + 1]
+
+    yield "TensorListPushBack", pushed, (x,)
+
+    def gathered(a: Any) -> Any:
+        values = raw.TensorListFromTensor(tensor=a, element_shape=shape)
+        some = raw.TensorListGather(input_handle=values, indices=[3, 1], element_shape=shape, element_dtype=tf.float32)
+        joined = raw.TensorListConcatV2(
+            input_handle=values, element_shape=shape, leading_dims=np.zeros(0, np.int64), element_dtype=tf.float32
+        )
+        parts = raw.TensorListSplit(tensor=a[:, 0], element_shape=[-1, 3], lengths=np.array([2, 3], np.int64))
+        return [
+            some,
+            joined.tensor,
+            raw.TensorListGetItem(input_handle=parts, index=1, element_shape=[-1, 3], element_dtype=tf.float32),
+        ]
+
+    yield "TensorListGather", gathered, (x,)
+    for chosen in (0, 2, 7):
+        sides = lambda a: [lambda: a, lambda: a * 2.0, lambda: -a]  # noqa: E731
+        yield f"Case {chosen}", lambda a, i, sides=sides: tf.switch_case(i, sides(a)), (x, np.int32(chosen))
+    yield "If", lambda a: tf.cond(tf.reduce_sum(a) > 0, lambda: a * 2.0, lambda: -a), (np.abs(x),)
+    yield "While", lambda a: tf.while_loop(lambda v: tf.reduce_sum(v) < 50.0, lambda v: (v + 1.0,), (a,)), (x,)
+    yield "map_fn", lambda a: tf.map_fn(lambda row: tf.reduce_sum(row) * row, a), (x,)
+    yield "scan", lambda a: tf.scan(lambda state, row: state * 0.5 + row, a), (x,)
+
+
+def texts(tf: Any) -> Iterator[Operator]:
+    """Operators on texts."""
+    words = np.array(["Ab", "c", "12"], object)
+    yield "join", lambda a: tf.strings.join([a, a, "x"], "-"), (words,)
+    yield "lower", tf.strings.lower, (words,)
+    yield "upper", tf.strings.upper, (words,)
+    yield "to_number", lambda a: tf.strings.to_number(a, tf.float32), (np.array(["1.5", "-2"], object),)
+    yield "as_string", tf.strings.as_string, (_integers(-9, 99, 4),)
+    yield "regex_full_match", lambda a: tf.strings.regex_full_match(a, "[A-Z]+[a-z]*"), (words,)
+    yield "equal", lambda a: tf.equal(a, "c"), (words,)
+    yield "gather", lambda a: tf.gather(a, [2, 0]), (words,)
+
+
+FAMILIES = (elementwise, reductions, shapes, indexing, layers, algebra, images, older, recurrent, texts)
 
 
 def operators(tf: Any) -> Iterator[Operator]:

@@ -41,11 +41,12 @@ GRAPHS = {
 def _stripped_graph(graph: Any) -> None:
     """Take out attributes that say nothing of the meaning, and functions that nothing calls."""
     called = {
-        value.func.name
+        function.name
         for nodes in (graph.node, *(item.node_def for item in graph.library.function))
         for node in nodes
         for value in node.attr.values()
-        if value.HasField("func") and not value.func.name.startswith("__inference__traced_save")
+        for function in (value.func, *value.list.func)
+        if not function.name.startswith("__inference__traced_save")
     }
     functions = [item for item in graph.library.function if item.signature.name in called]
     del graph.library.function[:]
@@ -109,7 +110,7 @@ def _keep(folder: Path, name: str) -> None:
 
 def _note(arrays: dict[str, Any], name: str, inputs: Mapping[str, Any], outputs: Sequence[Any]) -> None:
     for key, value in inputs.items():
-        arrays[f"{name}/input/{key}"] = np.asarray(value, "U") if np.asarray(value).dtype == object else value
+        arrays[f"{name}/input/{key}"] = _plain(np.asarray(value))
     for at, value in enumerate(outputs):
         arrays[f"{name}/output/{at}"] = value
 
@@ -136,6 +137,11 @@ def _models(tf: Any) -> None:
     np.savez_compressed(FOLDER / "models.npz", **arrays)
 
 
+def _plain(array: Any) -> Any:
+    """Texts as an array of a width, which has bytes of its own."""
+    return array.astype("U") if array.dtype == object else array
+
+
 def _operators(tf: Any) -> None:
     for family in FAMILIES:
         index: list[dict[str, Any]] = []
@@ -145,8 +151,9 @@ def _operators(tf: Any) -> None:
             graph, named, outputs = traced(tf, function, inputs)
             assert isinstance(graph, bytes)
             parts.append(_stripped("Graph", graph))
-            numbers += [np.ascontiguousarray(item).tobytes() for item in (*named.values(), *outputs)]
-            kinds = [[[item.dtype.str, *item.shape] for item in items] for items in (named.values(), outputs)]
+            given, results = ([_plain(item) for item in items] for items in (named.values(), outputs))
+            numbers += [np.ascontiguousarray(item).tobytes() for item in (*given, *results)]
+            kinds = [[[item.dtype.str, *item.shape] for item in items] for items in (given, results)]
             index.append({"name": name, "graph": len(parts[-1]), "inputs": kinds[0], "outputs": kinds[1]})
         head = json.dumps(index).encode()
         content = len(head).to_bytes(4, "little") + head + b"".join(parts) + b"".join(numbers)

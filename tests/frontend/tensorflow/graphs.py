@@ -23,7 +23,7 @@ def fill(message: Any, name: str, value: Any) -> None:
         message.tensor.tensor_content = value.tobytes()
     elif isinstance(value, bool):
         message.b = value
-    elif isinstance(value, int) and name in ("dtype", "T", "DstT"):
+    elif isinstance(value, int) and name in ("dtype", "T", "DstT", "Tout"):
         message.type = value
     elif isinstance(value, int):
         message.i = value

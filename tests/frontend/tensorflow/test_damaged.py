@@ -137,22 +137,3 @@ def test_a_constant_larger_than_its_bytes() -> None:
     message.node.add(name="y", op="Identity", input=["c"])
     with pytest.raises(UserError, match="are not all in the file"):
         from_tensorflow(message.SerializeToString())
-
-
-def test_a_variable_that_would_have_to_last() -> None:
-    steps = (
-        ("x", "Placeholder", [], {"dtype": 1, "shape": []}),
-        ("v", "VarHandleOp", [], {"shared_name": "v"}),
-        ("c", "Const", [], {"value": np.float32(1.0).reshape(())}),
-        ("first", "AssignVariableOp", ["v", "c"], {}),
-        ("r", "ReadVariableOp", ["v", "^first"], {}),
-        ("s", "AddV2", ["r", "x"], {}),
-        ("second", "AssignVariableOp", ["v", "s"], {}),
-        ("t", "ReadVariableOp", ["v", "^second"], {}),
-        ("y", "Identity", ["t"], {}),
-    )
-    module = from_tensorflow(graph(*steps), outputs=["y"])
-    assert module.attributes["output_names"] == ("y",)
-    lasting = tuple(item for item in steps if item[0] != "first")
-    with pytest.raises(UserError, match="the variable 'v' has no value"):
-        from_tensorflow(graph(*(item if item[0] != "r" else ("r", "ReadVariableOp", ["v"], {}) for item in lasting)))

@@ -43,7 +43,8 @@ def operators(path: Path) -> Iterator[Operator]:
         dtype, *shape = kind
         count = math.prod(shape)
         start, numbers = numbers, numbers + count * np.dtype(dtype).itemsize
-        return np.frombuffer(content, dtype, count, start).reshape(shape)
+        found = np.frombuffer(content, dtype, count, start).reshape(shape)
+        return found.astype(object) if found.dtype.kind == "U" else found
 
     for item in index:
         arrays = [[array(kind) for kind in item[key]] for key in ("inputs", "outputs")]

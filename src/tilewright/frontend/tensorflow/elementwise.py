@@ -210,15 +210,7 @@ def erfc(node: NodeContext) -> GraphExpr:
     return node.builder.subtract(1.0, node.call("erf", node.input(0)))
 
 
-@converter("Erfinv", "Ndtri", "Lgamma", "Digamma", "Igamma", "Igammac", "Polygamma", "Zeta", "Betainc")
-def special(node: NodeContext) -> GraphExpr:
-    """Functions of statistics that inference has no kernels for."""
-    raise UnsupportedError(
-        f"{node.operator}, a function of statistics", hint="compute it outside of the model, or register a converter"
-    )
-
-
-@converter("Relu", "Relu6", "Elu", "Selu", "LeakyRelu", "Softsign", "Gelu")
+@converter("Relu", "Relu6", "Elu", "Selu", "LeakyRelu", "Softsign")
 def activation(node: NodeContext) -> GraphExpr:
     """Activations."""
     b, data = node.builder, node.input(0)
@@ -233,15 +225,7 @@ def activation(node: NodeContext) -> GraphExpr:
             return node.call("nn.selu", data)
         case "LeakyRelu":
             return node.call("nn.leaky_relu", data, alpha=node.number("alpha", 0.2))
-        case "Gelu":
-            return node.call("nn.gelu", data, approximate=node.flag("approximate"))
     return b.divide(data, b.add(node.call("abs", data), 1.0))
-
-
-@converter("_SwishGrad", "ReluGrad", "Relu6Grad", "SigmoidGrad", "TanhGrad", "RsqrtGrad", "SqrtGrad", "EluGrad")
-def gradient(node: NodeContext) -> GraphExpr:
-    """Gradients, which inference does without."""
-    raise UnsupportedError(f"{node.operator}, which is training", hint="export the model for inference")
 
 
 @converter("ClipByValue")

@@ -23,6 +23,7 @@ from tilewright.frontend.tensorflow.frames import structured
 from tilewright.frontend.tensorflow.model import Body, Node, Ref, Signature, TensorSpec, TfModel
 from tilewright.frontend.tensorflow.order import needed_nodes
 from tilewright.frontend.tensorflow.reader import read_model
+from tilewright.frontend.tensorflow.refused import reason_of
 from tilewright.frontend.tensorflow.registry import find_converter
 from tilewright.frontend.tensorflow.tensors import tensor_dtype
 from tilewright.frontend.tensorflow.values import Handle, TensorList, Value
@@ -223,9 +224,10 @@ class _Importer:
     def _converted(self, context: NodeContext) -> Sequence[Value | None]:
         convert = find_converter(context.node.op)
         if convert is None:
+            reason, hint = reason_of(context.node.op) or ("", "")
             raise UnsupportedError(
-                f"the operator {context.node.op} is not supported",
-                hint="register a converter of your own: @tilewright.frontend.tensorflow.converter",
+                f"the operator {context.node.op} is not supported" + (f": {reason}" if reason else ""),
+                hint=hint or "register a converter of your own: @tilewright.frontend.tensorflow.converter",
             )
         try:
             result = convert(context)

@@ -168,14 +168,6 @@ def band_part(node: NodeContext) -> GraphExpr:
     return result
 
 
-@converter("SequenceMask")
-def sequence_mask(node: NodeContext) -> GraphExpr:
-    """Which places lie within lengths."""
-    b, lengths = node.builder, node.input(0)
-    most = node.size(1, "the length")
-    return node.call("less", b.arange(most), b.expand_dims(b.cast(lengths, INT64), (rank_of(lengths),)))
-
-
 @converter("DynamicStitch", "ParallelDynamicStitch")
 def dynamic_stitch(node: NodeContext) -> GraphExpr:
     """Slices put together in an order that is data: later ones win."""
@@ -207,12 +199,6 @@ def dynamic_partition(node: NodeContext) -> Sequence[GraphExpr]:
         here = b.compare("equal", numbers, part)
         results.append(node.call("host.compress", data, here, dims=(node.symbol(f"part_{part}"),), axis=0))
     return results
-
-
-@converter("BooleanMask")
-def boolean_mask(node: NodeContext) -> GraphExpr:
-    """The slices where a condition holds."""
-    return node.call("host.compress", node.input(0), node.input(1), dims=(node.symbol("count"),), axis=0)
 
 
 @converter("NthElement")

@@ -19,7 +19,7 @@ from tilewright.frontend.core.matrices import (
 from tilewright.frontend.tensorflow.context import NodeContext
 from tilewright.frontend.tensorflow.registry import converter
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import UserError
 
 
 @converter("MatMul")
@@ -140,12 +140,6 @@ def svd(node: NodeContext) -> Sequence[GraphExpr]:
     both = node.call("host.svd", node.input(0), full_matrices=node.flag("full_matrices"))
     left, values, right = (b.item(both, at) for at in range(3))
     return [values, left, turned(b, right)]
-
-
-@converter("LogMatrixDeterminant", "Lu", "MatrixExponential", "MatrixSquareRoot", "MatrixLogarithm")
-def other_factorisation(node: NodeContext) -> GraphExpr:
-    """Factorisations that have no conversion."""
-    raise UnsupportedError(f"{node.operator} of matrices", hint="compute it outside of the model")
 
 
 @converter("SparseMatMul")

@@ -304,7 +304,7 @@ def array_concat(node: NodeContext) -> Sequence[Value]:
     return _joined(node, node.tensor_list(2))
 
 
-@converter("TensorArrayCloseV3", "StackCloseV2")
+@converter("TensorArrayCloseV3")
 def array_close(node: NodeContext) -> Sequence[Value]:
     """What a compiled model need not do."""
     return []

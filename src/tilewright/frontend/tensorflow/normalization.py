@@ -11,7 +11,7 @@ from tilewright.frontend.tensorflow.registry import converter
 from tilewright.graph.ir.dimensions import product
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import UserError
 
 _NORMS = ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2")
 
@@ -65,9 +65,3 @@ def local_response_normalization(node: NodeContext) -> GraphExpr:
     scaled = b.multiply(b.reshape(mean, shape), node.number("alpha", 1.0) * size)
     base = b.add(scaled, node.number("bias", 1.0))
     return b.divide(data, b.binary("power", base, node.number("beta", 0.5)))
-
-
-@converter("_FusedConv2D", "_FusedMatMul", "_FusedBatchNormEx")
-def fused(node: NodeContext) -> GraphExpr:
-    """What a runtime has put together for one machine."""
-    raise UnsupportedError(f"{node.operator}, which a runtime makes", hint="give the graph before it was optimised")

@@ -1,4 +1,4 @@
-"""Converters of random numbers: those that a seed decides alone are computed, others are drawn by the host."""
+"""Converters of random numbers, which the host draws: others than TensorFlow does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from tilewright.frontend.tensorflow.registry import converter
 from tilewright.graph.ir.dimensions import as_dims
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT64
-from tilewright.support.errors import UnsupportedError
 
 
 def _seed(node: NodeContext) -> float | None:
@@ -60,22 +59,3 @@ def multinomial(node: NodeContext) -> GraphExpr:
         seed=_seed(node),
     )
     return node.builder.cast(drawn, node.dtype("output_dtype", 9))
-
-
-@converter(
-    "StatelessRandomUniformV2",
-    "StatelessRandomNormalV2",
-    "StatelessRandomUniform",
-    "StatelessRandomNormal",
-    "StatelessRandomGetKeyCounter",
-    "TruncatedNormal",
-    "RandomShuffle",
-    "RandomGammaV3",
-    "ParameterizedTruncatedNormal",
-)
-def refused(node: NodeContext) -> GraphExpr:
-    """Random numbers that a seed must reproduce, or of other distributions."""
-    raise UnsupportedError(
-        f"{node.operator} draws random numbers that TensorFlow alone reproduces",
-        hint="export the model for inference (training=False), or draw the numbers outside and make them an input",
-    )

@@ -25,12 +25,12 @@ def _lstm_step(
     gates = b.add(call("matmul", both, kernel), bias)
     units = shape_of(kernel)[1] // 4
     parts = {key: b.slice_axis(gates, 1, at * units, (at + 1) * units) for at, key in enumerate(order)}
-    peephole, clip = node.flag("use_peephole"), node.number("cell_clip", 3.0)
+    peephole, clip = node.flag("use_peephole"), node.number("cell_clip", 0.0 if order == "ifco" else 3.0)
     if peephole:
         parts["i"] = b.add(parts["i"], b.multiply(c, w_i))
         parts["f"] = b.add(parts["f"], b.multiply(c, w_f))
     i = call("sigmoid", parts["i"])
-    f = call("sigmoid", b.add(parts["f"], node.number("forget_bias", 1.0)))
+    f = call("sigmoid", b.add(parts["f"], node.number("forget_bias", 0.0 if order == "ifco" else 1.0)))
     ci = call("tanh", parts["c"])
     cell = b.add(b.multiply(f, c), b.multiply(i, ci))
     if clip > 0:

@@ -10,9 +10,9 @@ from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.core.segments import combined_rows, segment_count
 from tilewright.frontend.tensorflow.context import NodeContext
 from tilewright.frontend.tensorflow.registry import converter
-from tilewright.graph.ir.dimensions import Size, product
+from tilewright.graph.ir.dimensions import product
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import FLOAT32, INT32, INT64
+from tilewright.ir.dtype import FLOAT32, INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
 _REDUCTIONS = {"Mean": "mean", "Sum": "sum", "Prod": "prod", "Max": "max", "Min": "min", "Any": "any", "All": "all"}
@@ -64,12 +64,12 @@ def arg_extreme(node: NodeContext) -> GraphExpr:
     return node.builder.cast(found, node.dtype("output_type", 9))
 
 
-@converter("TopK", "TopKV2", outputs=("values", "indices"))
+@converter("TopKV2", outputs=("values", "indices"))
 def topk(node: NodeContext) -> Sequence[GraphExpr]:
     """The k greatest along the last axis, and where they are."""
     data = node.input(0)
     axis = rank_of(data) - 1
-    sizes: Sequence[Size] | None = (node.integer("k"),) if node.operator == "TopK" else node.sizes(1, "k")
+    sizes = node.sizes(1, "k")
     if sizes is None:
         count = node.symbol("k")
         k = node.builder.reshape(node.builder.cast(node.input(1), INT64), (1,))
@@ -170,15 +170,6 @@ def cross_entropy(node: NodeContext) -> Sequence[GraphExpr | None]:
     else:
         parts = b.multiply(chances, labels)
     return [node.call("negative", node.call("sum", parts, axes=(1,))), None]
-
-
-@converter("ApproximateTopK", "ApproxTopK", outputs=("values", "indices"))
-def approximate_topk(node: NodeContext) -> Sequence[GraphExpr]:
-    """The k greatest, exactly."""
-    data = node.input(0)
-    axis = node.axis(node.integer("reduction_dimension", -1), rank_of(data))
-    both = node.call("topk", data, axis=axis, k=node.integer("k"), largest=node.flag("is_max_k", True))
-    return [node.builder.item(both, 0), node.builder.cast(node.builder.item(both, 1), INT32)]
 
 
 @converter("HistogramFixedWidth")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -67,12 +66,3 @@ def full_match(node: NodeContext) -> GraphExpr:
     except re.error as error:
         raise UnsupportedError(f"the pattern {pattern!r}: {error}") from error
     return node.call("text.full_match", node.input(0), pattern=pattern)
-
-
-@converter("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeGif", "ParseExample", "ParseExampleV2")
-def decoded(node: NodeContext) -> Sequence[GraphExpr]:
-    """Files inside of tensors."""
-    raise UnsupportedError(
-        f"{node.operator}, which decodes a file",
-        hint="decode it before the model runs, and import the rest: inputs=[...]",
-    )
