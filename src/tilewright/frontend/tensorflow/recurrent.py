@@ -8,6 +8,7 @@ from tilewright.frontend.core.builder import rank_of, shape_of, sizes_of
 from tilewright.frontend.tensorflow.context import NodeContext
 from tilewright.frontend.tensorflow.registry import converter
 from tilewright.graph.ir.expr import GraphExpr
+from tilewright.graph.ops.common import size_text
 from tilewright.support.errors import UnsupportedError, UserError
 
 _CELL = ("i", "cs", "f", "o", "ci", "co", "h")
@@ -55,7 +56,9 @@ def lstm_block(node: NodeContext) -> Sequence[GraphExpr]:
         raise UserError(f"{node.operator} of data of {rank_of(x)} dimensions")
     steps = sizes_of(x)[0]
     if not isinstance(steps, int) or steps > _MOST_STEPS:
-        raise UnsupportedError(f"{node.operator} of {steps} steps", hint="give the shapes of inputs: shapes={...}")
+        raise UnsupportedError(
+            f"{node.operator} of {size_text(steps)} steps", hint="give the shapes of inputs: shapes={...}"
+        )
     weights = [node.input(at) for at in range(4, 9)]
     order = "ifco" if node.operator.endswith("V2") else "icfo"
     rows: list[list[GraphExpr]] = []

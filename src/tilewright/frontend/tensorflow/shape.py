@@ -15,7 +15,7 @@ from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.tensorflow.context import NodeContext
 from tilewright.frontend.tensorflow.registry import converter
 from tilewright.frontend.tensorflow.values import Value
-from tilewright.graph.ir.dimensions import Size, as_dims, different, product
+from tilewright.graph.ir.dimensions import Size, as_dims, different, modulo, product, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import INT64
@@ -364,12 +364,11 @@ def roll(node: NodeContext) -> GraphExpr:
     for move, axis in zip(moves, axes, strict=True):
         at = node.axis(axis, rank_of(data))
         length = sizes_of(data)[at]
-        if not isinstance(length, int):
-            raise UnsupportedError("Roll along an open dimension", hint="give the shapes of inputs: shapes={...}")
-        cut = (length - move) % length if length else 0
-        if cut:
-            parts = [b.slice_axis(data, at, cut, length), b.slice_axis(data, at, 0, cut)]
-            data = b.concatenate(parts, at)
+        if isinstance(length, int) and length == 0:
+            continue
+        cut = modulo(subtract(length, move), length)
+        if not isinstance(cut, int) or cut:
+            data = b.concatenate([b.slice_axis(data, at, cut, length), b.slice_axis(data, at, 0, cut)], at)
     return data
 
 
