@@ -34,6 +34,7 @@ from bench import (
     frontend_openvino,
     frontend_paddle,
     frontend_stablehlo,
+    frontend_tensorflow,
     frontend_tflite,
 )
 from bench.frontend_case import Result, Trial
@@ -41,6 +42,7 @@ from tilewright.support.text import table
 
 SUITES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Trial]]]] = {
     "onnx": (("onnx", "onnxruntime"), frontend_onnx.cases),
+    "tensorflow": (("tensorflow",), frontend_tensorflow.cases),
     "xgboost": (("xgboost",), frontend_boosting.xgboost_cases),
     "coreml": (("coremltools", "torch"), frontend_coreml.cases),
     "lightgbm": (("lightgbm",), frontend_boosting.lightgbm_cases),

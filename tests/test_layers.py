@@ -69,6 +69,7 @@ LAZY_PACKAGES = {
     "keras",
     "google",
     "lightgbm",
+    "tensorflow",
     "llvmlite",
     "openvino",
     "paddle",

@@ -31,6 +31,8 @@ MEMORY = 8 << 30
 VICTIMS: dict[str, str] = {
     "tflite": "frontend/tflite/models/*.tflite",
     "keras": "fixtures/keras/*.[kh]*",
+    "tensorflow": "fixtures/tensorflow/*.pb",
+    "tensorflow-folder": "fixtures/tensorflow/decoder/**/*.*",
     "stablehlo": "frontend/stablehlo/fixtures/*.mlirbc",
     "xgboost": "fixtures/boosting/xgboost_*",
     "lightgbm": "fixtures/boosting/lightgbm_*",
@@ -119,6 +121,8 @@ def run_one(key: str, seed: int) -> str:
     try:
         if key in PAIRS:
             _read_pair(key, content if first == 0 else whole[0], content if first == 1 else whole[1])
+        elif key == "tensorflow-folder":
+            _read_folder([content if at == first else part for at, part in enumerate(whole)])
         elif key in WEIGHTS:
             for weight in read_weights(content).values():
                 if weight.blocks is None or weight.blocks.numbers is not None:
@@ -152,6 +156,16 @@ def _read_pair(key: str, first: bytes, second: bytes) -> None:
         (Path(folder) / names[0]).write_bytes(first)
         (Path(folder) / names[1]).write_bytes(second)
         from_file(Path(folder) / names[0], format=key.split()[0])
+
+
+def _read_folder(parts: list[bytes]) -> None:
+    """A SavedModel, one of whose three files is damaged."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-fuzz-") as folder:
+        (Path(folder) / "variables").mkdir()
+        for path, content in zip(sorted(TESTS.glob(VICTIMS["tensorflow-folder"])), parts, strict=True):
+            is_graph = path.name == "saved_model.pb"
+            (Path(folder) / ("." if is_graph else "variables") / path.name).write_bytes(content)
+        from_file(folder, format="tensorflow")
 
 
 def prepare() -> Callable[[int], str]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tilewright.cli.litert import LiteRt
 from tilewright.frontend.companions import ncnn_pair
+from tilewright.frontend.formats import load_model
 from tilewright.frontend.paddle.files import program_path
 from tilewright.support.errors import MissingDependencyError, UserError
 
@@ -183,9 +184,36 @@ def keras(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun(outputs, dict(zip(names, map(runtime.ops.convert_to_numpy, found), strict=True)))
 
 
+def tensorflow(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A SavedModel by its default signature, or a GraphDef, in TensorFlow."""
+    try:
+        import tensorflow as runtime
+    except ImportError as error:
+        raise UserError(
+            "checking a TensorFlow model needs the package 'tensorflow', which is not installed",
+            hint="pip install tensorflow",
+        ) from error
+    names = load_model(path).attributes["output_names"]
+    assert isinstance(names, tuple)
+    if path.is_dir():
+        signatures = runtime.saved_model.load(str(path)).signatures
+        key = "serving_default" if "serving_default" in signatures else min(signatures)
+        results = signatures[key](**{name: runtime.constant(value) for name, value in inputs.items()})
+        return OwnRun([np.asarray(results[name]) for name in names])
+    old = runtime.compat.v1
+    if path.suffix == ".meta":
+        raise UserError(f"{path}: a meta graph is not checked", hint="freeze it, or export it as a SavedModel")
+    graph = old.GraphDef.FromString(path.read_bytes())
+    with old.Graph().as_default(), old.Session() as session:
+        old.import_graph_def(graph, name="")
+        fed = {f"{name}:0": value for name, value in inputs.items()}
+        return OwnRun(session.run([f"{name}:0" for name in names], fed))
+
+
 RUNTIMES: dict[str, Runtime] = {
     "torch-export": torch_export,
     "torchscript": torchscript,
+    "tensorflow": tensorflow,
     "xgboost": xgboost,
     "lightgbm": lightgbm,
     "ncnn": ncnn,

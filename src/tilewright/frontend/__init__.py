@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewright.frontend.paddle import from_paddle
     from tilewright.frontend.sklearn import from_sklearn
     from tilewright.frontend.stablehlo import from_jax, from_stablehlo
+    from tilewright.frontend.tensorflow import from_tensorflow
     from tilewright.frontend.tflite import from_tflite
     from tilewright.frontend.torch import from_torch
     from tilewright.frontend.weights import read_weights
@@ -44,6 +45,7 @@ __all__ = [
     "from_paddle",
     "from_sklearn",
     "from_stablehlo",
+    "from_tensorflow",
     "from_tflite",
     "from_torch",
     "from_xgboost",
@@ -70,6 +72,7 @@ _HOMES = {
     "from_paddle": "tilewright.frontend.paddle",
     "from_sklearn": "tilewright.frontend.sklearn",
     "from_stablehlo": "tilewright.frontend.stablehlo",
+    "from_tensorflow": "tilewright.frontend.tensorflow",
     "from_tflite": "tilewright.frontend.tflite",
     "from_torch": "tilewright.frontend.torch",
     "from_xgboost": "tilewright.frontend.boosting",

@@ -209,6 +209,42 @@ def _is_cntk(sample: Sample) -> bool:
     )
 
 
+_TENSORFLOW_NODE = {1: 2, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2, 7: 2}
+"""Wire types of the fields of a `NodeDef`; 1 and 2 are its name and operator."""
+
+
+def _is_tensorflow(sample: Sample) -> bool:
+    """A folder with a SavedModel, or a graph: nodes in field 1, in field 2 of 1 (a meta graph), or in 2, 2 and 1."""
+    if sample.is_folder:
+        return not sample.entries.isdisjoint({"saved_model.pb", "saved_model.pbtxt"})
+    if sample.text:
+        return re.match(r"\s*(#.*\n\s*)*(node|library|versions)\s*\{", sample.text) is not None and "op:" in sample.text
+    fields = sample.fields
+    if set(fields) <= {1, 2, 3, 4} and fields.get(1) == 2 and _is_tensorflow_node(sample, 1):
+        return True
+    if fields.get(1) == 2 and fields.get(2) == 2 and _is_tensorflow_node(sample, 2, 1):
+        return True
+    return fields.get(1) == 0 and fields.get(2) == 2 and _is_tensorflow_node(sample, 2, 2, 1)
+
+
+def _is_tensorflow_node(sample: Sample, *path: int) -> bool:
+    fields = sample.nested_fields(*path)
+    is_node = 1 in fields and 2 in fields and all(_TENSORFLOW_NODE.get(key) == kind for key, kind in fields.items())
+    return is_node and (5 not in fields or sample.nested_fields(*path, 5) == {1: 2, 2: 2})
+
+
+def _tensorflow_files(path: Path) -> list[Path]:
+    """The checkpoint of a meta graph, or what is in the folders of a SavedModel (and its graph, for the folder)."""
+    if path.is_dir() or path.name.startswith("saved_model.pb"):
+        folder = path if path.is_dir() else path.parent
+        inside = [item for part in ("variables", "assets") for item in sorted((folder / part).glob("*"))]
+        graph = sorted(folder.glob("saved_model.pb*")) if path.is_dir() else []
+        return [item for item in (*graph, *inside) if item.is_file()]
+    if path.suffix not in (".meta", ".index"):
+        return []
+    return [item for item in sorted(path.parent.glob(f"{path.stem}.*")) if item != path and item.is_file()]
+
+
 FORMATS: tuple[Format, ...] = (
     Format(
         "caffe2",
@@ -260,6 +296,17 @@ FORMATS: tuple[Format, ...] = (
         (".keras", ".h5", ".hdf5"),
         ("h5py",),
         "keras",
+    ),
+    Format(
+        "tensorflow",
+        "TensorFlow",
+        "a folder with saved_model.pb, or a protobuf message or text of nodes (a GraphDef, a meta graph)",
+        _is_tensorflow,
+        ("tilewright.frontend.tensorflow", "from_tensorflow"),
+        (".pb", ".pbtxt", ".meta", ".index"),
+        ("google.protobuf",),
+        "protobuf",
+        companions=_tensorflow_files,
     ),
     Format(
         "tflite",

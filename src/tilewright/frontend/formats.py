@@ -99,5 +99,7 @@ load_model = from_file
 
 
 def model_files(path: Path, chosen: Format) -> list[Path] | None:
-    """The files that a model is made of; None where they cannot be told (a folder)."""
-    return None if path.is_dir() else [path, *chosen.companions(path)]
+    """The files that a model is made of; None where they cannot be told (of a folder its format may say it)."""
+    if path.is_dir():
+        return [item for item in chosen.companions(path) if item.is_file()] or None
+    return [path, *chosen.companions(path)]

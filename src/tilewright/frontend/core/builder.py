@@ -187,7 +187,7 @@ class Builder:
         """Symbols that have values where nodes are made now."""
         self.ranks = Ranks()
         self.numbers = itertools.count()
-        """Numbers for calls that are never one, such as draws of random numbers."""
+        """Numbers for what is never one: draws of random numbers, functions of loops."""
 
     def constant(self, value: npt.ArrayLike, dtype: DataType | str | None = None) -> Constant:
         """A constant tensor."""

@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from tilewright.frontend.core.builder import Builder, dtype_of, sizes_of
+from tilewright.frontend.core.builder import Builder, dtype_of, rank_of, sizes_of
 from tilewright.frontend.core.real_spectra import half_spectrum, is_folded
-from tilewright.graph.ir.dimensions import Size, add, floor_divide
+from tilewright.graph.ir.dimensions import Size, add, floor_divide, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
 
@@ -163,3 +163,13 @@ def _split(
     second = transform(builder, turned(spun[0]), turned(spun[1]), q, backward)
     found = [builder.reshape(turned(part), (*outer, length)) for part in second]
     return builder.slice_axis(found[0], rank, 0, columns), builder.slice_axis(found[1], rank, 0, columns)
+
+
+def fitted_samples(builder: Builder, data: GraphExpr, axis: int, length: int) -> GraphExpr:
+    """So many samples along an axis: cut off, or zeros at the end."""
+    size = sizes_of(data)[axis]
+    if isinstance(size, int) and size >= length:
+        return builder.slice_axis(data, axis, 0, length)
+    none, after = (0,) * rank_of(data), [0] * rank_of(data)
+    missing: Size = subtract(length, size)
+    return builder.call("pad", data, before=none, after=(*after[:axis], missing, *after[axis + 1 :]))

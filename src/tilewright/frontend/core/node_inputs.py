@@ -18,7 +18,7 @@ class NodeInputs:
     """The inputs of one operator; those that it leaves out are None."""
 
     def __init__(self, operator: str, result: str, inputs: Sequence[GraphExpr | None], builder: Builder) -> None:
-        self._operator = operator
+        self.operator = operator
         self._result = result
         self.inputs = list(inputs)
         self.builder = builder
@@ -32,7 +32,7 @@ class NodeInputs:
         """A required input."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
-            raise UserError(f"{self._operator} needs an input number {index + 1}, which is not there")
+            raise UserError(f"{self.operator} needs an input number {index + 1}, which is not there")
         return value
 
     def optional(self, index: int) -> GraphExpr | None:
@@ -42,7 +42,7 @@ class NodeInputs:
     def all_inputs(self) -> list[GraphExpr]:
         """All inputs of an operator that takes any number."""
         if not self.inputs:
-            raise UserError(f"{self._operator} needs at least one input")
+            raise UserError(f"{self.operator} needs at least one input")
         return [self.input(index) for index in range(len(self.inputs))]
 
     def constant(self, index: int, what: str) -> Array:
@@ -50,10 +50,30 @@ class NodeInputs:
         array = evaluate(self.input(index))
         if array is None:
             raise UnsupportedError(
-                f"{what} of {self._operator} (input number {index + 1}) is computed from the inputs of the model",
+                f"{what} of {self.operator} (input number {index + 1}) is computed from the inputs of the model",
                 hint="it must be known while the model is imported: export it as a constant",
             )
         return array
+
+    def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
+        """The value of an input that is a list of whole numbers known while importing."""
+        array = self.constant(index, what)
+        if array.dtype.kind not in "iu":
+            raise UserError(f"{what} must be whole numbers, it is {array.dtype}")
+        return tuple(int(item) for item in array.ravel())
+
+    def constant_int(self, index: int, what: str) -> int:
+        """The value of an input that is one whole number known while importing."""
+        values = self.constant_ints(index, what)
+        if len(values) != 1:
+            raise UserError(f"{what} must be one whole number, it is {values}")
+        return values[0]
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis that may count from the end, as 0 .. rank-1."""
+        if not -rank <= value < rank:
+            raise UserError(f"axis {value} is out of range for {rank} dimensions")
+        return value % rank
 
     def sizes(self, index: int, what: str) -> Sizes | None:
         """The value of an input that is a list of whole numbers: numbers and expressions of symbols.

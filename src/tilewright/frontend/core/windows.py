@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.frontend.core.builder import Builder
 from tilewright.graph.ir.dimensions import (
     Size,
     Sizes,
@@ -16,6 +17,7 @@ from tilewright.graph.ir.dimensions import (
     multiply,
     subtract,
 )
+from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError
 
@@ -99,8 +101,8 @@ def open_same_padding(length: Size, stride: int, kernel: int, dilation: int) -> 
     return maximum(subtract(end, length), 0)
 
 
-def same_paddings(extents: Extents, size: Sizes) -> tuple[list[Size], list[Size]]:
-    """The padding before and after each dimension with which there are as many windows as steps, of any size."""
+def same_paddings(extents: Extents, size: Sequence[Size]) -> tuple[list[Size], list[Size]]:
+    """The padding called SAME before and after each dimension of data of a spatial size; an odd one is more after."""
     before: list[Size] = []
     after: list[Size] = []
     for length, stride, taps, space in zip(size, extents.strides, extents.kernel, extents.dilation, strict=True):
@@ -112,3 +114,37 @@ def same_paddings(extents: Extents, size: Sizes) -> tuple[list[Size], list[Size]
         before.append(floor_divide(total, 2))
         after.append(subtract(total, before[-1]))
     return before, after
+
+
+def window_over(
+    builder: Builder,
+    data: GraphExpr,
+    extents: Extents,
+    paddings: tuple[Sequence[Size], Sequence[Size]],
+    fill: float = 0.0,
+) -> tuple[GraphExpr, Window]:
+    """Data with channels last and the window over it; padding that only a run knows becomes part of the data."""
+    before, after = paddings
+    known = [item for item in (*before, *after) if isinstance(item, int)]
+    if len(known) < 4:
+        data = builder.call("pad", data, before=(0, *before, 0), after=(0, *after, 0), value=fill)
+        known = [0] * 4
+    return data, Window.of(extents.kernel, extents.strides, known[:2], known[2:], extents.dilation)
+
+
+def transposed_window(size: Size, target: Size, taps: int, stride: int, is_same: bool) -> tuple[int, int, int]:
+    """What a dimension of a transposed convolution loses before and after, and has more at the end.
+
+    `taps` counts the gaps between them, if there are any.
+    """
+    if not isinstance(size, int) or not isinstance(target, int):
+        if is_same:
+            raise UnsupportedError(
+                "a transposed convolution with SAME padding of open sizes",
+                hint="give the shapes of inputs: shapes={...}",
+            )
+        return 0, 0, 0
+    total = (size - 1) * stride + taps - target
+    # As much as the convolution from the result back to the data pads before it.
+    before = max(0, total) // 2 if is_same else 0
+    return before, max(0, total - before), max(0, before - total)

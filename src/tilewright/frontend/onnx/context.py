@@ -97,13 +97,6 @@ class NodeContext(NodeInputs):
             raise UserError(f"{what} must be a list of whole numbers, it is {array.dtype} of shape {array.shape}")
         return tuple(int(item) for item in array.ravel())
 
-    def constant_int(self, index: int, what: str) -> int:
-        """The value of an input that is one whole number known while importing."""
-        values = self.constant_ints(index, what)
-        if len(values) != 1:
-            raise UserError(f"{what} must be one whole number, it is {values}")
-        return values[0]
-
     def wants_output(self, index: int) -> bool:
         """Whether an output is used (named)."""
         return index < len(self.node.outputs) and bool(self.node.outputs[index])
@@ -231,12 +224,6 @@ class NodeContext(NodeInputs):
             )
 
     # Axes
-
-    def axis(self, value: int, rank: int) -> int:
-        """An axis that may count from the end, as 0 .. rank-1."""
-        if not -rank <= value < rank:
-            raise UserError(f"axis {value} is out of range for {rank} dimensions")
-        return value % rank
 
     def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
         """Several axes, each as 0 .. rank-1."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
+from tilewright.frontend.core.branches import choice
 from tilewright.frontend.core.builder import evaluate, sizes_of
 from tilewright.frontend.core.complex_values import Complex
 from tilewright.frontend.core.loops import Loop, Turn, build_loop, captured, stack
@@ -19,11 +20,9 @@ from tilewright.frontend.stablehlo.elementwise import truth
 from tilewright.frontend.stablehlo.inline import inlined
 from tilewright.frontend.stablehlo.program import Block, Operation, Value
 from tilewright.frontend.stablehlo.registry import converter
-from tilewright.graph.ir.expr import GraphExpr, If, Var
-from tilewright.graph.ir.unify import Mismatch, Unifier, show_type
+from tilewright.graph.ir.expr import GraphExpr, Var
 from tilewright.ir.dtype import INT64
-from tilewright.ir.types import Type
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import UnsupportedError
 
 _MOST_SPELLED = 64
 """The most turns of a loop that are spelled out."""
@@ -65,25 +64,13 @@ def _choice(b: StableBuilder, condition: GraphExpr, sides: Sequence[Callable[[],
     """Values of which only those of the chosen side are computed."""
     shapes: list[list[bool]] = []
 
-    def built(side: Callable[[], list[Any]]) -> GraphExpr:
+    def built(side: Callable[[], list[Any]]) -> list[GraphExpr]:
         values = side()
         shapes.append([isinstance(value, Complex) for value in values])
-        parts = flat_parts(values)
-        if not parts:
-            raise UnsupportedError("branches that give nothing")
-        return b.tuple(parts)
+        return flat_parts(values)
 
-    made = [b.enclosed(lambda side=side: built(side)) for side in sides]  # type: ignore[misc]
-    chosen = If(condition, made[0], made[1])
-    try:
-        chosen.type = Unifier().join(cast(Type, made[0].type), cast(Type, made[1].type))
-    except Mismatch as error:
-        texts = [show_type(cast(Type, item.type)) for item in made]
-        raise UserError(f"the branches give {texts[0]} and {texts[1]}: {error}") from None
-    chosen.span = b.span
-    count = sum(2 if is_pair else 1 for is_pair in shapes[0])
-    parts = [chosen] if count == 1 else [b.item(chosen, index) for index in range(count)]
-    return with_pairs([b.named(part, "branch") for part in parts], shapes[0])
+    parts = choice(b, condition, (lambda: built(sides[0]), lambda: built(sides[1])), "the operation")
+    return with_pairs(parts, shapes[0])
 
 
 def flat_parts(values: Sequence[Any]) -> list[GraphExpr]:

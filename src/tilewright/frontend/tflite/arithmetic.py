@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.frontend.core.activations import activated
 from tilewright.frontend.core.builder import dtype_of, evaluate, is_plain, sizes_of
 from tilewright.frontend.core.checks import checked_divisor
+from tilewright.frontend.core.fake_quantization import fake_quantized
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.fixed_point import away, same_levels
 from tilewright.frontend.tflite.quantized_arithmetic import (
@@ -296,21 +297,7 @@ def bucketize(node: NodeContext) -> GraphExpr:
 @converter("FAKE_QUANT")
 def fake_quant(node: NodeContext) -> GraphExpr:
     """Rounded to the steps between two bounds, as a quantised tensor would be."""
-    call, builder = node.call, node.builder
-    data, bits = node.input(0), node.integer("num_bits")
-    low, high = np.float32(node.number("min")), np.float32(node.number("max"))
-    least = np.float32(1 if node.flag("narrow_range") else 0)
-    most = np.float32((1 << bits) - 1)
-    if not 2 <= bits <= 16 or not low <= 0 <= high or low == high:
-        raise UserError(f"FAKE_QUANT to {bits} bits between {low} and {high}")
-    scale = (high - low) / (most - least)
-    zero = least - low / scale
-    zero = np.float32(np.clip(np.floor(zero + np.float32(0.5)), least, most))
-    start, end = (least - zero) * scale, (most - zero) * scale
-    kept = call("clip", data, minimum=float(start), maximum=float(end))
-    steps = call(
-        "multiply", call("subtract", kept, builder.constant(start, "float32")), builder.constant(1 / scale, "float32")
+    bounds = [np.asarray(node.number(key), np.float32) for key in ("min", "max")]
+    return fake_quantized(
+        node.builder, node.input(0), bounds[0], bounds[1], node.integer("num_bits"), node.flag("narrow_range")
     )
-    rounded = call("floor", call("add", steps, builder.constant(0.5, "float32")))
-    back = call("multiply", rounded, builder.constant(scale, "float32"))
-    return call("add", back, builder.constant(start, "float32"))

@@ -93,22 +93,6 @@ class NodeContext(NodeInputs):
         """Whether an output holds integers that stand for numbers."""
         return is_quantized(self.output_tensor(index))
 
-    # Values that must be known, or may be
-
-    def constant_ints(self, index: int, what: str) -> tuple[int, ...]:
-        """The value of an input that is a list of whole numbers known while importing."""
-        array = self.constant(index, what)
-        if array.dtype.kind not in "iu":
-            raise UserError(f"{what} must be whole numbers, it is {array.dtype}")
-        return tuple(int(item) for item in array.ravel())
-
-    def constant_int(self, index: int, what: str) -> int:
-        """The value of an input that is one whole number known while importing."""
-        values = self.constant_ints(index, what)
-        if len(values) != 1:
-            raise UserError(f"{what} must be one whole number, it is {values}")
-        return values[0]
-
     # Options
 
     def option(self, name: str, default: Any = 0) -> Any:
@@ -141,14 +125,6 @@ class NodeContext(NodeInputs):
         if not 0 <= number < len(ACTIVATIONS):
             raise UserError(f"the activation number {number} is not known")
         return ACTIVATIONS[number]
-
-    # Axes
-
-    def axis(self, value: int, rank: int) -> int:
-        """An axis that may count from the end, as 0 .. rank-1."""
-        if not -rank <= value < rank:
-            raise UserError(f"axis {value} is out of range for {rank} dimensions")
-        return value % rank
 
 
 def is_quantized(tensor: TfliteTensor) -> bool:

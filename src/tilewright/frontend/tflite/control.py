@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
+from tilewright.frontend.core.branches import choice, free_name
 from tilewright.frontend.core.builder import evaluate
 from tilewright.frontend.core.loops import Loop, Turn, build_loop
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.registry import converter
-from tilewright.graph.ir.expr import GraphExpr, If, Var
-from tilewright.graph.ir.unify import Mismatch, Unifier, show_type
-from tilewright.ir.types import Type
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.graph.ir.expr import GraphExpr, Var
+from tilewright.support.errors import UnsupportedError
 
 _MOST_TURNS = 64
 """Loops of more turns, or of turns that only a run counts, are functions that call themselves."""
@@ -33,37 +31,24 @@ def _branches(
     if known is not None:
         return node.bodies.run(graphs[0] if known.all() else graphs[1], values)
     before = dict(variables)
-    counts: list[int] = []
     names: list[list[str]] = []
 
-    def side(graph: int) -> GraphExpr:
+    def side(graph: int) -> list[GraphExpr]:
         variables.clear()
         variables.update(before)
         results = node.bodies.run(graph, values)
-        counts.append(len(results))
         names.append([name for name, value in variables.items() if before.get(name) is not value])
         if names[-1] and set(names[-1]) - set(before):
             raise UnsupportedError("a variable that only a branch of IF gives a value")
-        return builder.tuple([*results, *(variables[name] for name in before)])
+        return [*results, *(variables[name] for name in before)]
 
-    sides = [builder.enclosed(lambda graph=graph: side(graph)) for graph in graphs]  # type: ignore[misc]
-    if counts[0] != counts[1]:
-        raise UserError(f"the branches of IF give {counts[0]} and {counts[1]} results")
-    made = If(builder.reshape(condition, ()), sides[0], sides[1])
-    try:
-        made.type = Unifier().join(cast(Type, sides[0].type), cast(Type, sides[1].type))
-    except Mismatch as error:
-        texts = [show_type(cast(Type, item.type)) for item in sides]
-        raise UnsupportedError(f"the branches of IF give {texts[0]} and {texts[1]}: {error}") from None
-    made.span = builder.span
-    total = counts[0] + len(before)
-    items = [made] if total == 1 else [builder.item(made, index) for index in range(total)]
-    items = [builder.named(value, node.name) for value in items]
+    items = choice(builder, condition, (lambda: side(graphs[0]), lambda: side(graphs[1])), "IF", node.name)
+    count = len(items) - len(before)
     variables.clear()
-    variables.update(zip(before, items[counts[0] :], strict=True))
+    variables.update(zip(before, items[count:], strict=True))
     if not names[0] and not names[1]:
         variables.update(before)
-    return items[: counts[0]]
+    return items[:count]
 
 
 @converter("WHILE", "STABLEHLO_WHILE")
@@ -91,11 +76,7 @@ def while_loop(node: NodeContext) -> Sequence[GraphExpr]:
         captures: list[tuple[GraphExpr, Var]] = []
         return Turn(test(after), after, [], captures)
 
-    taken = {function.name for function in node.bodies.functions}
-    count = 0
-    while f"loop_{count}" in taken:
-        count += 1
-    loop = Loop(f"loop_{count}", None, test(carried), carried, turn)
+    loop = Loop(free_name(builder), None, test(carried), carried, turn)
     results, _ = build_loop(builder, node.bodies.functions, loop)
     variables.update(zip(names, results[len(start) :], strict=True))
     return results[: len(start)]

@@ -10,14 +10,13 @@ import numpy as np
 from tilewright.frontend.core.activations import activated
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.core.volumes import transposed_volume, volume
-from tilewright.frontend.core.windows import Extents
+from tilewright.frontend.core.windows import Extents, transposed_window
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.hybrid import rounded_ranges, rounded_rows
 from tilewright.frontend.tflite.model import TfliteOperator
 from tilewright.frontend.tflite.quantized_products import operands, rescaled_sums
 from tilewright.frontend.tflite.registry import converter
-from tilewright.frontend.tflite.windows import padded, paddings, window_of
-from tilewright.graph.ir.dimensions import Size
+from tilewright.frontend.tflite.windows import is_same, padded, paddings, window_of
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import FLOAT32, INT32
@@ -112,7 +111,7 @@ def transpose_conv(node: NodeContext) -> GraphExpr:
         raise UserError(f"strides {strides} must be positive")
     form = builder.transpose(weight, (1, 2, 3, 0))
     extents = [
-        _transposed(node, size, target, taps, stride)
+        transposed_window(size, target, taps, stride, is_same(node))
         for size, target, taps, stride in zip(sizes_of(data)[1:3], wanted[1:3], kernel, strides, strict=True)
     ]
     (top, bottom, more_rows), (left, right, more_columns) = extents
@@ -137,20 +136,6 @@ def transpose_conv(node: NodeContext) -> GraphExpr:
     if bias is not None:
         result = call("add", result, builder.reshape(bias, (outputs,)))
     return activated(builder, result, node.activation)
-
-
-def _transposed(node: NodeContext, size: Size, target: Size, taps: int, stride: int) -> tuple[int, int, int]:
-    """What a dimension of a transposed convolution loses before and after, and has more at the end."""
-    if not isinstance(size, int) or not isinstance(target, int):
-        if node.integer("padding") == 0:
-            raise UnsupportedError(
-                "TRANSPOSE_CONV with SAME padding of open sizes", hint="give the shapes of inputs: shapes={...}"
-            )
-        return 0, 0, 0
-    total = (size - 1) * stride + taps - target
-    # As much as the convolution from the result back to the data pads before it.
-    before = max(0, total) // 2 if node.integer("padding") == 0 else 0
-    return before, max(0, total - before), max(0, before - total)
 
 
 def _quantized_transpose(
@@ -210,7 +195,7 @@ def conv_3d_transpose(node: NodeContext) -> GraphExpr:
     if any(item > 1 for item in extents.dilation):
         raise UnsupportedError("CONV_3D_TRANSPOSE with dilation")
     sizes = zip(sizes_of(data)[1:4], wanted[1:4], extents.kernel, extents.strides, strict=True)
-    before, after, extra = zip(*(_transposed(node, *item) for item in sizes), strict=True)
+    before, after, extra = zip(*(transposed_window(*item, is_same(node)) for item in sizes), strict=True)
     extents = replace(extents, before=before, after=after)
     images, kernel = builder.transpose(data, _FIRST), builder.transpose(weight, (4, 3, 0, 1, 2))
     result = builder.transpose(transposed_volume(builder, images, kernel, extents, extra, 1), _LAST)

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.frontend.core.builder import dtype_of, evaluate, rank_of, sizes_of
+from tilewright.frontend.core import selection
+from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
 from tilewright.frontend.core.checks import checked_index
-from tilewright.frontend.core.indexing import along, gather_batched, gather_nd, reverse_sequences, scatter_nd
+from tilewright.frontend.core.indexing import gather_nd, reverse_sequences, scatter_nd
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.registry import converter
-from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import FLOAT32, INT64
+from tilewright.ir.dtype import FLOAT32
 from tilewright.support.errors import UnsupportedError, UserError
 
 
 @converter("GATHER")
 def gather(node: NodeContext) -> GraphExpr:
     """Slices along an axis; the first dimensions may be those of a batch."""
-    builder, data, indices = node.builder, node.input(0), node.input(1)
-    rank = rank_of(data)
-    axis, batch = node.axis(node.integer("axis"), rank), node.integer("batch_dims")
-    if batch < 0:
-        batch += rank_of(indices)
-    if not 0 <= batch <= min(axis, rank_of(indices)):
-        raise UserError(f"GATHER along dimension {axis} with {batch} batch dimensions")
-    indices = checked_index(builder, indices, [sizes_of(data)[axis]], [axis], negative=False)
-    return gather_batched(builder, data, indices, axis, batch)
+    return selection.gathered(node, node.integer("axis"), node.integer("batch_dims"))
 
 
 @converter("GATHER_ND")
@@ -84,32 +76,20 @@ def embedding_lookup(node: NodeContext) -> GraphExpr:
 @converter("ONE_HOT")
 def one_hot(node: NodeContext) -> GraphExpr:
     """One of two values by whether an index names the place along a new axis."""
-    builder, indices = node.builder, node.input(0)
-    depth = node.size(1, "the depth")
-    axis = node.axis(node.integer("axis", -1), rank_of(indices) + 1)
-    place = builder.expand_dims(builder.cast(indices, INT64), (axis,))
-    order = along(builder, axis, rank_of(place), depth, 1)
-    on, off = (builder.reshape(node.input(at), ()) for at in (2, 3))
-    return node.call("where", node.call("equal", place, order), on, off)
+    return selection.one_hot(node, node.integer("axis", -1))
 
 
 @converter("WHERE")
 def where(node: NodeContext) -> GraphExpr:
     """The places of elements other than zero, a row each."""
-    data = node.input(0)
-    known = evaluate(data)
-    if known is not None:
-        return node.builder.constant(np.argwhere(known), INT64)
-    found = node.call("host.nonzero", data, dims=(node.symbol("count"),), dtype=dtype_of(data))
-    return node.builder.transpose(found, (1, 0))
+    return selection.places_of_others(node)
 
 
 @converter("UNIQUE")
 def unique(node: NodeContext) -> list[GraphExpr]:
     """The distinct elements in the order in which they come, and which one each place holds."""
-    data = node.input(0)
-    found = node.call("host.unique", data, dims=(node.symbol("count"),), axis=-1, sorted=False, dtype=dtype_of(data))
-    return [node.builder.item(found, 0), node.builder.cast(node.builder.item(found, 2), node.output_dtype(1))]
+    values, places, _ = selection.distinct(node)
+    return [values, node.builder.cast(places, node.output_dtype(1))]
 
 
 @converter("REVERSE_SEQUENCE")
@@ -125,31 +105,13 @@ def reverse_sequence(node: NodeContext) -> GraphExpr:
 @converter("MATRIX_DIAG")
 def matrix_diag(node: NodeContext) -> GraphExpr:
     """Matrices with the last dimension as their diagonal."""
-    builder, data = node.builder, node.input(0)
-    size = sizes_of(data)[-1]
-    rows = builder.expand_dims(data, (rank_of(data),))
-    return node.call("where", _diagonal(node, size, size), rows, builder.constant_like(0, data))
+    return selection.matrix_diag(node)
 
 
 @converter("MATRIX_SET_DIAG")
 def matrix_set_diag(node: NodeContext) -> GraphExpr:
     """Matrices with another diagonal."""
-    builder, data, diagonal = node.builder, node.input(0), node.input(1)
-    rows, columns = sizes_of(data)[-2:]
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise UnsupportedError("MATRIX_SET_DIAG of open sizes")
-    grown = diagonal
-    if rows > columns:
-        pads = [0] * rank_of(diagonal)
-        pads[-1] = rows - columns
-        grown = node.call("pad", diagonal, before=(0,) * rank_of(diagonal), after=tuple(pads))
-    wide = builder.expand_dims(grown, (rank_of(diagonal),))
-    return node.call("where", _diagonal(node, rows, columns), wide, data)
-
-
-def _diagonal(node: NodeContext, rows: Size, columns: Size) -> GraphExpr:
-    first, second = along(node.builder, 0, 2, rows, 1), along(node.builder, 1, 2, columns, 1)
-    return node.call("equal", first, second)
+    return selection.matrix_set_diag(node)
 
 
 @converter("HASHTABLE_LOOKUP")

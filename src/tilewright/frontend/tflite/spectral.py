@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tilewright.frontend.core.builder import rank_of, sizes_of
-from tilewright.frontend.core.fourier import transform
+from tilewright.frontend.core.fourier import fitted_samples, transform
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.registry import converter
-from tilewright.graph.ir.dimensions import Size, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 
@@ -23,23 +22,13 @@ def rfft2d(node: NodeContext) -> GraphExpr:
         raise UserError(f"RFFT2D of lengths {lengths}")
     rank = rank_of(data)
     for axis, length in zip((rank - 2, rank - 1), lengths, strict=True):
-        data = _fitted(node, data, axis, length)
+        data = fitted_samples(builder, data, axis, length)
     real, imaginary = transform(builder, data, None, lengths[1] // 2 + 1, backward=False)
     order = (*range(rank - 2), rank - 1, rank - 2)
     parts = (builder.transpose(real, order), builder.transpose(imaginary, order))
     whole = transform(builder, parts[0], parts[1], lengths[0], backward=False)
     pairs = [builder.expand_dims(builder.transpose(part, order), (rank,)) for part in whole]
     return builder.concatenate(pairs, rank)
-
-
-def _fitted(node: NodeContext, data: GraphExpr, axis: int, length: int) -> GraphExpr:
-    """So many samples along an axis: cut off, or zeros at the end."""
-    size: Size = sizes_of(data)[axis]
-    if isinstance(size, int) and size >= length:
-        return node.builder.slice_axis(data, axis, 0, length)
-    after: list[Size] = [0] * rank_of(data)
-    after[axis] = subtract(length, size)
-    return node.call("pad", data, before=(0,) * rank_of(data), after=tuple(after))
 
 
 def _part(node: NodeContext, at: int) -> GraphExpr:

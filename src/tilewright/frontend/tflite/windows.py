@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.frontend.core.builder import sizes_of
-from tilewright.frontend.core.windows import Extents, Window, same_paddings
+from tilewright.frontend.core.windows import Extents, Window, same_paddings, window_over
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
@@ -23,21 +23,19 @@ def window_of(node: NodeContext, kernel: tuple[int, ...]) -> Extents:
     return Extents(tuple(kernel), strides, none, none, dilation)
 
 
-def paddings(node: NodeContext, extents: Extents, size: tuple[Size, ...]) -> tuple[list[Size], list[Size]]:
-    """The padding before and after each dimension of data of a spatial size."""
+def is_same(node: NodeContext) -> bool:
+    """Whether the padding is the one called SAME; the other one is none at all."""
     mode = node.integer("padding")
     if mode not in (_SAME, _VALID):
         raise UserError(f"the padding number {mode} is not known")
-    if mode == _VALID:
-        return [0] * len(size), [0] * len(size)
-    return same_paddings(extents, size)
+    return mode == _SAME
+
+
+def paddings(node: NodeContext, extents: Extents, size: tuple[Size, ...]) -> tuple[list[Size], list[Size]]:
+    """The padding before and after each dimension of data of a spatial size."""
+    return same_paddings(extents, size) if is_same(node) else ([0] * len(size), [0] * len(size))
 
 
 def padded(node: NodeContext, data: GraphExpr, extents: Extents, fill: float = 0.0) -> tuple[GraphExpr, Window]:
     """The data and the window over it; padding that only a run knows becomes part of the data."""
-    before, after = paddings(node, extents, sizes_of(data)[1:3])
-    known = [item for item in (*before, *after) if isinstance(item, int)]
-    if len(known) < 4:
-        data = node.call("pad", data, before=(0, *before, 0), after=(0, *after, 0), value=fill)
-        known = [0] * 4
-    return data, Window.of(extents.kernel, extents.strides, known[:2], known[2:], extents.dilation)
+    return window_over(node.builder, data, extents, paddings(node, extents, sizes_of(data)[1:3]), fill)
