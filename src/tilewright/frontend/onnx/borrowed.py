@@ -18,7 +18,7 @@ from tilewright.frontend.core.scopes import Captures
 from tilewright.frontend.onnx import importer
 from tilewright.frontend.onnx.context import Bodies, NodeContext
 from tilewright.frontend.onnx.model import AttributeValue, OnnxGraph, OnnxNode
-from tilewright.frontend.onnx.registry import NEWEST_OPSET, find_converter
+from tilewright.frontend.onnx.registry import find_converter
 from tilewright.graph.ir.expr import Function, GraphExpr
 from tilewright.support.errors import CompilerBug, UnsupportedError
 
@@ -27,7 +27,7 @@ assert importer.FAMILIES  # imported so that every converter is registered
 Attribute = int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | None
 """What an attribute is given as; None: it is left out."""
 OPSET: Final = 23
-"""The opset whose operators are meant, where a converter says no other."""
+"""The opset whose operators are meant."""
 
 
 class OnnxOperators:
@@ -37,24 +37,22 @@ class OnnxOperators:
         self._builder = builder
         self._bodies = Bodies(_no_graph, _no_body, [] if functions is None else functions)
 
-    def __call__(
-        self, op_type: str, *inputs: GraphExpr | None, opset: int = OPSET, **attributes: Attribute
-    ) -> GraphExpr:
+    def __call__(self, op_type: str, *inputs: GraphExpr | None, **attributes: Attribute) -> GraphExpr:
         """The first output of an operator; attributes that are None are left out."""
-        return self.several(op_type, 1, *inputs, opset=opset, **attributes)[0]
+        return self.several(op_type, 1, *inputs, **attributes)[0]
 
     def several(
-        self, op_type: str, outputs: int, *inputs: GraphExpr | None, opset: int = OPSET, **attributes: Attribute
+        self, op_type: str, outputs: int, *inputs: GraphExpr | None, **attributes: Attribute
     ) -> list[GraphExpr]:
         """The first outputs of an operator."""
-        convert = find_converter("", op_type, min(opset, NEWEST_OPSET))
+        convert = find_converter("", op_type, OPSET)
         if convert is None:
-            raise CompilerBug(f"there is no converter of {op_type} in opset {opset}")
+            raise CompilerBug(f"there is no converter of {op_type} in opset {OPSET}")
         name = self._builder.span.source if self._builder.span is not None else op_type
         names = tuple(f"{name}_{index}" if index else name for index in range(outputs))
         given = {key: _attribute(value) for key, value in attributes.items() if value is not None}
         node = OnnxNode(op_type, "", name, ("",) * len(inputs), names, given)
-        context = NodeContext(node, opset, list(inputs), self._builder, self._bodies)
+        context = NodeContext(node, OPSET, list(inputs), self._builder, self._bodies)
         try:
             result = convert(context)
         except Fork as error:
