@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import subprocess
 import tempfile
@@ -15,12 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.backends.wasm import package
 from tilewright.compiler import Compilation
 from tilewright.ir.function import IRModule
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.support.errors import UserError
 
 Array = npt.NDArray[Any]
+_RUNTIME = Path(package.__file__).with_name("javascript") / "tilewright.js"
 _HOST = Path(__file__).parent / "web" / "host.mjs"
 FLAGS = ("--experimental-wasm-relaxed-simd",)
 """Node 20 has relaxed SIMD behind this; later ones have it, and know the flag."""
@@ -86,6 +89,16 @@ def _received(item: Mapping[str, Any]) -> Array:
     return array.reshape(item["shape"]).copy()
 
 
+@functools.cache
+def engine_levels(node: str = "node") -> tuple[str, ...]:
+    """The levels of code that Node runs here, the best first: older ones have no relaxed SIMD."""
+    script = (
+        f"import {{ engineLevels }} from {json.dumps(_RUNTIME.as_uri())}; console.log(JSON.stringify(engineLevels()))"
+    )
+    command = [node, *FLAGS, "--input-type=module", "-e", script]
+    return tuple(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
 _host: list[NodeHost] = []
 
 
@@ -94,6 +107,7 @@ def run_packaged(module: IRModule, inputs: Mapping[str, Array]) -> list[Array]:
     if not _host:
         _host.append(NodeHost())
     with tempfile.TemporaryDirectory(prefix="tilewright-web-") as folder:
-        package = Path(folder) / "model"
-        Compilation(module, target="wasm -mattr=+relaxed-simd", threads=1).export_library(package)
-        return list(_host[0].run(package, inputs, threads=1).outputs.values())
+        written = Path(folder) / "model"
+        features = "+relaxed-simd" if "relaxed" in engine_levels() else "+simd128,-relaxed-simd"
+        Compilation(module, target=f"wasm -mattr={features}", threads=1).export_library(written)
+        return list(_host[0].run(written, inputs, threads=1).outputs.values())

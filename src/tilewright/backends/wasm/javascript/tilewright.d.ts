@@ -57,5 +57,8 @@ export interface Model<I = Record<string, Input<Elements>>, O = Record<string, T
 /** Everything that goes wrong with a model, its files or its inputs. */
 export class TilewrightError extends Error {}
 
+/** The levels of code that this engine runs, the best first. */
+export function engineLevels(): ("relaxed" | "simd" | "plain")[];
+
 /** Load the model of a package, by the URL of its folder. */
 export function loadModel(base: string | URL, options?: LoadOptions): Promise<Model>;

@@ -190,6 +190,11 @@ function has(level) {
   return WebAssembly.validate(Uint8Array.from(PROBES[level].match(/../g), (pair) => parseInt(pair, 16)));
 }
 
+/** The levels of code that this engine runs, the best first. */
+export function engineLevels() {
+  return ["relaxed", "simd", "plain"].filter(has);
+}
+
 function codeOf(description, wanted) {
   const found = wanted === undefined
     ? description.code.find((code) => has(code.level))
