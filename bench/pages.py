@@ -45,7 +45,7 @@ _COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
 _SHELL = re.compile(r"[|&;<>$`*?]")
 _INDENTED = re.compile(r"(?<=\n\n) {4}\S.*")
 
-_LABELS = ("python", "python no-run", "console", "console no-run", "text", "c")
+_LABELS = ("python", "python no-run", "console", "console no-run", "text", "c", "js no-run")
 _FILE = "python file "
 _DEVICES = ("opencl", "webgpu", "vulkan", "cuda")
 _LONGEST_SECONDS = 900
