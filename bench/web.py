@@ -142,7 +142,7 @@ def made_inputs(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _bytes(package: Path) -> dict[str, int]:
     """What a page with relaxed SIMD fetches: code and scripts, and weights."""
-    code = ("index.js", "tilewright.js", "mathematics.js", "worker.js", "model.json", "model.relaxed.wasm")
+    code = ("index.js", "tilewright.js", "errors.js", "mathematics.js", "worker.js", "model.json", "model.relaxed.wasm")
     sizes = {name: (package / name).stat().st_size for name in (*code, "weights.bin")}
     return {"code": sum(sizes[name] for name in code), "weights": sizes["weights.bin"]}
 

@@ -62,11 +62,11 @@ def test_the_demonstration(tmp_path: Path) -> None:
             assert b"Draw a digit" in answer.read()
         # Node imports no modules over HTTP: it takes the runtime from a file, and the model by its URL.
         code = f"""
-            const text = await (await fetch("{url}digits/tilewright.js")).text();
-            const math = await (await fetch("{url}digits/mathematics.js")).text();
             const {{ writeFileSync }} = await import("node:fs");
-            writeFileSync("{tmp_path}/tilewright.mjs", text.replace("./mathematics.js", "./mathematics.mjs"));
-            writeFileSync("{tmp_path}/mathematics.mjs", math);
+            for (const name of ["tilewright", "errors", "mathematics"]) {{
+              const text = await (await fetch(`{url}digits/${{name}}.js`)).text();
+              writeFileSync(`{tmp_path}/${{name}}.mjs`, text.replace(/(from ".*)\\.js"/g, '$1.mjs"'));
+            }}
             const {{ loadModel }} = await import("{tmp_path}/tilewright.mjs");
             const model = await loadModel("{url}digits/", {{ threads: 1 }});
             const image = new Float32Array(256);

@@ -22,7 +22,7 @@ from tilewright.backends.wasm.binary import read_imports
 from tilewright.backends.wasm.link import find_wasm_linker
 from tilewright.cli.main import main
 from tilewright.compiler import Compilation
-from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
+from tilewright.support.errors import CompilerBug, MissingDependencyError, UserError
 from tilewright.target.target import Target
 
 need("node", "wasm-ld")
@@ -214,17 +214,9 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
 
-def test_what_packages_cannot_be(folder: Path, tmp_path: Path) -> None:
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy"]
-    nodes = [helper.make_node("NonZero", ["x"], ["n"]), helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT)]
-    graph = helper.make_graph(nodes, "g", info[:1], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, None])])
-    program = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    onnx.save(program, tmp_path / "program.onnx")
-    with pytest.raises(UnsupportedError, match="is a program"):
-        Compilation(tmp_path / "program.onnx", target="wasm").export_library(tmp_path / "program")
+def test_code_for_javascript_does_not_run_here(folder: Path) -> None:
     with pytest.raises(UserError, match="is not this machine"):
         tw.compile(folder / "image.onnx", target="wasm")
-    assert not (tmp_path / "program").exists()
 
 
 def test_a_missing_linker_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

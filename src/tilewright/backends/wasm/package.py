@@ -20,12 +20,13 @@ from tilewright.backends.llvm.cache import compile_cached
 from tilewright.backends.llvm.entry import emit_profiled_entry
 from tilewright.backends.wasm.binary import read_imports
 from tilewright.backends.wasm.link import link_module
+from tilewright.backends.wasm.program import describe_program, program_entries, program_steps, read_program
 from tilewright.runtime.core.artifact import Artifact, ModelInfo, TensorInfo
 from tilewright.runtime.core.checks import code_messages
 from tilewright.runtime.core.dtypes import C_TYPES
 from tilewright.runtime.core.module import ExportOptions
 from tilewright.support import trace
-from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.support.files import cannot_write, temporary_name
 from tilewright.support.version import VERSION
 
@@ -93,11 +94,7 @@ def _check(artifact: Artifact) -> None:
     if model is None:
         raise CompilerBug("a package of JavaScript holds a model")
     if model.program:
-        raise UnsupportedError(
-            f"the model '{model.name}' is a program (loops, branches on data, or sizes that a run decides), which "
-            "packages for JavaScript do not run yet",
-            hint="fix the sizes of its inputs (--shape, shapes=), or export the parts without control flow",
-        )
+        read_program(model)
 
 
 def _fill(folder: Path, artifacts: Sequence[Artifact], name: str) -> None:
@@ -128,18 +125,9 @@ def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> 
     """Write the code of one level, and its weights if no level before it has the same; what model.json says of it."""
     model, level = artifact.model, level_of(artifact)
     assert model is not None
-    profiled = f"{model.name}_profiled"
-    hooked = compile_cached(
-        emit_profiled_entry(model, profiled, _STEP_HOOK),
-        triple=artifact.triple,
-        cpu=artifact.cpu,
-        features=artifact.features,
-        opt_level=1,
-    )
-    entries = [model.entry, profiled, *(variant.entry for variant in model.variants)]
-    entries += [model.binder] if model.symbols else []
+    objects, entries, described = _described_program(artifact) if model.program else _described_entry(artifact)
     with tempfile.TemporaryDirectory(prefix="tilewright-") as work:
-        module = link_module([*artifact.objects, hooked], entries, Path(work))
+        module = link_module(objects, entries, Path(work))
     imports = read_imports(module)
     unknown = sorted(set(imports.functions) - PROVIDED - MATHEMATICS - {f"{name}f" for name in MATHEMATICS})
     if unknown:
@@ -158,6 +146,34 @@ def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> 
         "memory_flags": imports.memory_flags,
         "weights": weights[content],
         "constant_bytes": len(content),
+        **described,
+    }
+
+
+_Described = tuple[list[bytes], list[str], dict[str, Any]]
+"""What is linked, the functions of it that JavaScript calls, and what model.json says of them."""
+
+
+def _described_program(artifact: Artifact) -> _Described:
+    model = artifact.model
+    assert model is not None
+    described = {"program": describe_program(model), "steps": program_steps(model)}
+    return list(artifact.objects), program_entries(model), described
+
+
+def _described_entry(artifact: Artifact) -> _Described:
+    model = artifact.model
+    assert model is not None
+    profiled = f"{model.name}_profiled"
+    hooked = compile_cached(
+        emit_profiled_entry(model, profiled, _STEP_HOOK),
+        triple=artifact.triple,
+        cpu=artifact.cpu,
+        features=artifact.features,
+        opt_level=1,
+    )
+    entries = [model.entry, profiled, *(variant.entry for variant in model.variants)]
+    described = {
         "workspace_bytes": model.workspace_bytes,
         "entry": model.entry,
         "profiled_entry": profiled,
@@ -165,6 +181,7 @@ def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> 
         "variants": [{"fixed": list(variant.fixed), "entry": variant.entry} for variant in model.variants],
         "steps": [_step(model, step.kernel) for step in model.steps],
     }
+    return [*artifact.objects, hooked], entries + ([model.binder] if model.symbols else []), described
 
 
 def _step(model: ModelInfo, kernel: int) -> dict[str, Any]:

@@ -10,7 +10,10 @@
  * and behind them what is allocated.
  */
 
+import { TilewrightError } from "./errors.js";
 import { mathematics } from "./mathematics.js";
+
+export { TilewrightError };
 
 const PAGE = 65536;
 const ALIGNMENT = 64;
@@ -30,19 +33,6 @@ const OPEN = 1 << 16;
 const INSIDE = OPEN - 1;
 const CHUNKS_A_THREAD = 4;
 const SPIN_TURNS = 4000;
-
-/** Everything that goes wrong with a model, its files or its inputs. */
-export class TilewrightError extends Error {
-  constructor(message, options) {
-    super(message, options);
-    this.name = "TilewrightError";
-  }
-
-  /** Every package has a copy of this file: errors of all of them are the same kind. */
-  static [Symbol.hasInstance](value) {
-    return value instanceof Error && value.name === "TilewrightError";
-  }
-}
 
 const isNode = typeof process === "object" && Boolean(process.versions?.node);
 /** The thread of a page: it must never wait, so models with threads of their own live in a worker. */
@@ -264,6 +254,8 @@ class Instance {
       try {
         this.memory.grow(Math.ceil(missing / PAGE));
       } catch {
+        // Later pieces may be smaller; what other threads took meanwhile stays where it is.
+        Atomics.compareExchange(this.words, HEAP, (place + size) / ALIGNMENT, place / ALIGNMENT);
         return 0;
       }
       missing = place + size - this.memory.buffer.byteLength;
@@ -403,18 +395,22 @@ class LocalModel {
     const memory = makeMemory(Math.ceil(heap / PAGE), isShared);
     const leader = new Leader(module, memory, control, options.threads);
     leader.words[HEAP] = heap / ALIGNMENT;
+    let machine;
     try {
       await readWeights(new URL(code.weights, folder), memory, weights, code.constant_bytes, onProgress);
       await leader.startHelpers(stacks);
+      // Only programs need it.
+      if (code.program) machine = new (await import("./machine.js")).Machine(description.name, code.program, leader, weights);
     } catch (error) {
       leader.close();
       throw error;
     }
-    return new LocalModel(description, code, leader, weights);
+    return new LocalModel(description, code, leader, weights, machine);
   }
 
-  constructor(description, code, leader, weights) {
+  constructor(description, code, leader, weights, machine) {
     this.description = description;
+    this.machine = machine;
     this.code = code;
     this.leader = leader;
     this.weights = weights;
@@ -435,6 +431,7 @@ class LocalModel {
   async profile(inputs, repeat = 10) {
     const { leader, code } = this;
     if (leader === undefined) throw new TilewrightError(`the model '${this.name}' is closed`);
+    if (this.machine) return this.profileProgram(inputs, repeat);
     const best = code.steps.map(() => Infinity);
     for (let turn = 0; turn < repeat; turn += 1) {
       const begins = [];
@@ -450,16 +447,37 @@ class LocalModel {
     return code.steps.map((step, number) => ({ ...step, milliseconds: best[number] }));
   }
 
+  /** Of a program, for each segment of native code and each host function all calls of a run together. */
+  profileProgram(inputs, repeat) {
+    const { steps } = this.code, best = steps.map(() => Infinity);
+    for (let turn = 0; turn < repeat; turn += 1) {
+      const times = steps.map(() => 0);
+      this.machine.run(this.given(inputs), (step, milliseconds) => { times[step] += milliseconds; });
+      times.forEach((time, step) => { best[step] = Math.min(best[step], time); });
+    }
+    return steps.map((step, number) => ({ ...step, milliseconds: best[number] }));
+  }
+
   close() {
     this.leader?.close();
     this.leader = undefined;
   }
 
+  /** The inputs of a call, checked. */
+  given(inputs) {
+    const given = this.description.inputs.map((info) => checkedInput(info, inputs));
+    refuseOthers(this.description, inputs);
+    return given;
+  }
+
   call(inputs, entry, useVariants = true) {
     const { leader, description } = this;
     if (leader === undefined) throw new TilewrightError(`the model '${this.name}' is closed`);
-    const given = description.inputs.map((info) => checkedInput(info, inputs));
-    refuseOthers(description, inputs);
+    const given = this.given(inputs);
+    if (this.machine) {
+      const results = this.machine.run(given);
+      return Object.fromEntries(description.outputs.map(({ name }, number) => [name, results[number]]));
+    }
     const pieces = [];
     const take = (bytes) => {
       const place = leader.allocate(bytes);
