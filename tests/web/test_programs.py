@@ -178,13 +178,16 @@ def test_what_programs_do_beyond_results(tmp_path: Path) -> None:
 def test_what_packages_cannot_run_is_said_by_name(tmp_path: Path) -> None:
     texts = [helper.make_node("StringConcat", ["x", "x"], ["y"])]
     text = [info(name, TensorProto.STRING, [2]) for name in "xy"]
-    random_numbers = [helper.make_node("Bernoulli", ["x"], ["y"], name="dice")]
+    written = [
+        helper.make_node("Cast", ["x"], ["text"], to=TensorProto.STRING),
+        helper.make_node("Cast", ["text"], ["y"], to=FLOAT),
+    ]
     sequences = [helper.make_node("SequenceConstruct", ["x", "x"], ["y"])]
     listed = helper.make_tensor_sequence_value_info("y", FLOAT, [2])
-    x, y = info("x", FLOAT, [2]), info("y", FLOAT, [2])
+    x = info("x", FLOAT, [2])
     for nodes, inputs, outputs, said in (
         (texts, text[:1], text[1:], r"cannot run the input 'x' \(string\)"),
-        (random_numbers, [x], [y], "cannot run 'random.uniform'"),
+        (written, [x], [info("y", FLOAT, [2])], "cannot run 'text.from_numbers'"),
         (sequences, [x], [listed], "cannot run the output 'y'"),
     ):
         model = tw.load_model(model_of(nodes, inputs, outputs).SerializeToString())
