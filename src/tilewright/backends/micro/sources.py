@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.backends.micro.functions import PREAMBLE
 from tilewright.backends.micro.weights import weight_bytes, weight_place
 from tilewright.runtime.core.artifact import ArgKind, ArgRef, Artifact, ModelInfo, TensorInfo
 from tilewright.runtime.core.checks import FIRST_CODE, code_messages
@@ -155,7 +156,8 @@ def source_text(artifact: Artifact, name: str) -> str:
         f"#define {macro}_STEP(number)",
         "#endif",
         "",
-        *(code.decode() for code in artifact.objects),
+        PREAMBLE,
+        *(code.decode().removeprefix(PREAMBLE) for code in artifact.objects),
         f"{signature(model, name)} {{",
         "  int32_t tw_code;",
         *_steps(model, macro),

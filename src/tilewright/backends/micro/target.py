@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.target.capabilities import Capabilities
 from tilewright.target.kinds import CPU_OPTIONS, TargetKind
 from tilewright.target.resolve import effective_features
 
@@ -14,6 +15,7 @@ KIND: Final = TargetKind(
     is_cpu=True,
     defaults={"cores": 1},
     triple="thumbv7em-none-eabi",
+    capabilities=Capabilities(little_memory=True),
     features_of=effective_features,
 )
 """Cortex-M; RISC-V is named by its triple, `micro -mtriple=riscv32-unknown-elf`."""
