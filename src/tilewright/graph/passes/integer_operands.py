@@ -1,7 +1,8 @@
 """Operands of integer products: data with its zero point, constant weights, and what corrects the sums.
 
 With x = a - za and w constant, `sum(x * w) = sum(a * w) - za * sum(w)`. Processors without products of bytes multiply
-integers of 16 bits: bytes less their zero points, with nothing left to correct. Where memory is short, bytes stay bytes.
+integers of 16 bits: bytes less their zero points, with nothing left to correct. Where memory is short,
+bytes stay bytes.
 """
 
 from __future__ import annotations
