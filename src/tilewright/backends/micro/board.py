@@ -33,7 +33,9 @@ def _arm(flags: str, machine: str, flash: tuple[str, str] = ("0x0", "4M"), ram: 
 _AN385: Final = "mps2-an385"
 _RISCV: Final = Board(
     "riscv64-unknown-elf-",
-    "-march=rv32imac -mabi=ilp32 -mcmodel=medany",
+    "-march=rv32imac -mabi=ilp32 -mcmodel=medany "
+    # The C library of Debian's compiler is one that it has to be told of.
+    "$(if $(wildcard $(shell $(CC) -print-file-name=picolibc.specs)),--specs=picolibc.specs)",
     "qemu-system-riscv32 -M virt -bios none",
     ("0x80000000", "8M"),
     ("0x80800000", "8M"),
