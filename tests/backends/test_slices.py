@@ -53,7 +53,7 @@ def test_every_folder_is_named_and_every_name_has_a_folder() -> None:
 
 
 def test_kinds_that_there_are_not() -> None:
-    known = "the kinds are llvm, c, cuda, rocm, opencl, metal, vulkan, webgpu, accel and native"
+    known = "the kinds are llvm, c, wasm, micro, cuda, rocm, opencl, metal, vulkan, webgpu, accel and native"
     with pytest.raises(UserError, match=rf"unknown kind of target 'cudo' \(did you mean 'cuda'\?\): {known}"):
         Target("cudo")
     with pytest.raises(UnsupportedError, match="this runtime has no devices of the kind 'llvm'"):

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import tilewright as tw
+from bench.micro_models import tiny
 from bench.micro_runner import run_micro, size_of
 from bench.page_models import save_image_model, save_text_model
 from tests.requirements import need
@@ -30,59 +31,12 @@ BOARDS = {
     "cortex-m55": "micro -mcpu=cortex-m55",
     "riscv32": "micro -mtriple=riscv32-unknown-elf",
 }
-STEP = np.float32(0.05)
-
-
-class Quantised:
-    """A graph of QDQ nodes: bytes between layers, each with its scale and zero point."""
-
-    def __init__(self) -> None:
-        self.random = np.random.default_rng(0)
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def constant(self, value: object) -> str:
-        self.constants.append(numpy_helper.from_array(np.asarray(value), f"c{len(self.constants)}"))
-        return self.constants[-1].name
-
-    def node(self, kind: str, *inputs: str, **attributes: object) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [f"v{len(self.nodes)}"], **attributes))
-        return self.nodes[-1].output[0]
-
-    def wide(self, value: str, scale: float = STEP, zero: int = 3) -> str:
-        return self.node("DequantizeLinear", value, self.constant(np.float32(scale)), self.constant(np.int8(zero)))
-
-    def narrow(self, value: str, scale: float = STEP, zero: int = 3) -> str:
-        return self.node("QuantizeLinear", value, self.constant(np.float32(scale)), self.constant(np.int8(zero)))
-
-    def layer(self, kind: str, value: str, shape: tuple[int, ...], **attributes: object) -> str:
-        """A layer with constant weights and a bias, and bytes in and out."""
-        weights = self.constant(self.random.integers(-127, 128, shape, np.int8))
-        scales = self.constant(self.random.uniform(0.002, 0.004, shape[0]).astype(np.float32))
-        kernel = self.node("DequantizeLinear", weights, scales, self.constant(np.zeros(shape[0], np.int8)), axis=0)
-        bias = self.constant(self.random.standard_normal(shape[0]).astype(np.float32))
-        return self.narrow(self.node("Relu", self.node(kind, self.wide(value), kernel, bias, **attributes)))
-
-    def model(self) -> onnx.ModelProto:
-        first = self.layer("Conv", "image", (8, 3, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])
-        deep = self.layer("Conv", first, (8, 1, 3, 3), pads=[1, 1, 1, 1], group=8)
-        wide = self.layer("Conv", deep, (8, 8, 1, 1))
-        joined = self.narrow(self.node("Add", self.wide(first), self.wide(wide)))
-        pooled = self.narrow(self.node("GlobalAveragePool", self.wide(joined)))
-        flat = self.node("Flatten", pooled)
-        result = self.layer("Gemm", flat, (5, 8), transB=1)
-        self.nodes[-1].output[0] = "logits"
-        assert result
-        ports = [("image", [1, 3, 9, 9]), ("logits", [1, 5])]
-        values = [helper.make_tensor_value_info(name, TensorProto.INT8, shape) for name, shape in ports]
-        graph = helper.make_graph(self.nodes, "tiny", values[:1], values[1:], self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("micro") / "tiny.onnx"
-    onnx.save(Quantised().model(), path)
+    onnx.save(tiny().proto, path)
     return path
 
 
@@ -91,10 +45,10 @@ def test_bytes_are_those_of_the_host(quantised: Path, board: str, tmp_path: Path
     need("riscv-none-elf" if board == "riscv32" else "arm-none-eabi", "make")
     Compilation(quantised, target=BOARDS[board]).export_library(tmp_path / "tiny")
     image = np.random.default_rng(1).integers(-128, 128, (1, 3, 9, 9), np.int8)
-    run = run_micro(tmp_path / "tiny", {"image": image})
+    run = run_micro(tmp_path / "tiny", {"input": image})
     expected = np.asarray(tw.compile(quantised, threads=1)(image))
     assert expected.dtype == np.int8 and len(np.unique(expected)) > 2
-    np.testing.assert_array_equal(run.outputs["logits"], expected)
+    np.testing.assert_array_equal(run.outputs["output"], expected)
     assert len(run.instructions) > 3 and all(run.instructions)
 
 
@@ -148,7 +102,7 @@ def test_files_and_names(quantised: Path, tmp_path: Path, capsys: pytest.Capture
         "example",
     }
     header = (out / "_9_lives.h").read_text(encoding="utf-8")
-    assert "int32_t _9_lives_run(const int8_t* image, int8_t* logits);" in header
+    assert "int32_t _9_lives_run(const int8_t* input, int8_t* output);" in header
     arena = json.loads((out / "model.json").read_text(encoding="utf-8"))["arena_bytes"]
     assert f"#define _9_LIVES_ARENA_BYTES {arena}\n" in header
     # Once more, over what is there; but not over anything else.
