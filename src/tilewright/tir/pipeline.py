@@ -80,7 +80,9 @@ def cpu_pipeline(
             function_pass("legalize_types")(legalize_types).with_options(
                 LegalizeTypesOptions(has_half=target.has_fp16)
             ),
-            function_pass("lower_words")(lower_words),
+            function_pass("lower_words")(lower_words).with_options(
+                LowerWordsOptions(has_dot4=target.has_dot4, reads_words=target.has_dot4)
+            ),
             function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics).with_options(
                 LowerIntrinsicsOptions(
                     has_scale=target.has_feature("avx512f"), has_rounded_products=target.has_rounded_products

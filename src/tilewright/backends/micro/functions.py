@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from tilewright.backends.c.dialect import BIT_COUNTS, INCLUDES, CSource
 from tilewright.backends.c.functions import CFunction, overlapping_parameters
-from tilewright.backends.micro.dialect import MicroC
+from tilewright.backends.micro.dialect import WORDS, MicroC
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.captures import Capture
 from tilewright.codegen.symbols import check_symbols
@@ -23,13 +23,14 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate
 
 PREAMBLE: Final = f"""\
-{INCLUDES}#ifndef TW_KERNEL
+{INCLUDES}#include <string.h>
+#ifndef TW_KERNEL
 #if defined(__GNUC__)
 #define TW_KERNEL static __attribute__((noinline))
 #else
 #define TW_KERNEL static
 #endif
-{BIT_COUNTS}#endif
+{BIT_COUNTS}{WORDS}#endif
 """
 """Kernels stay functions of their own: the stack is that of the hungriest one, and a profile has their names."""
 

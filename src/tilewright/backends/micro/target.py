@@ -15,7 +15,7 @@ KIND: Final = TargetKind(
     is_cpu=True,
     defaults={"cores": 1},
     triple="thumbv7em-none-eabi",
-    capabilities=Capabilities(little_memory=True),
+    capabilities=Capabilities(little_memory=True, dot4="dsp"),
     features_of=effective_features,
 )
 """Cortex-M; RISC-V is named by its triple, `micro -mtriple=riscv32-unknown-elf`."""

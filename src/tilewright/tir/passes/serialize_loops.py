@@ -1,6 +1,6 @@
 """Parallel loops become serial ones, for processors that have no threads.
 
-    for i in parallel(4): ...          ->          for i in range(4): ...
+for i in parallel(4): ...          ->          for i in range(4): ...
 """
 
 from __future__ import annotations
