@@ -3,9 +3,11 @@ said."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import subprocess
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from bench.micro_models import tiny
+from bench.micro_models import MicroModel, QuantizedGraph, tiny
 from bench.micro_runner import run_micro, size_of
 from bench.page_models import save_image_model, save_text_model
-from tests.requirements import need
+from tests.requirements import C_COMPILERS, need, need_tool
 from tilewright.cli.main import main
 from tilewright.compiler import Compilation
 from tilewright.support.errors import UnsupportedError, UserError
@@ -50,6 +52,50 @@ def test_bytes_are_those_of_the_host(quantised: Path, board: str, tmp_path: Path
     assert expected.dtype == np.int8 and len(np.unique(expected)) > 2
     np.testing.assert_array_equal(run.outputs["output"], expected)
     assert len(run.instructions) > 3 and all(run.instructions)
+
+
+def odd_sizes() -> MicroModel:
+    """Products and convolutions of sizes that are whole words and not, of one column, one row and one element."""
+    graph = QuantizedGraph("odd", (1, 4, 5, 3))
+    value = "input"
+    for channels, size, stride in ((8, (3, 3), 1), (3, (1, 1), 1), (5, (2, 2), 2), (12, (1, 3), 1), (4, (1, 1), 2)):
+        value = graph.conv(value, channels, size, stride, relu=False)
+    value = graph.pool(value)
+    for outputs in (5, 8, 1, 16, 7, 12, 12, 3):
+        value = graph.dense(value, outputs)
+    return graph.finish(value)
+
+
+@pytest.mark.parametrize("target", [M4, "micro -mcpu=cortex-m0", "micro -mcpu=cortex-m55"])
+def test_sources_are_portable(target: str, tmp_path: Path) -> None:
+    """What is written for a microcontroller is C that this machine's compiler takes, with the same result."""
+    compiler = need_tool("c-compiler", *C_COMPILERS)
+    model = odd_sizes()
+    Compilation(model.proto.SerializeToString(), target=target).export_library(tmp_path / "odd")
+    source = (tmp_path / "odd" / "odd.c").read_text(encoding="utf-8")
+    assert ("tw_dot4(" in source) == ("m0" not in target)
+    command = [compiler, "-O1", "-ffp-contract=off", "-shared", "-fPIC", str(tmp_path / "odd" / "odd.c")]
+    subprocess.run([*command, "-o", str(tmp_path / "odd.so"), "-lm"], check=True)
+    run = ctypes.CDLL(str(tmp_path / "odd.so")).odd_run
+    run.argtypes = [ctypes.c_void_p] * 2
+    # One byte further than aligned memory.
+    given = np.random.default_rng(2).integers(-128, 128, 1 + prod(model.shape), np.int8)[1:]
+    result = np.zeros(4, np.int8)[1:]
+    assert run(given.ctypes.data, result.ctypes.data) == 0
+    expected = tw.compile(model.proto.SerializeToString(), threads=1)(given.reshape(model.shape))
+    np.testing.assert_array_equal(result, np.ravel(expected))
+
+
+def test_memory_is_that_of_bytes(quantised: Path, tmp_path: Path) -> None:
+    """Weights take a byte each, and so do values between layers, those before sums too."""
+    Compilation(quantised, target=M4).export_library(tmp_path / "tiny")
+    described = json.loads((tmp_path / "tiny" / "model.json").read_text(encoding="utf-8"))
+    weights = 8 * 27 + 8 * 9 + 8 * 8 + 5 * 8
+    per_channel = 3 * 4 * (8 + 8 + 8 + 5)
+    assert weights <= described["weight_bytes"] <= weights + per_channel
+    image, layer = 3 * 9 * 9, 8 * 5 * 5
+    padded = 3 * 11 * 11
+    assert described["arena_bytes"] <= image + padded + 2 * layer + 5 * 64
 
 
 def test_floats_are_those_of_the_host(tmp_path: Path) -> None:
