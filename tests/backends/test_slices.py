@@ -15,6 +15,7 @@ from tilewright import backends, te
 from tilewright.backends import slices
 from tilewright.backends.backend import Backend, backend_of
 from tilewright.backends.compiler import compiler_of
+from tilewright.backends.deployment import deployment_of
 from tilewright.backends.device import DeviceBackend
 from tilewright.backends.host import HostBackend
 from tilewright.graph.ir.infer import infer_types
@@ -50,6 +51,17 @@ def test_every_folder_is_named_and_every_name_has_a_folder() -> None:
     assert {path.parent.name for path in root.glob("*/target.py")} == set(backends.SLICES)
     assert [kind.name for kind in target_kinds()] == list(backends.SLICES)
     assert set(slices.names("backend")) == set(backends.SLICES)
+
+
+@pytest.mark.parametrize("name", [name for name in backends.SLICES if kind_named(name).is_cpu])
+def test_functions_for_kinds_that_have_only_models_are_refused(name: str) -> None:
+    a = te.placeholder((4,), name="a")
+    schedule, arguments = te.create_schedule((b := te.compute((4,), lambda i: a[i] + 1.0, name="b")).op), [a, b]
+    if not deployment_of(Target(name)).is_folder:
+        assert tw.build(schedule, arguments, target=name) is not None
+        return
+    with pytest.raises(UserError, match=f"the target kind '{name}' has neither"):
+        tw.build(schedule, arguments, target=name)
 
 
 def test_kinds_that_there_are_not() -> None:

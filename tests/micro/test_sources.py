@@ -29,7 +29,6 @@ M4 = "micro -mcpu=cortex-m4"
 BOARDS = {
     "cortex-m3": "micro -mcpu=cortex-m3",
     "cortex-m4": M4,
-    "cortex-m7": "micro -mcpu=cortex-m7",
     "cortex-m55": "micro -mcpu=cortex-m55",
     "riscv32": "micro -mtriple=riscv32-unknown-elf",
 }

@@ -13,7 +13,8 @@ KIND: Final = TargetKind(
     "C sources for a microcontroller: no heap, no threads, no operating system",
     CPU_OPTIONS,
     is_cpu=True,
-    defaults={"cores": 1},
+    # Vectors of C are arrays: compilers do not find them again in registers of MVE.
+    defaults={"cores": 1, "vector_bits": 32},
     triple="thumbv7em-none-eabi",
     capabilities=Capabilities(little_memory=True, dot4="dsp"),
     features_of=effective_features,
