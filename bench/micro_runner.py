@@ -25,7 +25,7 @@ class MicroRun:
 
     outputs: dict[str, Array]
     instructions: list[int]
-    """Of each step: exact on RISC-V, in units of 40 on Cortex-M."""
+    """Of each step: exact on RISC-V, in units of 32 to 50 (ticks of the clock) on Cortex-M."""
 
     @property
     def total(self) -> int:

@@ -23,11 +23,15 @@ class Board:
     ram: tuple[str, str]
     start: str
     """The start-up file."""
+    clock_mhz: int
+    """How often the clock ticks that the start-up file reads; 1000: at each instruction, as QEMU counts them."""
 
 
-def _arm(flags: str, machine: str, flash: tuple[str, str] = ("0x0", "4M"), ram: str = "0x20000000") -> Board:
+def _arm(
+    flags: str, machine: str, flash: tuple[str, str] = ("0x0", "4M"), ram: str = "0x20000000", clock: int = 25
+) -> Board:
     emulator = f"qemu-system-arm -M {machine}"
-    return Board("arm-none-eabi-", f"-mthumb {flags}", emulator, flash, (ram, "4M"), "cortex_m.c")
+    return Board("arm-none-eabi-", f"-mthumb {flags}", emulator, flash, (ram, "4M"), "cortex_m.c", clock)
 
 
 _AN385: Final = "mps2-an385"
@@ -40,6 +44,7 @@ _RISCV: Final = Board(
     ("0x80000000", "8M"),
     ("0x80800000", "8M"),
     "riscv.c",
+    1000,
 )
 _SOFT: Final = "-mfloat-abi=soft"
 _BOARDS: Final = {
@@ -48,8 +53,8 @@ _BOARDS: Final = {
     "cortex-m3": _arm(f"-mcpu=cortex-m3 {_SOFT}", _AN385),
     "cortex-m4": _arm("-mcpu=cortex-m4 -mfloat-abi=hard -mfpu=fpv4-sp-d16", "mps2-an386"),
     "cortex-m7": _arm("-mcpu=cortex-m7 -mfloat-abi=hard -mfpu=fpv5-d16", "mps2-an500"),
-    "cortex-m33": _arm(f"-mcpu=cortex-m33 {_SOFT}", "mps2-an505", ("0x10000000", "4M"), "0x38000000"),
-    "cortex-m55": _arm("-mcpu=cortex-m55 -mfloat-abi=hard", "mps3-an547", ("0x10000000", "512K"), "0x31000000"),
+    "cortex-m33": _arm(f"-mcpu=cortex-m33 {_SOFT}", "mps2-an505", ("0x10000000", "4M"), "0x38000000", 20),
+    "cortex-m55": _arm("-mcpu=cortex-m55 -mfloat-abi=hard", "mps3-an547", ("0x10000000", "512K"), "0x31000000", 32),
 }
 
 

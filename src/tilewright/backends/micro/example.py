@@ -54,6 +54,7 @@ def write_example(folder: Path, model: ModelInfo, name: str, board: Board) -> No
         "flags": board.flags,
         "emulator": board.emulator,
         "start": board.start,
+        "clock_mhz": str(board.clock_mhz),
         "flash_origin": board.flash[0],
         "flash_length": board.flash[1],
         "ram_origin": board.ram[0],

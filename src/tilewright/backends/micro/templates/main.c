@@ -27,11 +27,11 @@ ${writes}
     print("step ");
     print_number((uint32_t)step);
     print(" ");
-    print_number(((begun[step + 1] - begun[step]) & CLOCK_MASK) * TICK);
+    print_number(INSTRUCTIONS((begun[step + 1] - begun[step]) & CLOCK_MASK));
     print("\n");
   }
   print("total ");
-  print_number(((begun[${steps}] - begun[0]) & CLOCK_MASK) * TICK);
+  print_number(INSTRUCTIONS((begun[${steps}] - begun[0]) & CLOCK_MASK));
   print("\n");
   return 0;
 }

@@ -5,7 +5,6 @@
 
 #if defined(__arm__)
 #define CLOCK_MASK 0xffffffu /* SysTick has 24 bits */
-#define TICK 40u /* instructions a tick of its 25 MHz, where QEMU executes one a nanosecond (-icount shift=0) */
 static inline intptr_t semihosting(intptr_t operation, const void* argument) {
   register intptr_t r0 __asm__("r0") = operation;
   register const void* r1 __asm__("r1") = argument;
@@ -14,7 +13,6 @@ static inline intptr_t semihosting(intptr_t operation, const void* argument) {
 }
 #else
 #define CLOCK_MASK 0xffffffffu
-#define TICK 1u
 static inline intptr_t semihosting(intptr_t operation, const void* argument) {
   register intptr_t a0 __asm__("a0") = operation;
   register const void* a1 __asm__("a1") = argument;
@@ -24,6 +22,9 @@ static inline intptr_t semihosting(intptr_t operation, const void* argument) {
   return a0;
 }
 #endif
+
+/* QEMU executes an instruction a nanosecond (-icount shift=0); the clock has ${clock_mhz} MHz. */
+#define INSTRUCTIONS(ticks) ((uint32_t)((uint64_t)(ticks) * 1000u / ${clock_mhz}u))
 
 static inline intptr_t length_of(const char* text) {
   intptr_t length = 0;
