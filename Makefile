@@ -37,7 +37,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware languages languages-large
+.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware languages languages-large boards
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -80,6 +80,20 @@ emulator:
 	  echo "== installing QEMU and a cross compiler for the tests of Arm code"; \
 	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
+	fi
+
+# Models for microcontrollers run on boards that QEMU emulates. Those tests skip, with a reason, where there is no
+# compiler for them. (The compilers take a minute to install, and come with `make test-all`.)
+boards:
+	@packages=""; \
+	command -v arm-none-eabi-gcc >/dev/null || packages="$$packages gcc-arm-none-eabi libnewlib-arm-none-eabi"; \
+	command -v qemu-system-arm >/dev/null || packages="$$packages qemu-system-arm"; \
+	command -v riscv64-unknown-elf-gcc >/dev/null || packages="$$packages gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"; \
+	command -v qemu-system-riscv32 >/dev/null || packages="$$packages qemu-system-misc"; \
+	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
+	  echo "== installing$$packages for the tests of microcontrollers"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
+	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 
 # The tests of the PyTorch frontend skip, with a reason, where torch is not. (A torch that is there is kept.)
@@ -192,7 +206,7 @@ pytest: $(READY)
 	@echo "== pytest"
 	@$(PYTEST) -m 'not fuzz'
 
-test-all: lint c-compiler emulator torch cluster devices hardware languages-large
+test-all: lint c-compiler emulator torch cluster devices hardware languages-large boards
 	@echo "== pytest, with the random tests"
 	@$(PYTEST)
 	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200

@@ -147,6 +147,14 @@ def _emulator(arch: str) -> Requirement:
     )
 
 
+def _both(compiler: str, emulator: str) -> Requirement:
+    """A compiler for microcontrollers, and what emulates boards with them."""
+    return Requirement(
+        lambda: "" if find_tool(compiler) and find_tool(emulator) else f"no {compiler} or {emulator} on this machine",
+        lambda: find_tool(compiler) is not None and find_tool(emulator) is not None,
+    )
+
+
 _HOST: Final = Target("native")
 CLANGS: Final = tuple(f"clang-{version}" for version in range(22, 16, -1))
 C_COMPILERS: Final = ("cc", "gcc", "clang")
@@ -176,6 +184,8 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     ),
     "emulator-x86_64": _emulator("x86_64"),
     "emulator-riscv64": _emulator("riscv64"),
+    "arm-none-eabi": _both("arm-none-eabi-gcc", "qemu-system-arm"),
+    "riscv-none-elf": _both("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
     "linker": Requirement(_missing_linker, lambda: find_tool("ld.lld-19", "ld.lld") is not None),
     "wasm-ld": _tool("no wasm-ld (lld) on this machine", "wasm-ld", "wasm-ld-19"),
     "node": _tool("no node on this machine", "node"),

@@ -413,6 +413,11 @@ def build(
             infos = [_function_info(function) for function in functions]
             return device_module(functions, infos, of_this_machine(target))
     resolved = cpu_target(resolved)
+    if deployment_of(resolved).is_folder:
+        raise UserError(
+            f"functions are built to run here or to be libraries, and the target kind '{resolved.kind}' has neither",
+            hint=f"compile a model: tw.Compilation(model, target='{resolved.kind}').export_library(folder)",
+        )
     payload = compile_functions(functions, resolved)
     artifact = Artifact(
         resolved.triple,

@@ -15,6 +15,7 @@ from tilewright import backends, te
 from tilewright.backends import slices
 from tilewright.backends.backend import Backend, backend_of
 from tilewright.backends.compiler import compiler_of
+from tilewright.backends.deployment import deployment_of
 from tilewright.backends.device import DeviceBackend
 from tilewright.backends.host import HostBackend
 from tilewright.graph.ir.infer import infer_types
@@ -52,8 +53,19 @@ def test_every_folder_is_named_and_every_name_has_a_folder() -> None:
     assert set(slices.names("backend")) == set(backends.SLICES)
 
 
+@pytest.mark.parametrize("name", [name for name in backends.SLICES if kind_named(name).is_cpu])
+def test_functions_for_kinds_that_have_only_models_are_refused(name: str) -> None:
+    a = te.placeholder((4,), name="a")
+    schedule, arguments = te.create_schedule((b := te.compute((4,), lambda i: a[i] + 1.0, name="b")).op), [a, b]
+    if not deployment_of(Target(name)).is_folder:
+        assert tw.build(schedule, arguments, target=name) is not None
+        return
+    with pytest.raises(UserError, match=f"the target kind '{name}' has neither"):
+        tw.build(schedule, arguments, target=name)
+
+
 def test_kinds_that_there_are_not() -> None:
-    known = "the kinds are llvm, c, cuda, rocm, opencl, metal, vulkan, webgpu, accel and native"
+    known = "the kinds are llvm, c, wasm, micro, cuda, rocm, opencl, metal, vulkan, webgpu, accel and native"
     with pytest.raises(UserError, match=rf"unknown kind of target 'cudo' \(did you mean 'cuda'\?\): {known}"):
         Target("cudo")
     with pytest.raises(UnsupportedError, match="this runtime has no devices of the kind 'llvm'"):

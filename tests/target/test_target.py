@@ -149,7 +149,7 @@ def test_targets_are_immutable() -> None:
     ("spec", "message"),
     [
         ("", "the target is empty"),
-        ("lvm", r"unknown kind of target 'lvm' \(did you mean 'llvm'\?\): the kinds are llvm, c, wasm, cuda"),
+        ("lvm", r"unknown kind of target 'lvm' \(did you mean 'llvm'\?\): the kinds are llvm, c, wasm, micro, cuda"),
         ("llvm -mcpuu=3", r"kind 'llvm' has no option '-mcpuu' \(did you mean 'mcpu'\?\)"),
         ("cuda -mcpu=3", "kind 'cuda' has no option '-mcpu'"),
         ("llvm -mcpu=skylak", r"unknown processor 'skylak' \(did you mean 'skylake'\?\)"),

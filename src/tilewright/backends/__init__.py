@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-SLICES: Final = ("llvm", "c", "wasm", "cuda", "rocm", "opencl", "metal", "vulkan", "webgpu", "accel")
+SLICES: Final = ("llvm", "c", "wasm", "micro", "cuda", "rocm", "opencl", "metal", "vulkan", "webgpu", "accel")
 """The back ends, as targets name them."""

@@ -33,6 +33,8 @@ class HostBackend(Backend):
     """What names of files in it end with."""
     emit: Callable[[Sequence[PrimFunc], Target], str]
     """The text of lowered functions: one C function each, which takes slots and returns a status."""
+    has_entry: bool = True
+    """Whether models have an entry in machine code beside their kernels; else what writes them to disk makes one."""
 
 
 def host_source(funcs: Sequence[PrimFunc], target: Target) -> str:

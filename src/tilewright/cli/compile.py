@@ -31,6 +31,10 @@ For the target wasm it is a folder: a package of ES modules for browsers and Nod
 
   tilewright compile resnet18.onnx --target wasm -o web/resnet18
 
+For the target micro it is a folder too: C sources for microcontrollers (docs/micro.md).
+
+  tilewright compile keywords.onnx --target 'micro -mcpu=cortex-m4' -o firmware/keywords
+
 Compiled kernels are kept in a cache: compiling the same model again takes a fraction of the time.
 """
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from tilewright.backends.backend import backend_of
 from tilewright.backends.code_stages import compile_source
+from tilewright.backends.host import HostBackend
 from tilewright.backends.llvm.compiler import llvm_compiler
 from tilewright.backends.llvm.entry import emit_entry
 from tilewright.graph.ir.expr import Function
@@ -103,7 +105,7 @@ class LoweredModel:
             info = parts[0] if self.program is None else self.program.model(store, parts)
             info = replace(info, constants=store.table(), variants=_numbered(info, variants))
         objects = [result.code for result in by_symbol.values() if result.device is None or result.device.on_host]
-        if self.target.is_cpu:
+        if self.target.is_cpu and backend_of(self.target, HostBackend).has_entry:
             objects.append(self._entry(info))
         artifact = Artifact(
             self.host.triple,

@@ -7,6 +7,7 @@ from functools import partial
 import tilewright.tir.script  # noqa: F401  (dumps and overrides of stages need the text of this level)
 from tilewright.ir.passes import Exit, Pipeline, function_pass
 from tilewright.target.target import Target
+from tilewright.tir.analysis.frames import FRAME_BYTES
 from tilewright.tir.passes.align_storage import align_storage
 from tilewright.tir.passes.bind_threads import BindThreadsOptions, bind_threads
 from tilewright.tir.passes.compact_buffers import CompactBuffersOptions, compact_buffers
@@ -29,7 +30,8 @@ from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
 from tilewright.tir.passes.roll_epilogues import roll_epilogues
-from tilewright.tir.passes.scratch_parameters import scratch_parameters
+from tilewright.tir.passes.scratch_parameters import ScratchOptions, scratch_parameters
+from tilewright.tir.passes.serialize_loops import serialize_loops
 from tilewright.tir.passes.shorten_loops import shorten_loops
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.split_host_device import split_host_device, split_text
@@ -43,13 +45,20 @@ _CONVERTED_FLOATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 """The small floats that processors with products of 8-bit floats convert."""
 
 
-def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
-    """The passes for a CPU, in order; with `planned`, for callers that plan memory: they give scratch memory."""
+def cpu_pipeline(
+    target: Target, *, planned: bool = False, threads: bool = True, frame_bytes: int = FRAME_BYTES
+) -> Pipeline:
+    """The passes for a CPU, in order; with `planned`, for callers that plan memory: they give scratch memory.
+
+    `threads` says whether there are any; `frame_bytes` is what buffers of a kernel may take of the stack.
+    """
+    scratch = function_pass("scratch_parameters")(scratch_parameters)
     return Pipeline(
         "cpu",
         [
             function_pass("lower_tensor_intrinsics")(lower_tensor_intrinsics),
             function_pass("lower_blocks", leaves="blocks_lowered")(lower_blocks),
+            *([] if threads else [function_pass("serialize_loops")(serialize_loops)]),
             function_pass("widen_loops")(widen_loops),
             function_pass("pipeline_loops")(pipeline_loops),
             function_pass("inject_virtual_threads")(inject_virtual_threads),
@@ -71,14 +80,16 @@ def cpu_pipeline(target: Target, *, planned: bool = False) -> Pipeline:
             function_pass("legalize_types")(legalize_types).with_options(
                 LegalizeTypesOptions(has_half=target.has_fp16)
             ),
-            function_pass("lower_words")(lower_words),
+            function_pass("lower_words")(lower_words).with_options(
+                LowerWordsOptions(has_dot4=target.has_dot4, reads_words=target.has_dot4)
+            ),
             function_pass("lower_intrinsics", requires="cpu_ready")(lower_intrinsics).with_options(
                 LowerIntrinsicsOptions(
                     has_scale=target.has_feature("avx512f"), has_rounded_products=target.has_rounded_products
                 )
             ),
             function_pass("keep_in_place")(keep_in_place),
-            *([function_pass("scratch_parameters")(scratch_parameters)] if planned else []),
+            *([scratch.with_options(ScratchOptions(frame_bytes))] if planned else []),
         ],
     )
 

@@ -57,6 +57,7 @@ from tilewright.target import Target
 
 AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
 VNNI = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
+MICRO = Target("micro -mcpu=cortex-m3")
 NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
 HALVES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
 MANY_CORES = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").replace(cores=8)
@@ -272,6 +273,30 @@ def test_fuse() -> None:
     )
 
 
+def test_fuse_where_memory_is_short() -> None:
+    """A layer ends with its bytes; the sum that reads them makes them wider."""
+    assert_becomes(
+        partial(fuse, options=GraphOptions(target=MICRO)),
+        """
+        y = cast(qnn.matmul(x, const[0]), dtype=int8)
+        return sum(cast(y, dtype=int32), axes=(1,), keepdims=False)
+        """,
+        """
+        @graph.closure(notes={"primitive": True, "name": "fused_qnn_matmul_cast", "nodes": ()})
+        def layer(x: Tensor[(3, 8), "int8"], w: Tensor[(8, 6), "int8"]) -> Tensor[(3, 6), "int8"]:
+            return cast(qnn.matmul(x, w), dtype=int8)
+
+        @graph.closure(notes={"primitive": True, "name": "fused_cast_sum", "nodes": ()})
+        def total(y: Tensor[(3, 6), "int8"]) -> Tensor[(3,), "int32"]:
+            return sum(cast(y, dtype=int32), axes=(1,), keepdims=False)
+
+        return total(layer(x, const[0]))
+        """,
+        constants=[np.random.default_rng(0).integers(-3, 3, (8, 6), np.int8)],
+        x="int8[3, 8]",
+    )
+
+
 def test_half_products() -> None:
     assert_becomes(
         partial(half_products, options=GraphOptions(target=HALVES, winograd=False)),
@@ -293,6 +318,19 @@ def test_integer_products() -> None:
         constants=[weight, weight.astype(np.int8), 9 * weight.sum(axis=0, dtype=np.int32)],
         rtol=0,
         x="uint8[3, 8]",
+    )
+
+
+def test_integer_products_where_memory_is_short() -> None:
+    """Bytes stay bytes, without padding, on a processor that multiplies no bytes."""
+    weight = np.random.default_rng(0).integers(-128, 128, (7, 5)).astype(np.int32)
+    assert_becomes(
+        partial(integer_products, options=GraphOptions(target=MICRO)),
+        'return matmul(subtract(cast(x, dtype=int32), constant(9, "int32")), const[0])',
+        "return subtract(qnn.matmul(x, const[1]), const[2])",
+        constants=[weight, weight.astype(np.int8), 9 * weight.sum(axis=0, dtype=np.int32)],
+        rtol=0,
+        x="int8[3, 7]",
     )
 
 

@@ -29,7 +29,8 @@ from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.roll_epilogues import roll_epilogues
-from tilewright.tir.passes.scratch_parameters import scratch_parameters
+from tilewright.tir.passes.scratch_parameters import ScratchOptions, scratch_parameters
+from tilewright.tir.passes.serialize_loops import serialize_loops
 from tilewright.tir.passes.shorten_loops import shorten_loops
 from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.unroll_loops import unroll_loops
@@ -452,6 +453,54 @@ def test_scratch_parameters() -> None:
                 B[i] = R[0] + 1.0
         """
     assert_becomes(scratch_parameters, before, expected)
+
+
+def test_scratch_parameters_of_small_stacks() -> None:
+    """Where there is little stack, a tile comes from the caller too."""
+    before = """
+        def f(A: Buffer[(64,), "float32"], B: Buffer[(64,), "float32"]):
+            T = allocate((64,), "float32")
+            R = allocate((8,), "float32", "local")
+            for i in range(64):
+                T[i] = A[i] * 2.0
+            for i in range(64):
+                R[0] = T[63 - i]
+                B[i] = R[0] + 1.0
+        """
+    expected = """
+        def f(A: Buffer[(64,), "float32"], B: Buffer[(64,), "float32"], T: Buffer[(64,), "float32"]):
+            attributes({"scratch": 1})
+            R = allocate((8,), "float32", "local")
+            for i in range(64):
+                T[i] = A[i] * 2.0
+            for i in range(64):
+                R[0] = T[63 - i]
+                B[i] = R[0] + 1.0
+        """
+    assert_becomes(lambda func: scratch_parameters(func, ScratchOptions(frame_bytes=32)), before, expected)
+
+
+def test_serialize_loops() -> None:
+    """Parallel loops, wherever they are; loops of other kinds stay."""
+    before = """
+        def f(A: Buffer[(4, 8), "float32"], B: Buffer[(4, 8), "float32"]):
+            for i in parallel(4):
+                for j in vectorized(8):
+                    B[i, j] = A[i, j]
+            for i in range(4):
+                for j in parallel(8):
+                    B[i, j] = B[i, j] + 1.0
+        """
+    expected = """
+        def f(A: Buffer[(4, 8), "float32"], B: Buffer[(4, 8), "float32"]):
+            for i in range(4):
+                for j in vectorized(8):
+                    B[i, j] = A[i, j]
+            for i in range(4):
+                for j in range(8):
+                    B[i, j] = B[i, j] + 1.0
+        """
+    assert_becomes(serialize_loops, before, expected)
 
 
 def test_simplify_loops() -> None:

@@ -9,7 +9,7 @@ from tests.tir.schedule import programs
 from tests.tir.schedule.programs import check, compiled, convolution, elementwise, matmul, row_sum, run
 from tilewright import te
 from tilewright.ir.build import const
-from tilewright.ir.expr import ZERO, Ramp, Var, const_value
+from tilewright.ir.expr import ZERO, Call, Ramp, Var, const_value
 from tilewright.ir.visit import find_all
 from tilewright.support.errors import UserError
 from tilewright.tir.buffer import BufferLoad
@@ -311,7 +311,23 @@ def _packed_product(item: dot.DotInstruction) -> tuple[PrimFunc, Schedule]:
     return original, schedule
 
 
-@pytest.mark.parametrize("item", [item for item in dot.INSTRUCTIONS if item.total.is_int], ids=lambda item: item.name)
+def test_products_of_words_read_words() -> None:
+    """An instruction of one lane: both its factors are four neighbouring bytes as a word."""
+    [item] = [item for item in dot.INSTRUCTIONS if item.lanes == 1]
+    original, schedule = _packed_product(item)
+    check(schedule, original)
+    flat = flatten_buffers(lower_blocks(lower_tensor_intrinsics(schedule.func)))
+    for expected, found in zip(run(original), run(flat), strict=True):
+        np.testing.assert_array_equal(expected.ravel(), found.ravel())
+    words = [call for call in find_all(flat.body, Call) if call.name == "word"]
+    sources = {load.buffer.name for call in words for load in find_all(call, BufferLoad)}
+    assert sources == {"X", "W"} and any(call.name == "dot4" for call in find_all(flat.body, Call))
+
+
+_VECTORS = [item for item in dot.INSTRUCTIONS if item.total.is_int and item.lanes > 1]
+
+
+@pytest.mark.parametrize("item", _VECTORS, ids=lambda item: item.name)
 def test_packed_weights_of_a_dot_product_are_one_vector(item: dot.DotInstruction) -> None:
     original, schedule = _packed_product(item)
     check(schedule, original)

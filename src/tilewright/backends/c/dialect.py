@@ -7,13 +7,18 @@ from typing import ClassVar, Final
 from tilewright.codegen.c.dialect import Dialect, math_name
 from tilewright.ir.dtype import DataType
 
-PREAMBLE: Final = """\
+INCLUDES: Final = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+"""
+RUNTIME: Final = """\
 int32_t tw_parallel(int32_t (*body)(void* record, int64_t begin, int64_t end), void* record, int64_t extent);
 void* tw_alloc(int64_t bytes);
 void tw_free(void* memory);
+"""
+"""What the thread pool provides (`docs/abi.md`)."""
+BIT_COUNTS: Final = """\
 static inline int tw_ones(uint64_t x) {
   x -= (x >> 1) & 0x5555555555555555ul;
   x = (x & 0x3333333333333333ul) + ((x >> 2) & 0x3333333333333333ul);
@@ -24,7 +29,7 @@ static inline int tw_zeros(uint64_t x) {
   return 64 - tw_ones(x);
 }
 """
-"""What the thread pool provides (`docs/abi.md`), and what some compilers call a library of their own for."""
+"""What some compilers call a library of their own for."""
 _HALF_BITS: Final = """
 #ifndef TW_HALF_BITS
 #define TW_HALF_BITS

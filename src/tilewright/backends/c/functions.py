@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import ClassVar
 
-from tilewright.backends.c.dialect import PREAMBLE, CSource
+from tilewright.backends.c.dialect import BIT_COUNTS, INCLUDES, RUNTIME, CSource
 from tilewright.codegen.c.expressions import Expressions
 from tilewright.codegen.c.helpers import Helpers
 from tilewright.codegen.c.statements import CStatements
@@ -32,15 +33,19 @@ def emit_source(funcs: Sequence[PrimFunc], target: Target) -> str:
     helpers = Helpers(CSource())
     functions: list[str] = []
     for func in funcs:
-        overlapping = {func.params[number] for pair in in_place_pairs(func) for number in pair}
-        function = _Function(func.name, helpers, functions, overlapping)
+        function = CFunction(func.name, helpers, functions, overlapping_parameters(func))
         parameters = [function.parameter(param) for param in func.params]
         # The symbol is given apart: C has words (`int`, `main`, `exp`) that may be names of functions here.
         head = f"int32_t tw_{func.name}({', '.join(parameters) or 'void'})"
         text = function.text(head, func.body, partial(function.statement, func.body))
         functions.append(f'{head} __asm__("{func.name}");\n{text}')
         functions.append(_packed(func))
-    return "\n".join([PREAMBLE, helpers.text(), *functions])
+    return "\n".join([INCLUDES + RUNTIME + BIT_COUNTS, helpers.text(), *functions])
+
+
+def overlapping_parameters(func: PrimFunc) -> set[Capture]:
+    """Parameters that may be the same memory as others."""
+    return {func.params[number] for pair in in_place_pairs(func) for number in pair}
 
 
 def _packed(func: PrimFunc) -> str:
@@ -60,11 +65,15 @@ def _packed(func: PrimFunc) -> str:
     )
 
 
-class _Function(CStatements):
+class CFunction(CStatements):
     """One C function being emitted. It returns a status; all ways out pass its end, which gives memory back."""
 
+    dialect: ClassVar[type[CSource]] = CSource
+    alignment: ClassVar[int] = 64
+    """Of arrays on the stack, in bytes."""
+
     def __init__(self, name: str, helpers: Helpers, functions: list[str], overlapping: set[Capture]) -> None:
-        super().__init__(Expressions(CSource(), helpers))
+        super().__init__(Expressions(self.dialect(), helpers))
         self._name = name
         self._helpers = helpers
         self._functions = functions
@@ -115,7 +124,7 @@ class _Function(CStatements):
             store = BufferStore(lanes.buffer, lanes.indices, stmt.value)
             self.statement(Allocate(lanes.buffer, seq(store, substitute(stmt.body, {stmt.var: lanes}))))
         elif isinstance(stmt, Allocate) and stmt.buffer not in self._on_stack:
-            self._allocate_on_heap(stmt)
+            self.allocate_on_heap(stmt)
         else:
             super().statement(stmt)
 
@@ -181,7 +190,7 @@ class _Function(CStatements):
     def allocate(self, buffer: Buffer) -> None:
         """An array on the stack."""
         element = self.values.dialect.memory_type(buffer.dtype)
-        self.values.line(f"_Alignas(64) {element} {self.values.name(buffer)}[{element_count(buffer)}];")
+        self.values.line(f"_Alignas({self.alignment}) {element} {self.values.name(buffer)}[{element_count(buffer)}];")
 
     def _array(self, name: str, dtype: DataType) -> BufferLoad:
         """A vector in an array of its own."""
@@ -189,7 +198,8 @@ class _Function(CStatements):
         self._on_stack.add(buffer)
         return BufferLoad(buffer, (Ramp(ZERO, ONE, dtype.lanes),))
 
-    def _allocate_on_heap(self, stmt: Allocate) -> None:
+    def allocate_on_heap(self, stmt: Allocate) -> None:
+        """Memory that the runtime gives, and takes back behind the statement."""
         c = self.values
         size: PrimExpr = IntImm(stmt.buffer.dtype.itemsize)
         for dim in stmt.buffer.shape:
@@ -214,7 +224,7 @@ class _Function(CStatements):
         """The body becomes a function of a part of the iterations, which finds what it needs in a record."""
         c, captured = self.values, free_captures(loop)
         name = f"{self._name}__parallel{len(self._functions)}"
-        body = _Function(name, self._helpers, self._functions, self._overlapping)
+        body = CFunction(name, self._helpers, self._functions, self._overlapping)
         body._is_parallel_body = True
         fields = [body.parameter(item) for item in captured]
         names = [field.rpartition(" ")[2] for field in fields]

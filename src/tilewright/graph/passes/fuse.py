@@ -12,6 +12,7 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
  4. A convolution of an image of few channels takes the change of layout before it.
  5. A depthwise convolution joins the 1 x 1 convolution of its results where those are too large for the cache.
  6. Bytes that the epilogue of an out-fusable operator reads as numbers (a quantised residual) are converted there.
+    Where memory is short, an epilogue ends with bytes, and whatever reads them converts them.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
 again for each reader (broadcasting, sliding windows, several passes over the input). A reshape at the border of a
@@ -271,7 +272,7 @@ class _Fuser:
         current: GraphExpr = anchor
         while True:
             end = self.dominator[id(current)]
-            if end is None:
+            if end is None or self._ends_in_bytes(current, end):
                 return
             between = self._between(current, end)
             if between is None:
@@ -291,6 +292,12 @@ class _Fuser:
                 return
             self._merge(items)
             current = end
+
+    def _ends_in_bytes(self, current: GraphExpr, after: GraphExpr) -> bool:
+        """Whether a group ends because what follows makes its bytes wider: where memory is short, readers do that."""
+        if self.target is None or not self.target.capabilities.little_memory or not is_call_to(after, "cast"):
+            return False
+        return current.tensor_type.dtype in (INT8, UINT8) and after.tensor_type.dtype.bits > INT8.bits
 
     def _fuse_ending(self, reduction: GraphExpr) -> None:
         """Rule 3: what a reduction takes after it."""

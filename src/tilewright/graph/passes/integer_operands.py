@@ -1,7 +1,8 @@
 """Operands of integer products: data with its zero point, constant weights, and what corrects the sums.
 
 With x = a - za and w constant, `sum(x * w) = sum(a * w) - za * sum(w)`. Processors without products of bytes multiply
-integers of 16 bits: bytes less their zero points, with nothing left to correct.
+integers of 16 bits: bytes less their zero points, with nothing left to correct. Where memory is short,
+bytes stay bytes.
 """
 
 from __future__ import annotations
@@ -129,6 +130,9 @@ class Operands:
     def of(cls, target: Target) -> Operands:
         """Those of a processor."""
         lanes = target.lanes(32) if target.is_cpu else 1
+        if target.capabilities.little_memory:
+            # Products of words are of signed bytes. Nothing is padded for them: that takes memory.
+            return cls((INT8,) if target.has_dot4 else (INT8, UINT8), INT8, 1, lanes, 1)
         if not has_byte_products(target):
             group = _PAIR if target.has_pair_products else 1
             return cls((INT16,), INT16, group, lanes, group)

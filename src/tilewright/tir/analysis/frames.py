@@ -44,14 +44,14 @@ def constant_bytes(buffer: Buffer) -> int | None:
     return size
 
 
-def stack_buffers(allocations: list[Allocate]) -> set[Buffer]:
+def stack_buffers(allocations: list[Allocate], frame_bytes: int = FRAME_BYTES) -> set[Buffer]:
     """The buffers of one function that live on its stack: small ones of constant size, as far as there is room."""
     buffers: set[Buffer] = set()
     used = 0
     for stmt in allocations:
         size = constant_bytes(stmt.buffer)
         limit = LOCAL_BYTES if stmt.buffer.scope == "local" else STACK_BYTES
-        if size is not None and size <= min(limit, FRAME_BYTES - used):
+        if size is not None and size <= min(limit, frame_bytes - used):
             used += size
             buffers.add(stmt.buffer)
     return buffers

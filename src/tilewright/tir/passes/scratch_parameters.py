@@ -10,10 +10,11 @@ what symbols size, still comes from the heap.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.support.errors import CompilerBug
-from tilewright.tir.analysis.frames import constant_bytes, frame_allocations, stack_buffers
+from tilewright.tir.analysis.frames import FRAME_BYTES, constant_bytes, frame_allocations, stack_buffers
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import StmtRewriter
@@ -23,10 +24,21 @@ SCRATCH: Final = "scratch"
 """The attribute of a function that says how many of its last parameters are scratch memory."""
 
 
-def scratch_parameters(func: PrimFunc) -> PrimFunc:
+@dataclass(frozen=True, slots=True)
+class ScratchOptions:
+    """How much memory is not scratch memory."""
+
+    frame_bytes: int = FRAME_BYTES
+    """What the buffers of a function may take of the stack together."""
+
+
+_PLAIN = ScratchOptions()
+
+
+def scratch_parameters(func: PrimFunc, options: ScratchOptions = _PLAIN) -> PrimFunc:
     """A lowered function that takes its scratch memory of constant size as last parameters."""
     allocations = frame_allocations(func.body, inside=False)
-    on_stack = stack_buffers(allocations)
+    on_stack = stack_buffers(allocations, options.frame_bytes)
     known = [stmt.buffer for stmt in allocations if constant_bytes(stmt.buffer) is not None]
     scratch = [buffer for buffer in known if buffer not in on_stack]
     if not scratch:

@@ -14,9 +14,10 @@ from tilewright import te
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Broadcast, PrimExpr
+from tilewright.ir.intrinsics import dot4, word
 from tilewright.target import Target
 from tilewright.te import reduction
-from tilewright.tir.machine import find_instruction, machine_call
+from tilewright.tir.machine import DOT4, find_instruction, machine_call
 from tilewright.tir.stmt import Stmt
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
 
@@ -59,6 +60,7 @@ INSTRUCTIONS = (
     _dot("arm.usdot", "uint8", "int8", "int32", 4, 4, 4),
     _dot("arm.sdot", "int8", "int8", "int32", 4, 4, 4),
     _dot("arm.udot", "uint8", "uint8", "int32", 4, 4, 4),
+    _dot(DOT4, "int8", "int8", "int32", 1, 4),
     _dot("x86.pmaddwd.512", "int16", "int16", "int32", 16, 2),
     _dot("x86.pmaddwd.256", "int16", "int16", "int32", 8, 2),
     _dot("x86.pmaddwd.128", "int16", "int16", "int32", 4, 2),
@@ -70,16 +72,23 @@ INSTRUCTIONS = (
 def dot_instructions(target: Target) -> list[DotInstruction]:
     """The dot products a processor has, no wider than its vectors, widest first."""
     return [
-        item
-        for item in INSTRUCTIONS
-        if item.lanes * item.total.bits <= target.vector_bits and find_instruction(item.name).is_on(target)
+        item for item in INSTRUCTIONS if item.lanes * item.total.bits <= target.vector_bits and _is_on(item, target)
     ]
+
+
+def _is_on(item: DotInstruction, target: Target) -> bool:
+    """Whether a processor has an instruction; products of words have many names, and targets say if they have one."""
+    return target.has_dot4 if item.name == DOT4 else find_instruction(item.name).is_on(target)
 
 
 def dot_instruction(target: Target, row: DataType, column: DataType) -> DotInstruction | None:
     """The widest dot product of two types of operands."""
     found = (item for item in dot_instructions(target) if item.row is row and item.column is column)
     return next(found, None)
+
+
+def _word_of(column: Operand, group: int) -> PrimExpr:
+    return word(*(column[0, n] for n in range(group)))
 
 
 @cache
@@ -94,6 +103,13 @@ def _declared(item: DotInstruction) -> TensorIntrin:
     def rule(inputs: list[Operand], outputs: list[Operand]) -> tuple[Stmt | None, ...]:
         row, column = inputs
         total = outputs[0]
+        if item.lanes == 1:
+            product_of_words = dot4(word(*(row[n] for n in range(item.group))), _word_of(column, item.group))
+            return (
+                total.store(0, product_of_words),
+                total.store(0, const(0, item.total)),
+                total.store(0, total[0] + product_of_words),
+            )
         zero = Broadcast(const(0, item.total), item.lanes)
 
         def product(start: PrimExpr) -> Stmt:

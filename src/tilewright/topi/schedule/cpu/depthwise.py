@@ -98,6 +98,9 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHand
     matched = match_reducer(context.block(anchor))
     is_open = None in [const_value(dim) for dim in context.block(anchor).writes[0].buffer.shape[1:]]
     if reduction and matched is not None and isinstance(matched.sources[0], Select) and not is_open:
+        if context.block(anchor).init is not None:
+            # A tile of one element: nothing has taken the start of its sum apart yet.
+            context.sch.decompose_reduction(anchor, reduction[0])
         # Windows that reach past the image have that much less to add up; at edges of open sizes nothing branches.
         context.sch.skip_neutral(anchor)
     # With all taps in sight, an element that several windows share is loaded once.

@@ -76,7 +76,8 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     place = len(order) if resident else min(1 + len(outside), len(order) - 1)
     order.insert(place, column_outer)
     sch.reorder(*order, *inner, vector, lane)
-    sch.compute_at(anchor, order[-1])
+    # A tile may be a single element: the loop over the lanes of an instruction of one lane is there all the same.
+    sch.compute_at(anchor, order[-1], preserve_unit_loops=instruction.lanes == 1)
     schedule_dot_tile(context, anchor, order[-1], instruction, steps)
     for loop in (*inner, vector):
         sch.unroll(loop)
@@ -164,7 +165,7 @@ def schedule_dot_tile(
 
 TEMPLATE = contraction_template(
     "dot-product",
-    "a register tile around dot-product instructions (VNNI, sdot, pmaddwd, BF16)",
+    "a register tile around dot-product instructions (VNNI, sdot, pmaddwd, smlad, BF16)",
     _matches,
     schedule_dot_product,
 )

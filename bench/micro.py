@@ -1,0 +1,121 @@
+"""Int8 models of the sizes of MLPerf Tiny on emulated microcontrollers: `python -m bench.micro`.
+
+Each model is compiled for each board, run in QEMU, and compared with the host byte by byte. Printed are the
+instructions of a run (counted by QEMU: no cycles), those for each multiplication, the arena with the least that any
+plan could take for these kernels in this order, the weights, and what the program takes of flash. The exit code is 1 if
+a byte differs, or an arena is more than 1.1 times its lower bound. `--layers` prints the instructions of each step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import tilewright as tw
+from bench import harness
+from bench.micro_models import MODELS
+from bench.micro_runner import run_micro, size_of
+from tilewright.compiler import Compilation
+from tilewright.support.text import human_bytes, table
+
+BOARDS = {
+    "cortex-m3": "micro -mcpu=cortex-m3",
+    "cortex-m4": "micro -mcpu=cortex-m4",
+    "cortex-m7": "micro -mcpu=cortex-m7",
+    "cortex-m55": "micro -mcpu=cortex-m55",
+    "rv32imac": "micro -mtriple=riscv32-unknown-elf",
+}
+LIMIT = 1.1
+
+Result = dict[str, object]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    results = [
+        measure(model, board, options.flags, layers=options.layers)
+        for model in options.models.split(",")
+        for board in options.boards.split(",")
+    ]
+    print(render(results))
+    summary = {"micro": results, "flags": options.flags, "limit": LIMIT, "machine": harness.machine()}
+    if options.json:
+        harness.write_json(options.json, summary)
+    print(json.dumps(summary))
+    return 0 if all(item["equal"] and item["ratio"] <= LIMIT for item in results) else 1  # type: ignore[operator]
+
+
+def measure(name: str, board: str, flags: str = "-O2", *, layers: bool = False) -> Result:
+    """One model on one board."""
+    harness.say(f"{name}: on {board}")
+    model = MODELS[name]()
+    data = model.proto.SerializeToString()
+    values = np.random.default_rng(1).integers(-128, 128, model.shape, np.int8)
+    expected = np.asarray(tw.compile(data, threads=1)(values))
+    compilation = Compilation(data, target=BOARDS[board])
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as work:
+        folder = Path(work) / name
+        compilation.export_library(folder)
+        described = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        run = run_micro(folder, {"input": values}, flags)
+        size = size_of(folder, flags)
+    if layers:
+        for step, count in zip(described["steps"], run.instructions, strict=True):
+            products = max(int(step["flops"]) // 2, 1)
+            print(f"  {count:>12,}  {count / products:6.2f} a multiplication  {step['kernel']}")
+    [plan] = compilation.lowered.plans
+    return {
+        "model": name,
+        "board": board,
+        "equal": bool(np.array_equal(run.outputs["output"], expected)),
+        "distinct_outputs": len(np.unique(expected)),
+        "instructions": run.total,
+        "products": model.products,
+        "arena_bytes": described["arena_bytes"],
+        "lower_bound_bytes": plan.lower_bound,
+        "ratio": round(plan.workspace_bytes / plan.lower_bound, 4) if plan.lower_bound else 1.0,
+        "weight_bytes": described["weight_bytes"],
+        "flash_bytes": size.flash,
+    }
+
+
+def render(results: Sequence[Result]) -> str:
+    """The table."""
+    head = ["model", "board", "bytes", "instructions", "a product", "arena", "bound", "weights", "flash"]
+    rows = []
+    for item in results:
+        count, products = item["instructions"], item["products"]
+        assert isinstance(count, int) and isinstance(products, int)
+        sizes = [item[key] for key in ("arena_bytes", "lower_bound_bytes", "weight_bytes", "flash_bytes")]
+        rows.append(
+            [
+                str(item["model"]),
+                str(item["board"]),
+                "equal" if item["equal"] else "DIFFER",
+                f"{count:,}",
+                f"{count / products:.2f}",
+                *(human_bytes(size) for size in sizes if isinstance(size, int)),
+            ]
+        )
+    return table(head, rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.micro", description=__doc__)
+    parser.add_argument("--models", default=",".join(MODELS), help="names with commas between (default: all)")
+    parser.add_argument("--boards", default=",".join(BOARDS), help="names with commas between (default: all)")
+    parser.add_argument("--flags", default="-O2", help="how the C compiler optimises (default: -O2)")
+    parser.add_argument("--layers", action="store_true", help="print the instructions of each step")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

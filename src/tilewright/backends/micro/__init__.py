@@ -1,0 +1,1 @@
+"""Microcontrollers: C sources without heap, threads or operating system."""

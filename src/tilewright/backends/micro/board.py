@@ -1,0 +1,65 @@
+"""The processors and QEMU's boards that examples are built for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.target.llvm_cpus import arch_of_triple
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What the Makefile and the linker script of an example say of a board."""
+
+    tools: str
+    """What names of the compiler and its tools begin with."""
+    flags: str
+    """The options of GCC for the processor."""
+    emulator: str
+    """The command of QEMU."""
+    flash: tuple[str, str]
+    """Where code and weights lie, and how much room there is."""
+    ram: tuple[str, str]
+    start: str
+    """The start-up file."""
+    clock_mhz: int
+    """How often the clock ticks that the start-up file reads; 1000: at each instruction, as QEMU counts them."""
+
+
+def _arm(
+    flags: str, machine: str, flash: tuple[str, str] = ("0x0", "4M"), ram: str = "0x20000000", clock: int = 25
+) -> Board:
+    emulator = f"qemu-system-arm -M {machine}"
+    return Board("arm-none-eabi-", f"-mthumb {flags}", emulator, flash, (ram, "4M"), "cortex_m.c", clock)
+
+
+_AN385: Final = "mps2-an385"
+_RISCV: Final = Board(
+    "riscv64-unknown-elf-",
+    "-march=rv32imac -mabi=ilp32 -mcmodel=medany "
+    # The C library of Debian's compiler is one that it has to be told of.
+    "$(if $(wildcard $(shell $(CC) -print-file-name=picolibc.specs)),--specs=picolibc.specs)",
+    "qemu-system-riscv32 -M virt -bios none",
+    ("0x80000000", "8M"),
+    ("0x80800000", "8M"),
+    "riscv.c",
+    1000,
+)
+_SOFT: Final = "-mfloat-abi=soft"
+_BOARDS: Final = {
+    "cortex-m0": _arm(f"-mcpu=cortex-m0 {_SOFT}", _AN385),
+    "cortex-m0plus": _arm(f"-mcpu=cortex-m0plus {_SOFT}", _AN385),
+    "cortex-m3": _arm(f"-mcpu=cortex-m3 {_SOFT}", _AN385),
+    "cortex-m4": _arm("-mcpu=cortex-m4 -mfloat-abi=hard -mfpu=fpv4-sp-d16", "mps2-an386"),
+    "cortex-m7": _arm("-mcpu=cortex-m7 -mfloat-abi=hard -mfpu=fpv5-d16", "mps2-an500"),
+    "cortex-m33": _arm(f"-mcpu=cortex-m33 {_SOFT}", "mps2-an505", ("0x10000000", "4M"), "0x38000000", 20),
+    "cortex-m55": _arm("-mcpu=cortex-m55 -mfloat-abi=hard", "mps3-an547", ("0x10000000", "512K"), "0x31000000", 32),
+}
+
+
+def board_of(triple: str, cpu: str) -> Board:
+    """The board for a processor; one of the same architecture where QEMU has none with that processor."""
+    if arch_of_triple(triple) == "riscv32":
+        return _RISCV
+    return _BOARDS.get(cpu, _BOARDS["cortex-m3"])

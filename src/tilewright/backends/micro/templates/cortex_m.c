@@ -1,0 +1,35 @@
+/* Start-up of a Cortex-M: vectors, memory, floats, and a clock. */
+#include <stdint.h>
+#include "semihosting.h"
+
+extern uint32_t tw_stack_top, tw_data_source, tw_data_begin, tw_data_end, tw_bss_begin, tw_bss_end;
+int main(void);
+
+#define REGISTER(address) (*(volatile uint32_t*)(address))
+
+void reset(void) {
+#if defined(__ARM_FP)
+  REGISTER(0xe000ed88) |= 0xfu << 20; /* full access to the floating-point unit (and MVE) */
+  __asm__ volatile("dsb\nisb");
+#endif
+  for (uint32_t *to = &tw_data_begin, *from = &tw_data_source; to < &tw_data_end;) *to++ = *from++;
+  for (uint32_t* to = &tw_bss_begin; to < &tw_bss_end;) *to++ = 0;
+  leave(main());
+}
+
+static void fault(void) { fail("a fault of the processor", ""); }
+
+__attribute__((section(".vectors"), used)) static void (*const vectors[])(void) = {
+    (void (*)(void))&tw_stack_top, reset, fault, fault, fault, fault, fault,
+};
+
+/* SysTick: 24 bits, downwards, with the clock of the processor. */
+void start_clock(void) {
+  REGISTER(0xe000e014) = 0xffffff;
+  REGISTER(0xe000e018) = 0;
+  REGISTER(0xe000e010) = 5;
+}
+
+uint32_t clock_ticks(void) {
+  return 0xffffff - REGISTER(0xe000e018);
+}
