@@ -14,6 +14,7 @@ from tilewright.frontend.cntk.dictionary import Axis
 from tilewright.frontend.cntk.model import PrimitiveFunction
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import rank_of, sizes_of
+from tilewright.frontend.core.registry import Registry
 from tilewright.frontend.onnx.borrowed import OnnxOperators
 from tilewright.graph.ir.dimensions import Size, Sizes, product
 from tilewright.graph.ir.expr import GraphExpr
@@ -127,7 +128,7 @@ class Operator:
 
 Converter = Callable[[Operator], Value | Sequence[Value]]
 C = TypeVar("C", bound=Converter)
-_TABLE: dict[str, Converter] = {}
+_TABLE: Registry[str, Converter] = Registry()
 _REASONS = {
     "Assign": "it changes a parameter while the model runs",
     "CustomProxyOp": "it is an operator of a program's own",
@@ -153,7 +154,7 @@ def operator(*kinds: str) -> Callable[[C], C]:
 
     def register(convert: C) -> C:
         for kind in kinds:
-            _TABLE[kind] = convert
+            _TABLE.add(kind, convert, convert)
         return convert
 
     return register
@@ -161,7 +162,7 @@ def operator(*kinds: str) -> Callable[[C], C]:
 
 def converted_operators() -> list[str]:
     """The operators that there are converters for."""
-    return sorted(_TABLE)
+    return sorted(_TABLE.entries())
 
 
 def convert(context: Operator) -> list[Value]:

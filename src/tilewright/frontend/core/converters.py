@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import Builder
+from tilewright.frontend.core.registry import Registry
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.types import TensorType
 from tilewright.support.errors import UnsupportedError, UserError
-from tilewright.support.extensions import note_registration
 from tilewright.support.span import Span
 
 N = TypeVar("N")
@@ -37,22 +37,21 @@ class Converters(Generic[N]):
         self.title = title
         self._reasons = reasons or {}
         """Why operators are not supported, where there is a reason of principle."""
-        self._table: dict[str, Callable[[N], Results]] = {}
+        self._table: Registry[str, Callable[[N], Results]] = Registry()
 
     def __call__(self, *operators: str) -> Callable[[Callable[[N], Results]], Callable[[N], Results]]:
-        """Register a converter; one that is defined again takes the place of its former self."""
+        """Register a converter."""
 
         def register(convert: Callable[[N], Results]) -> Callable[[N], Results]:
             for name in operators:
-                self._table[name] = convert
-            note_registration(convert)
+                self._table.add(name, convert, convert)
             return convert
 
         return register
 
     def names(self) -> list[str]:
         """The operators that there are converters for."""
-        return sorted(self._table)
+        return sorted(self._table.entries())
 
     def convert(self, builder: Builder, operator: str, name: str, node: N) -> list[GraphExpr]:
         """The results of a node; errors say the operator and the node."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import rank_of, sizes_of
+from tilewright.frontend.core.registry import Registry
 from tilewright.frontend.coreml.blobs import unpacked
 from tilewright.frontend.coreml.operation import Plain, run_operation
 from tilewright.graph.ir.dimensions import product
@@ -130,7 +131,7 @@ def _quantized(params: Any, count: int, shape: tuple[int, ...]) -> Array:
 
 Converter = Callable[[Layer], GraphExpr | Sequence[GraphExpr]]
 C = TypeVar("C", bound=Converter)
-_TABLE: dict[str, Converter] = {}
+_TABLE: Registry[str, Converter] = Registry()
 
 
 def layer(*kinds: str) -> Callable[[C], C]:
@@ -138,7 +139,7 @@ def layer(*kinds: str) -> Callable[[C], C]:
 
     def register(convert: C) -> C:
         for kind in kinds:
-            _TABLE[kind] = convert
+            _TABLE.add(kind, convert, convert)
         return convert
 
     return register
@@ -146,7 +147,7 @@ def layer(*kinds: str) -> Callable[[C], C]:
 
 def converted_layers() -> list[str]:
     """The layers that there are converters for."""
-    return sorted(_TABLE)
+    return sorted(_TABLE.entries())
 
 
 def convert_layer(context: Layer) -> list[GraphExpr]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import evaluate
 from tilewright.frontend.core.loops import Loop, Turn, build_loop
+from tilewright.frontend.core.registry import located
 from tilewright.frontend.coreml import layers_arithmetic, layers_image, layers_shape
 from tilewright.frontend.coreml.layer import Layer, convert_layer
 from tilewright.frontend.coreml.operation import Captures
@@ -18,7 +18,6 @@ from tilewright.graph.ir.unify import Mismatch, Unifier
 from tilewright.ir.dtype import INT64
 from tilewright.ir.types import Type
 from tilewright.support.errors import UnsupportedError, UserError
-from tilewright.support.span import Span
 
 LAYER_FAMILIES = (layers_arithmetic, layers_image, layers_shape)
 """The modules whose converters are registered, one a family of layers."""
@@ -55,7 +54,7 @@ class _Walk:
         for item in network.layers:
             kinds = [(field.name, value) for field, value in item.ListFields() if field.number >= _FIRST_KIND]
             kind, params = kinds[0] if kinds else ("unknown", None)
-            with self._located(kind, item.name):
+            with located(self.builder, self.source, item.name, kind):
                 if kind == "branch":
                     self._branch(item, params, scope)
                 elif kind == "loop":
@@ -156,17 +155,6 @@ class _Walk:
         loop = Loop(f"loop_{item.name}", turns, first, carried, turn)
         results, _ = build_loop(builder, self.functions, loop)
         scope.values.update(zip(names, results, strict=True))
-
-    @contextmanager
-    def _located(self, kind: str, name: str) -> Iterator[None]:
-        """Put the layer's name on what is built, and on errors that do not say where they are."""
-        self.builder.span = Span(name, operation=kind)
-        try:
-            yield
-        except UserError as error:
-            if error.where is None:
-                error.where = f"{self.source}, '{name}' ({kind})"
-            raise
 
 
 def _outputs(network: Any) -> list[str]:

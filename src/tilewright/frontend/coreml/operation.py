@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import evaluate
 from tilewright.frontend.core.node_inputs import NodeInputs
+from tilewright.frontend.core.registry import Registry
 from tilewright.frontend.onnx.borrowed import OnnxOperators
 from tilewright.graph.ir.dimensions import Sizes
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
@@ -183,7 +184,7 @@ class Operation:
 
 Converter = Callable[[Operation], GraphExpr | Sequence[GraphExpr]]
 C = TypeVar("C", bound=Converter)
-_TABLE: dict[str, Converter] = {}
+_TABLE: Registry[str, Converter] = Registry()
 
 
 def operation(*kinds: str) -> Callable[[C], C]:
@@ -191,7 +192,7 @@ def operation(*kinds: str) -> Callable[[C], C]:
 
     def register(convert: C) -> C:
         for kind in kinds:
-            _TABLE[kind] = convert
+            _TABLE.add(kind, convert, convert)
         return convert
 
     return register
@@ -199,7 +200,7 @@ def operation(*kinds: str) -> Callable[[C], C]:
 
 def converted_operations() -> list[str]:
     """The operations that there are converters for."""
-    return sorted(_TABLE)
+    return sorted(_TABLE.entries())
 
 
 def convert(context: Operation) -> list[GraphExpr]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
+from tilewright.frontend.core.registry import located
 from tilewright.frontend.coreml import (
     compressed,
     control,
@@ -26,7 +26,6 @@ from tilewright.frontend.coreml.types import type_name, value_dtype
 from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.dtype import DataType
 from tilewright.support.errors import UnsupportedError, UserError
-from tilewright.support.span import Span
 
 FAMILIES = (compressed, control, elementwise, indexing, normalization, recurrent, resize, shapes, windows)
 """The modules whose converters are registered, one an operator family."""
@@ -100,7 +99,7 @@ class _Walk:
     def _operation(self, item: Any, scope: Scope) -> None:
         outputs = [output.name for output in item.outputs]
         name = outputs[0] if outputs else item.type
-        with self._located(item.type, name):
+        with located(self.builder, self.source, name, item.type):
             if item.type == "const":
                 scope.values[name] = self._value(item.attributes.get("val"))
                 return
@@ -159,17 +158,6 @@ class _Walk:
                 raise UserError(f"nothing produces '{binding.name}', its argument '{key}'")
             values.append(value)
         return _argument_of(values[0] if len(values) == 1 else values)
-
-    @contextmanager
-    def _located(self, kind: str, name: str) -> Iterator[None]:
-        """Put the operation's name on what is built, and on errors that do not say where they are."""
-        self.builder.span = Span(name, operation=kind)
-        try:
-            yield
-        except UserError as error:
-            if error.where is None:
-                error.where = f"{self.source}, '{name}' ({kind})"
-            raise
 
 
 def _argument_of(value: Value) -> Argument:

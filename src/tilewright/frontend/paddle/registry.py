@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tilewright.frontend.core.registry import Registry
 from tilewright.frontend.paddle.context import NodeContext
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.support.errors import UserError
-from tilewright.support.extensions import note_registration
 
 Result = GraphExpr | Sequence[GraphExpr | Sequence[GraphExpr] | None]
 Converter = Callable[[NodeContext], Result]
@@ -29,29 +28,18 @@ class Entry:
     outputs: tuple[str, ...]
 
 
-_TABLE: dict[str, Entry] = {}
+_TABLE: Registry[str, Entry] = Registry()
 
 
 def converter(*kinds: str, inputs: str = "X", outputs: str = "Out") -> Callable[[C], C]:
-    """Register a converter for operators, with the names of their parameters in order.
-
-    A converter that is defined again (a cell of a notebook that runs twice) takes the place of its former self.
-    """
+    """Register a converter for operators, with the names of their parameters in order."""
 
     def register(convert: C) -> C:
         for kind in kinds:
-            old = _TABLE.get(kind)
-            if old is not None and _place(old.convert) != _place(convert):
-                raise UserError(f"there is a converter for the operator {kind} already")
-            _TABLE[kind] = Entry(convert, tuple(inputs.split()), tuple(outputs.split()))
-        note_registration(convert)
+            _TABLE.add(kind, Entry(convert, tuple(inputs.split()), tuple(outputs.split())), convert)
         return convert
 
     return register
-
-
-def _place(convert: Converter) -> tuple[str, str]:
-    return getattr(convert, "__module__", ""), getattr(convert, "__qualname__", "")
 
 
 def find_converter(kind: str) -> Entry | None:
@@ -61,4 +49,4 @@ def find_converter(kind: str) -> Entry | None:
 
 def converted_operators() -> tuple[str, ...]:
     """The operators that there are converters for."""
-    return tuple(_TABLE)
+    return tuple(_TABLE.entries())

@@ -6,8 +6,7 @@ module = from_tensorflow("frozen.pb", shapes={"image": (1, 224, 224, 3)}, output
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import check_size
 from tilewright.frontend.core.complex_values import Complex
 from tilewright.frontend.core.input_shapes import input_shapes
+from tilewright.frontend.core.registry import located
 from tilewright.frontend.tensorflow.context import NodeContext, Scope, State
 from tilewright.frontend.tensorflow.entry import entry_of
 from tilewright.frontend.tensorflow.families import FAMILIES
@@ -136,7 +136,7 @@ class _Importer:
                     where=self.model.source,
                     hint=f"give its shape: shapes={{'{spec.name}': (...)}}",
                 )
-            with self._located(spec.name, "input"):
+            with located(self.builder, self.model.source, spec.name, "input"):
                 kind = tensor_type(sizes, tensor_dtype(spec.dtype))
             check_size(kind)
             self.builder.declare(kind)
@@ -207,7 +207,7 @@ class _Importer:
         return value
 
     def _node(self, node: Node, known: Mapping[str, Sequence[Value | None]]) -> Sequence[Value | None]:
-        with self._located(node.name, node.op):
+        with located(self.builder, self.model.source, node.name, node.op):
             self.count += 1
             if self.count > _MOST_NODES:
                 raise UserError(f"the model has more than {_MOST_NODES} nodes, with those of all calls of functions")
@@ -242,14 +242,3 @@ class _Importer:
             f"the converter of {context.node.op} gave {type(result).__name__}, not graph values",
             hint="give one value, or a list with one for each output: return node.call(...)",
         )
-
-    @contextmanager
-    def _located(self, name: str, op: str) -> Iterator[None]:
-        """Put the node's name on what is built, and on errors that do not say where they are."""
-        self.builder.span = Span(name, operation=op)
-        try:
-            yield
-        except UserError as error:
-            if error.where is None:
-                error.where = f"{self.model.source}, '{name}' ({op})"
-            raise
