@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -68,8 +69,10 @@ def size_of(folder: Path, flags: str = "-O2") -> MicroSize:
 
 def _make(example: Path, goal: str, flags: str) -> str:
     command = ["make", "--no-print-directory", "-C", str(example), goal, f"CFLAGS={flags}"]
+    # A make around this one would have a say in it, and warn that it is not asked.
+    around = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL, env=around
     )
     if done.returncode:
         raise RuntimeError(f"make {goal} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")

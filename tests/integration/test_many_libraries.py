@@ -102,7 +102,7 @@ def test_nothing_else_can_be_seen(folder: Path) -> None:
         return {line.split()[-1] for line in text.stdout.splitlines()}
 
     common = {"set_num_threads", "metadata", "_tilewright"}
-    model = common | {"run", "message", "entry", "constants"}
+    model = common | {"run", "message", "entry", "constants", "_interface"}
     assert seen("encoder.so") == {f"encoder_{name}" for name in model | {"workspace_bytes"}}
     assert seen("three.so") == {f"sizes_{name}" for name in model | {"shapes", "plan"}}
     assert seen("ops.so") == {"twice", "twice__packed", *(f"ops_{name}" for name in common)}

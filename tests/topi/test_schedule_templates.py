@@ -19,6 +19,7 @@ from tilewright.compiler import Compilation
 from tilewright.frontend import from_onnx
 from tilewright.graph.ir.expr import Var
 from tilewright.graph.ir.op import call
+from tilewright.graph.ops.window_dots import windows_together
 from tilewright.ir.types import tensor_type
 from tilewright.lower.schedules import schedule_kernel, use_schedule
 from tilewright.support import settings
@@ -88,6 +89,13 @@ def _computed_columns() -> PrimFunc:
     return kernel([rows, columns], call("qnn.matmul", rows, columns), True)
 
 
+def _window_dots() -> PrimFunc:
+    several, groups = windows_together(3, 1)
+    shapes = {"x": (1, 5, 7, 32), "w": (several, 3, groups, 32, 4), "zero": ()}
+    params = [var(name, *shape, dtype="int8") for name, shape in shapes.items()]
+    return kernel(params, call("qnn.window_dots", *params, strides=(1, 1), padding=(1, 2, 1, 2), width=3), True)
+
+
 def _integer_lstm() -> PrimFunc:
     shapes = {"x": (3, 1, 4, 40), "w": (4, 40, 48), "scale": (4, 40), "h": (1, 40), "c": (1, 40)}
     params = [var(name, *shape, dtype="int8" if name == "w" else "float32") for name, shape in shapes.items()]
@@ -102,6 +110,7 @@ KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "winograd-plain-weights": (lambda: winograd.Case((1, 7, 7, 16), 16, plain=True).func, AVX512),
     "integer-recurrence": (_integer_lstm, NEON),
     "computed-columns": (_computed_columns, NEON),
+    "window-dots": (_window_dots, NEON),
     "recurrence": (_of_family("recurrence", 1, "rnn"), AVX512),
     "attention": (_of_family("projected_attention", 1, "nn_attention"), AVX512),
     "half-product": (_of_family("projected_attention", 2, "half_matmul", "float16"), AMX),

@@ -303,11 +303,19 @@ static tilewright_status find_description(const image* image, char* symbol, size
 
 /* ---------------------------------------------------------------- loading */
 
-/* The loader compares names as texts, so each load has a text of its own: the bits of a counter as "/" and "/.". */
+/* A number as "/" and "/.", which lead nowhere else. */
+static size_t spell(uint64_t number, char* path, size_t at, size_t size) {
+  for (; number && at + 3 < size; number >>= 1)
+    at += (size_t)snprintf(path + at, size - at, number & 1 ? "/." : "/");
+  return at;
+}
+
+/* The loader compares names as texts, so each load in the process has a text of its own: that of a counter, and of the
+   counter's address, as there may be other copies of this runtime, and Tilewright's own in Python. */
 static void loader_path(int descriptor, char* path, size_t size) {
   size_t at = (size_t)snprintf(path, size, "/proc/self/fd");
-  for (unsigned long number = ++load_count; number && at + 3 < size; number >>= 1)
-    at += (size_t)snprintf(path + at, size - at, number & 1 ? "/." : "/");
+  at = spell(++load_count, path, at, size);
+  at = spell((uint64_t)(uintptr_t)&load_count, path, at + (size_t)snprintf(path + at, size - at, "/../fd"), size);
   snprintf(path + at, size - at, "/%d", descriptor);
 }
 
