@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import queue
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -135,7 +137,7 @@ def made_inputs(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
             state = state * 16807 % 2147483647
             numbers[index] = state / 2147483647
         whole = info["array"].startswith("BigInt")
-        values = np.floor(numbers * 100) if whole else numbers * 2 - 1
+        values = np.floor(numbers * 2) if whole else numbers * 2 - 1
         inputs[info["name"]] = values.astype(info["dtype"]).reshape(info["shape"])
     return inputs
 
@@ -186,15 +188,19 @@ def _in_chromium(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, An
 def in_browser(browser: str, folders: dict[str, Path], page: str) -> Any:
     """What a page of served folders posts to /answer, in a browser without a window."""
     answers: queue.Queue[bytes] = queue.Queue()
-    with serve_folders(folders, posts={"/answer": answers.put}) as url, tempfile.TemporaryDirectory() as profile:
+    # Processes of the browser may still write when the first of them has ended.
+    kept = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with serve_folders(folders, posts={"/answer": answers.put}) as url, kept as profile:
         command = [browser, *_CHROMIUM, f"--user-data-dir={profile}", f"{url}{page}"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         try:
             return json.loads(answers.get(timeout=_LONGEST))
         except queue.Empty:
             raise UserError(f"the page did not answer in {_LONGEST} s") from None
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 

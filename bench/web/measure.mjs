@@ -14,7 +14,7 @@ function makeInputs(infos) {
     const length = shape.reduce((all, size) => all * size, 1);
     const whole = array.startsWith("BigInt");
     const data = new globalThis[array](length);
-    for (let n = 0; n < length; n += 1) data[n] = whole ? BigInt(Math.floor(next() * 100)) : next() * 2 - 1;
+    for (let n = 0; n < length; n += 1) data[n] = whole ? BigInt(Math.floor(next() * 2)) : next() * 2 - 1;
     return [name, { data, shape }];
   }));
 }
