@@ -2,5 +2,4 @@
 import { measure } from "./measure.mjs";
 
 const results = await measure(JSON.parse(process.argv[2]));
-process.stdout.write(`${JSON.stringify(results)}\n`);
-process.exit(0);
+process.stdout.write(`${JSON.stringify(results)}\n`, () => process.exit(0));
