@@ -1,3 +1,4 @@
+// An example: which digit is in a picture?
 using System;
 using System.IO;
 using System.Linq;

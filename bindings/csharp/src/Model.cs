@@ -1,3 +1,4 @@
+// Models in C#: opening, calls at once and as tasks, closing.
 using System;
 using System.Collections.Generic;
 using System.Linq;

@@ -1,3 +1,4 @@
+// The functions of the runtime for C, by P/Invoke, and its errors as exceptions.
 using System;
 using System.IO;
 using System.Runtime.InteropServices;

@@ -1,3 +1,4 @@
+// Arrays that go in and come out of models, without copies.
 using System;
 using System.Collections.Generic;
 using System.Linq;

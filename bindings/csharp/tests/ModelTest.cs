@@ -1,3 +1,4 @@
+// Tests of the binding for C#.
 using System;
 using System.Collections.Generic;
 using System.IO;

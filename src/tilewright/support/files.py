@@ -1,9 +1,10 @@
-"""Writing files so that a reader sees a whole file or none."""
+"""Writing files and folders so that a reader sees them whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,27 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def replacing_folder(folder: Path, marker: str, what: str) -> Iterator[Path]:
+    """A temporary folder that the `with` body fills and that then becomes `folder`, all at once.
+
+    A folder that is there is replaced if it is empty, or holds the file `marker`, as what was written before does.
+    """
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / marker).exists())):
+        raise UserError(f"{folder} is there and holds no {what}", hint="name a new or an empty folder")
+    temporary = temporary_name(folder)
+    try:
+        temporary.mkdir()
+        yield temporary
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.replace(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:

@@ -9,7 +9,6 @@ out/example/                 a program that runs the model, with start-up code, 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +22,7 @@ from tilewright.runtime.core.header import library_name
 from tilewright.runtime.core.module import ExportOptions
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
-from tilewright.support.files import cannot_write, temporary_name
+from tilewright.support.files import replacing_folder
 from tilewright.support.version import VERSION
 
 DESCRIPTION: Final = "model.json"
@@ -36,22 +35,9 @@ def write_sources(artifacts: Sequence[Artifact], folder: Path, options: ExportOp
     [artifact] = artifacts
     if options.sign is not None:
         raise UserError("C sources are not signed", hint="leave the key out; sign the firmware")
-    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / DESCRIPTION).exists())):
-        raise UserError(f"{folder} is there and holds no sources of a model", hint="name a new or an empty folder")
     model = _static_model(artifact)
-    written = temporary_name(folder)
-    try:
-        written.mkdir()
-        try:
-            with trace.span("export"):
-                _fill(written, artifact, model, library_name(folder, options.name))
-            if folder.exists():
-                shutil.rmtree(folder)
-            written.replace(folder)
-        finally:
-            shutil.rmtree(written, ignore_errors=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
+    with trace.span("export"), replacing_folder(folder, DESCRIPTION, "sources of a model") as written:
+        _fill(written, artifact, model, library_name(folder, options.name))
 
 
 def _static_model(artifact: Artifact) -> ModelInfo:

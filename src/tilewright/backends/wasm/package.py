@@ -27,7 +27,7 @@ from tilewright.runtime.core.dtypes import C_TYPES
 from tilewright.runtime.core.module import ExportOptions
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UserError
-from tilewright.support.files import cannot_write, temporary_name
+from tilewright.support.files import replacing_folder
 from tilewright.support.version import VERSION
 
 FORMAT: Final = 1
@@ -69,24 +69,11 @@ def write_package(artifacts: Sequence[Artifact], folder: Path, options: ExportOp
     """Write the package of a model into a folder, which is made or replaced as a whole."""
     if options.sign is not None:
         raise UserError("packages of JavaScript are not signed", hint="leave the key out; serve the package over HTTPS")
-    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / DESCRIPTION).exists())):
-        raise UserError(f"{folder} is there and holds no package of a model", hint="name a new or an empty folder")
     artifacts = sorted(artifacts, key=lambda artifact: list(LEVELS).index(level_of(artifact)))
     for artifact in artifacts:
         _check(artifact)
-    made = temporary_name(folder)
-    try:
-        made.mkdir()
-        try:
-            with trace.span("export"):
-                _fill(made, artifacts, options.name or folder.name)
-            if folder.exists():
-                shutil.rmtree(folder)
-            made.replace(folder)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
+    with trace.span("export"), replacing_folder(folder, DESCRIPTION, "package of a model") as written:
+        _fill(written, artifacts, options.name or folder.name)
 
 
 def _check(artifact: Artifact) -> None:

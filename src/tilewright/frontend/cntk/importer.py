@@ -18,11 +18,10 @@ from tilewright.frontend.cntk.dictionary import FREE, INFERRED, TYPES, read_dict
 from tilewright.frontend.cntk.model import INPUT, PLACEHOLDER, Model, PrimitiveFunction, Variable, read_model
 from tilewright.frontend.cntk.recurrence import Recurrence, cycles
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
-from tilewright.frontend.core.builder import check_size
+from tilewright.frontend.core.functions import main_module, new_input
 from tilewright.frontend.core.input_shapes import input_shapes
 from tilewright.graph.ir.expr import Function, Var
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.span import Span
 
@@ -85,11 +84,8 @@ class _Importer:
         for uid in needed:
             self._function(uid)
         results = [self._value(uid) for _, uid in outputs]
-        self.builder.span = None
-        body = self.builder.body(self.builder.tuple([value.data for value in results]))
-        names = tuple(name for name, _ in outputs)
-        attributes: dict[str, object] = {"model_name": self.model.name, "output_names": names}
-        return IRModule([Function("main", tuple(params), body), *self.functions], attributes=attributes)
+        values, names = [value.data for value in results], [name for name, _ in outputs]
+        return main_module(self.builder, params, values, names, self.model.name, self.functions)
 
     def _needed(self, roots: Sequence[str]) -> list[str]:
         """The functions that results depend on, each behind what it needs (members of one cycle in any order)."""
@@ -134,13 +130,8 @@ class _Importer:
         for item, sizes in zip(inputs, input_shapes(self.source, inputs, shapes), strict=True):
             dtype = TYPES.get(item.variable.data_type, "float32")
             assert sizes is not None
-            kind = tensor_type(sizes, dtype)
-            check_size(kind)
-            self.builder.declare(kind)
-            var = Var(item.name, kind)
-            var.span = Span(item.name)
-            params.append(var)
-            self.values[item.variable.uid] = [Value(var, item.variable.has_batch, item.variable.has_sequence)]
+            params.append(new_input(self.builder, item.name, sizes, dtype))
+            self.values[item.variable.uid] = [Value(params[-1], item.variable.has_batch, item.variable.has_sequence)]
         return params
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.frontend.core.builder import Builder, check_size
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Var as Symbol
@@ -14,9 +15,10 @@ from tilewright.support.errors import UserError
 from tilewright.support.span import Span
 
 
-def new_input(builder: Builder, name: str, shape: Sequence[int | str], dtype: DataType | str) -> Var:
-    """A parameter of `main`; dimensions that are texts are symbols of that name."""
-    kind = tensor_type(tuple(Symbol(size) if isinstance(size, str) else size for size in shape), dtype)
+def new_input(builder: Builder, name: str, shape: Sequence[Size | str] | None, dtype: DataType | str) -> Var:
+    """A parameter of `main`; dimensions that are texts are symbols of that name. None: of any rank."""
+    sizes = None if shape is None else tuple(Symbol(size) if isinstance(size, str) else size for size in shape)
+    kind = tensor_type(sizes, dtype)
     check_size(kind)
     builder.declare(kind)
     var = Var(name, kind)
@@ -55,9 +57,10 @@ def main_module(
     names: Sequence[str],
     model_name: str,
     functions: Sequence[Function] = (),
+    **further: object,
 ) -> IRModule:
-    """The module of inputs and results, and of functions that they call (loops)."""
+    """The module of inputs and results, and of functions that they call (loops), with further attributes."""
     builder.span = None
     main = Function("main", tuple(params), builder.body(builder.tuple(outputs)))
-    attributes = {"model_name": model_name or "main", "output_names": tuple(names)}
+    attributes = {"model_name": model_name or "main", "output_names": tuple(names), **further}
     return IRModule([main, *functions], attributes=attributes)

@@ -46,12 +46,15 @@ def _place(convert: Callable[..., Any]) -> tuple[str, str]:
 
 
 @contextmanager
-def located(builder: Builder, source: str, name: str, kind: str) -> Iterator[None]:
-    """Put a node's name on what is built, and on errors that do not say where they are."""
+def located(builder: Builder, source: str, name: str, kind: str, said: str | None = None) -> Iterator[None]:
+    """Put a node's name on what is built, and on errors that do not say where they are.
+
+    `said`: what these say of its kind, if that is more than its name.
+    """
     builder.span = Span(name, operation=kind)
     try:
         yield
     except UserError as error:
         if error.where is None:
-            error.where = f"{source}, '{name}' ({kind})"
+            error.where = f"{source}, '{name}' ({said or kind})"
         raise

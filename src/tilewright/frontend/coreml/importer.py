@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
-from tilewright.frontend.core.functions import chosen_shape, new_input, refuse_unknown
+from tilewright.frontend.core.functions import chosen_shape, main_module, new_input, refuse_unknown
 from tilewright.frontend.coreml import estimators, preparation
 from tilewright.frontend.coreml.blobs import Weights
 from tilewright.frontend.coreml.features import Dims, Feature, features
@@ -124,12 +124,9 @@ class _Importer:
             raise UserError("the model has no outputs", where=self.source)
         results = self._run(model, dict(zip((item.name for item in inputs), params, strict=True)), function)
         values = [self._output(item, results) for item in outputs]
-        self.builder.span = None
-        body = self.builder.body(self.builder.tuple(values))
-        attributes: dict[str, object] = {"model_name": name, "output_names": tuple(item.name for item in outputs)}
-        if self.labels:
-            attributes["class_labels"] = tuple(self.labels)
-        return IRModule([Function("main", tuple(params), body), *self.functions], attributes=attributes)
+        names = [item.name for item in outputs]
+        further = {"class_labels": tuple(self.labels)} if self.labels else {}
+        return main_module(self.builder, params, values, names, name, self.functions, **further)
 
     def _description(self, model: Any, function: str | None) -> Any:
         """The description of the model, or of one of its functions."""

@@ -103,10 +103,8 @@ class _Importer:
         refuse_unknown(shapes, list(params))
         values = self._computed(self.symbol, variables)
         names = _output_names(self.symbol)
-        module = main_module(
-            self.builder, list(params.values()), values, names, Path(self.where).stem.split("-symbol")[0]
-        )
-        return IRModule([module["main"], *self.functions], attributes=dict(module.attributes))
+        name = Path(self.where).stem.split("-symbol")[0]
+        return main_module(self.builder, list(params.values()), values, names, name, self.functions)
 
     def _new_input(self, at: int, node: SymbolNode, shapes: Shapes) -> Var:
         given, guess = shapes.pop(node.name, None), self._guess(at, node)

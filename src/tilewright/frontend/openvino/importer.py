@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
-from tilewright.frontend.core.builder import check_size, sizes_of
+from tilewright.frontend.core.builder import sizes_of
+from tilewright.frontend.core.functions import main_module, new_input
 from tilewright.frontend.core.input_shapes import input_shapes
 from tilewright.frontend.openvino import (
     control,
@@ -32,10 +33,10 @@ from tilewright.frontend.openvino.model import Layer, Net, OpenvinoModel
 from tilewright.frontend.openvino.reader import read_model
 from tilewright.frontend.openvino.registry import find_converter
 from tilewright.frontend.openvino.types import element_type, stored_tensor
+from tilewright.graph.ir.dimensions import Sizes
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.span import Span
 
@@ -105,11 +106,7 @@ class _Importer:
             outputs.append(value)
         if not outputs:
             raise UserError("the model has no results", where=self.model.source)
-        self.builder.span = None
-        body = self.builder.body(self.builder.tuple(outputs))
-        functions = [Function("main", tuple(self.params), body), *self.functions]
-        attributes: dict[str, object] = {"model_name": net.name or "main", "output_names": tuple(names)}
-        return IRModule(functions, attributes=attributes)
+        return main_module(self.builder, self.params, outputs, names, net.name, self.functions)
 
     def _input(self, layer: Layer) -> _Input:
         with self._located(layer):
@@ -118,14 +115,9 @@ class _Importer:
             name = layer.name if layer.name in names or not names else names[0]
             return _Input(name, layer, element_type(layer.options.get("element_type", "f32")), _dims(layer))
 
-    def _parameter(self, name: str, sizes: object, dtype: DataType) -> Var:
-        annotation = tensor_type(sizes, dtype)  # type: ignore[arg-type]
-        check_size(annotation)
-        self.builder.declare(annotation)
-        var = Var(name, annotation)
-        var.span = Span(name)
-        self.params.append(var)
-        return var
+    def _parameter(self, name: str, sizes: Sizes | None, dtype: DataType) -> Var:
+        self.params.append(new_input(self.builder, name, sizes, dtype))
+        return self.params[-1]
 
     def _net(self, net: Net, given: Mapping[int, GraphExpr]) -> dict[int, GraphExpr]:
         """Import the layers of a net with values of its parameters; gives the values of its results by number."""

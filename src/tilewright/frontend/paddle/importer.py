@@ -6,12 +6,12 @@ module = from_paddle("folder", shapes={"x": (1, 3, 48, 320)})
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
-from tilewright.frontend.core.builder import check_size
+from tilewright.frontend.core.functions import main_module, new_input
 from tilewright.frontend.core.input_shapes import input_shapes
+from tilewright.frontend.core.registry import located
 from tilewright.frontend.core.scopes import Scope
 from tilewright.frontend.paddle import (
     activation,
@@ -37,9 +37,7 @@ from tilewright.frontend.paddle.model import Block, PaddleModel, PaddleOperator
 from tilewright.frontend.paddle.registry import Entry, Result, find_converter
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
-from tilewright.support.span import Span
 
 FAMILIES = (
     activation,
@@ -90,13 +88,8 @@ class _Importer:
         params: list[Var] = []
         known = input_shapes(self.model.source, self.model.inputs, shapes)
         for item, sizes in zip(self.model.inputs, known, strict=True):
-            annotation = tensor_type(sizes, item.dtype)
-            check_size(annotation)
-            self.builder.declare(annotation)
-            var = Var(item.name, annotation)
-            var.span = Span(item.name)
-            params.append(var)
-            scope.values[item.variable] = var
+            params.append(new_input(self.builder, item.name, sizes, item.dtype))
+            scope.values[item.variable] = params[-1]
         self._block(self.model.block, scope)
         if not self.model.outputs:
             raise UserError("the model has no outputs", where=self.model.source)
@@ -106,11 +99,8 @@ class _Importer:
             if value is None:
                 raise UserError(f"nothing produces the output '{name}'", where=self.model.source)
             results.append(value)
-        self.builder.span = None
-        body = self.builder.body(self.builder.tuple(results))
-        names = tuple(name for name, _ in self.model.outputs)
-        functions = [Function("main", tuple(params), body), *self.functions]
-        return IRModule(functions, attributes={"model_name": "main", "output_names": names})
+        names = [name for name, _ in self.model.outputs]
+        return main_module(self.builder, params, results, names, "main", self.functions)
 
     def _block(self, block: Block, scope: Scope) -> None:
         """Import the operators of a block; what they give goes to the scope."""
@@ -120,7 +110,7 @@ class _Importer:
         span = self.builder.span
         try:
             for operator in block.operators:
-                with self._located(operator):
+                with located(self.builder, self.model.source, operator.name, operator.kind):
                     self._operator(operator, scope)
         finally:
             self.depth -= 1
@@ -172,17 +162,6 @@ class _Importer:
             f"the converter of {kind} gave {type(result).__name__}, not graph values",
             hint="give one value, or a list with one for each output: return node.call(...)",
         )
-
-    @contextmanager
-    def _located(self, operator: PaddleOperator) -> Iterator[None]:
-        """Put the operator's name on what is built, and on errors that do not say where they are."""
-        self.builder.span = Span(operator.name, operation=operator.kind)
-        try:
-            yield
-        except UserError as error:
-            if error.where is None:
-                error.where = f"{self.model.source}, '{operator.name}' ({operator.kind})"
-            raise
 
 
 def _groups(

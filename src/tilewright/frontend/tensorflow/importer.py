@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
-from tilewright.frontend.core.builder import check_size
 from tilewright.frontend.core.complex_values import Complex
+from tilewright.frontend.core.functions import main_module, new_input
 from tilewright.frontend.core.input_shapes import input_shapes
 from tilewright.frontend.core.registry import located
 from tilewright.frontend.tensorflow.context import NodeContext, Scope, State
@@ -29,9 +29,7 @@ from tilewright.frontend.tensorflow.tensors import tensor_dtype
 from tilewright.frontend.tensorflow.values import Handle, TensorList, Value
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
-from tilewright.support.span import Span
 
 assert FAMILIES  # imported so that every converter is registered
 _DEEPEST = 64
@@ -103,15 +101,9 @@ class _Importer:
                 where=self.model.source,
                 hint="make the state an input and an output of the function that is exported, or export for inference",
             )
-        self.builder.span = None
-        main = self.builder.body(self.builder.tuple(results))
-        attributes: dict[str, object] = {
-            "model_name": entry.key or "main",
-            "output_names": tuple(spec.name for spec in entry.outputs),
-        }
-        if len(self.model.signatures) > 1:
-            attributes["signatures"] = tuple(item.key for item in self.model.signatures)
-        return IRModule([Function("main", tuple(params), main), *self.functions], attributes=attributes)
+        names, signatures = [spec.name for spec in entry.outputs], tuple(item.key for item in self.model.signatures)
+        further = {"signatures": signatures} if len(signatures) > 1 else {}
+        return main_module(self.builder, params, results, names, entry.key, self.functions, **further)
 
     def _initialise(self) -> None:
         """Give variables what the checkpoint has, and fill tables."""
@@ -137,12 +129,7 @@ class _Importer:
                     hint=f"give its shape: shapes={{'{spec.name}': (...)}}",
                 )
             with located(self.builder, self.model.source, spec.name, "input"):
-                kind = tensor_type(sizes, tensor_dtype(spec.dtype))
-            check_size(kind)
-            self.builder.declare(kind)
-            var = Var(spec.name, kind)
-            var.span = Span(spec.name)
-            params.append(var)
+                params.append(new_input(self.builder, spec.name, sizes, tensor_dtype(spec.dtype)))
         return params
 
     def _tensor(self, value: Value, spec: TensorSpec) -> GraphExpr:

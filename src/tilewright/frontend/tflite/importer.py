@@ -6,12 +6,12 @@ module = from_tflite("detector.tflite", shapes={"image": (1, 320, 320, 3)}, sign
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.frontend.core.builder import check_size
+from tilewright.frontend.core.functions import main_module, new_input
 from tilewright.frontend.core.input_shapes import input_shapes
+from tilewright.frontend.core.registry import located
 from tilewright.frontend.stablehlo.builder import StableBuilder
 from tilewright.frontend.tflite import (
     activation,
@@ -42,7 +42,6 @@ from tilewright.frontend.tflite.registry import find_converter
 from tilewright.graph.ir.expr import Function, GraphExpr, Var, constant
 from tilewright.graph.ir.op import Array
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.span import Span
 
@@ -125,26 +124,17 @@ class _Importer:
         for item, sizes in zip(inputs, known, strict=True):
             if item.tensor.dtype is None or sizes is None:
                 raise UnsupportedError(f"the input '{item.name}' is a {item.tensor.kind}", where=self.model.source)
-            annotation = tensor_type(sizes, item.tensor.dtype)
-            check_size(annotation)
-            self.builder.declare(annotation)
-            var = Var(item.name, annotation)
-            var.span = Span(item.name)
-            params.append(var)
-            given[item.place] = var
+            params.append(new_input(self.builder, item.name, sizes, item.tensor.dtype))
+            given[item.place] = params[-1]
         values = [given[place] for place in graph.inputs]
         results = self._graph(graph, values)
         if not results:
             raise UserError("the model has no outputs", where=self.model.source)
         by_place = dict(zip(graph.outputs, results, strict=True))
-        self.builder.span = None
         places = graph.outputs if chosen is None else [chosen.outputs[name] for name in names]
-        body = self.builder.body(self.builder.tuple([by_place[place] for place in places]))
-        functions = [Function("main", tuple(params), body), *self.functions]
-        attributes: dict[str, object] = {"model_name": graph.name, "output_names": tuple(names)}
-        if len(self.model.signatures) > 1:
-            attributes["signatures"] = tuple(item.key for item in self.model.signatures)
-        return IRModule(functions, attributes=attributes)
+        values, signatures = [by_place[place] for place in places], tuple(item.key for item in self.model.signatures)
+        further = {"signatures": signatures} if len(signatures) > 1 else {}
+        return main_module(self.builder, params, values, names, graph.name, self.functions, **further)
 
     def _signature(self, key: str | None) -> Signature | None:
         """The signature that is asked for; the first of the first graph by default."""
@@ -218,7 +208,8 @@ class _Importer:
     def _operator(self, operator: TfliteOperator, graph: TfliteGraph, values: dict[int, GraphExpr]) -> None:
         outputs = [graph.tensors[place].name for place in operator.outputs if place >= 0]
         name = outputs[0] if outputs else operator.name
-        with self._located(operator, name):
+        kind = f"{'custom operator ' if operator.is_custom else ''}{operator.name}, version {operator.version}"
+        with located(self.builder, self.model.source, name, operator.name, kind):
             inputs: list[GraphExpr | None] = []
             for place in operator.inputs:
                 value = None if place < 0 else self._value(graph, place, values)
@@ -278,15 +269,3 @@ class _Importer:
         finally:
             self.depth -= 1
             self.builder.span = span
-
-    @contextmanager
-    def _located(self, operator: TfliteOperator, name: str) -> Iterator[None]:
-        """Put the operator's name on what is built, and on errors that do not say where they are."""
-        self.builder.span = Span(name, operation=operator.name)
-        try:
-            yield
-        except UserError as error:
-            if error.where is None:
-                kind = "custom operator " if operator.is_custom else ""
-                error.where = f"{self.model.source}, '{name}' ({kind}{operator.name}, version {operator.version})"
-            raise
