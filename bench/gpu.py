@@ -261,7 +261,7 @@ def _table(results: Sequence[Result]) -> str:
     )
     rows = []
     for item in results:
-        first = (zoo.SPECS[item["model"]].title, str(item["batch"]), item["precision"])
+        first = (zoo.spec(item["model"]).title, str(item["batch"]), item["precision"])
         if "error" in item:
             rows.append((*first, "failed", *["-"] * 6))
             continue

@@ -32,7 +32,19 @@ from bench import harness
 OURS = "tilewright"
 GRAPH = "graph"
 """PyTorch as a CUDA graph of its operators: it is timed with whatever else is."""
-IMAGES = ("resnet18", "resnet50", "mobilenet_v1", "mobilenet_v2", "dqn", "dcgan")
+IMAGES = (
+    "resnet18",
+    "resnet50",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "dqn",
+    "dcgan",
+    "efficientnet_b0",
+    "convnext_t",
+    "densenet121",
+    "regnet_y",
+    "resnext50",
+)
 """The models that have a layout to choose."""
 
 PRECISIONS = {"fp32": "float32", "tf32": "tf32", "fp16": "float16"}

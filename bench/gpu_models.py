@@ -7,6 +7,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from bench import zoo
+from bench.zoo.builder import CONSTANT
 
 _BATCH_AXIS = {"lstm_lm_1": 1, "lstm_lm_35": 1}
 _LARGEST_HALF = 65504.0
@@ -51,12 +52,21 @@ def _set_batch(made: onnx.ModelProto, axis: int, batch: int) -> None:
             value.type.tensor_type.shape.dim[axis].dim_value = batch
     del graph.value_info[:]
     shapes = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
+    joined = {name for node in graph.node if node.op_type == "Concat" for name in node.input}
     for item in graph.initializer:
         if item.name in shapes:
             sizes = numpy_helper.to_array(item).copy()
-            assert axis == 0 and sizes[0] == 1, f"{item.name} says nothing about the batch: {sizes}"
-            sizes[0] = batch
+            # The first axis counts the batch, or windows of its images.
+            assert axis == 0 and sizes[0] >= 1, f"{item.name} says nothing about the batch: {sizes}"
+            sizes[0] *= batch
             item.CopyFrom(numpy_helper.from_array(sizes, item.name))
+        elif item.name in joined and item.dims[0] == 1:
+            # What every element of the batch begins with (the token of a class).
+            repeats = (batch, *[1] * (len(item.dims) - 1))
+            item.CopyFrom(numpy_helper.from_array(np.tile(numpy_helper.to_array(item), repeats), item.name))
+        elif item.name.startswith(CONSTANT) and len(item.dims) == 4 and item.dims[0] > 1:
+            # Masks of the windows of an image: those of all images, one after the other.
+            item.CopyFrom(numpy_helper.from_array(np.tile(numpy_helper.to_array(item), (batch, 1, 1, 1)), item.name))
 
 
 def _to_half(made: onnx.ModelProto) -> None:

@@ -381,16 +381,17 @@ def parse_threads(text: str) -> int:
 
 
 def parse_models(text: str) -> list[str]:
-    """The models in a comma-separated list; `all` are the ten, `more` the second set."""
+    """The models in a comma-separated list; `all` are the ten, `more` the second set, `servers` the third."""
     if text == "all":
         return zoo.names()
     if text == "more":
         return zoo.more_names()
+    if text == "servers":
+        return zoo.server_names()
     chosen = [name.strip() for name in text.split(",") if name.strip()]
     for name in chosen:
-        if name not in zoo.SPECS and name not in zoo.MORE_SPECS:
-            known = ", ".join([*zoo.names(), *zoo.more_names()])
-            raise UserError(f"unknown model '{name}': the models are {known}", where="--models")
+        if name not in (known := [*zoo.names(), *zoo.more_names(), *zoo.server_names()]):
+            raise UserError(f"unknown model '{name}': the models are {', '.join(known)}", where="--models")
     return chosen
 
 

@@ -209,6 +209,18 @@ MORE_SPECS: dict[str, ModelSpec] = {
 }
 
 
+SERVER_SPECS: dict[str, ModelSpec] = {
+    spec.name: spec
+    for spec in (
+        ModelSpec("vit_b", "ViT-B/16", transformers.vit_b, _image, 86_567_656, 35.1),
+        ModelSpec("swin_t", "Swin-T", swin.swin_t, _image, 28_596_370, 8.98),
+        ModelSpec("convnext_t", "ConvNeXt-T", vision.convnext_t, _image, 28_589_128, 8.91),
+        ModelSpec("regnet_y", "RegNet-Y 1.6GF", vision.regnet_y, _image, 11_202_430, 3.24),
+    )
+}
+"""Models of the sizes that servers run, measured in batches on GPUs and many cores, beside models of the other sets."""
+
+
 def names() -> list[str]:
     """The names of the ten models, in the order of the tables."""
     return list(SPECS)
@@ -219,9 +231,14 @@ def more_names() -> list[str]:
     return list(MORE_SPECS)
 
 
+def server_names() -> list[str]:
+    """The names of the models of servers' sizes."""
+    return list(SERVER_SPECS)
+
+
 def spec(name: str) -> ModelSpec:
-    """What is known about a model of either set."""
-    return SPECS[name] if name in SPECS else MORE_SPECS[name]
+    """What is known about a model of any set."""
+    return (SPECS | MORE_SPECS | SERVER_SPECS)[name]
 
 
 def inputs(name: str, seed: int = 0) -> Arrays:

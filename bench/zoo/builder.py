@@ -19,6 +19,9 @@ IR_VERSION = 8
 
 _ELEMENT_TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
 
+CONSTANT = "constant_"
+"""How the names of stored constants begin that are neither weights nor statistics."""
+
 
 class GraphBuilder:
     """Collects nodes, weights, inputs and outputs; each method that adds a node returns its output's name."""
@@ -82,7 +85,7 @@ class GraphBuilder:
         array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
-            self._constants[key] = self.buffer(f"constant_{len(self._constants)}", array)
+            self._constants[key] = self.buffer(f"{CONSTANT}{len(self._constants)}", array)
         return self._constants[key]
 
     def normal(self, shape: Sequence[int], std: float, mean: float = 0.0) -> np.ndarray:

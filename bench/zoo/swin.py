@@ -13,24 +13,29 @@ WINDOW = 7
 
 def swin(seed: int) -> onnx.ModelProto:
     """Swin-T with two blocks in every stage."""
-    return swin_of("swin", seed, size=224, width=96, stages=4)
+    return swin_of("swin", seed, size=224, width=96, depths=(2, 2, 2, 2))
 
 
-def swin_of(name: str, seed: int, size: int, width: int, stages: int) -> onnx.ModelProto:
-    """A Swin transformer of two blocks a stage, heads of 32."""
+def swin_t(seed: int) -> onnx.ModelProto:
+    """Swin-T."""
+    return swin_of("swin_t", seed, size=224, width=96, depths=(2, 2, 6, 2))
+
+
+def swin_of(name: str, seed: int, size: int, width: int, depths: tuple[int, ...]) -> onnx.ModelProto:
+    """A Swin transformer of so many blocks in each stage, heads of 32."""
     graph = GraphBuilder(name, seed)
     value = graph.input("input", (1, 3, size, size))
     value = graph.conv(value, "patch_embed/proj", (3, width), 4, stride=4, bias=True, gain=1.0)
     side = size // 4
     value = graph.node("Transpose", [value], "patch_embed", perm=[0, 2, 3, 1])
     value = layer_norm(graph, value, "patch_embed/norm", width)
-    for stage in range(stages):
+    for stage, depth in enumerate(depths):
         if stage:
             value = _merge(graph, value, f"layers.{stage}/downsample", width)
             side, width = side // 2, width * 2
-        for block in range(2):
+        for block in range(depth):
             # Where one window covers all there is nothing to shift.
-            shift = WINDOW // 2 if block and side > WINDOW else 0
+            shift = WINDOW // 2 if block % 2 and side > WINDOW else 0
             value = _block(graph, value, f"layers.{stage}/blocks.{block}", side, width, shift)
     value = layer_norm(graph, value, "norm", width)
     value = graph.node("ReduceMean", [value], "pool", axes=[1, 2], keepdims=0)

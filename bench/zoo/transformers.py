@@ -21,6 +21,11 @@ def vit_s(seed: int) -> onnx.ModelProto:
     return vit("vit_s", seed, layers=12, width=384, heads=6)
 
 
+def vit_b(seed: int) -> onnx.ModelProto:
+    """ViT-B/16 at 224x224."""
+    return vit("vit_b", seed, layers=12, width=768, heads=12)
+
+
 def vit(name: str, seed: int, layers: int, width: int, heads: int, size: int = 224) -> onnx.ModelProto:
     """A vision transformer on patches of 16 x 16 with a class token."""
     graph = GraphBuilder(name, seed)

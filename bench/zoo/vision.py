@@ -1,4 +1,4 @@
-"""More image classifiers: EfficientNet-B0, ConvNeXt, DenseNet-121 and ShuffleNet-v2."""
+"""More image classifiers: EfficientNet-B0, RegNet-Y, ConvNeXt, DenseNet-121 and ShuffleNet-v2."""
 
 from __future__ import annotations
 
@@ -65,9 +65,57 @@ def _efficient_block(
     return graph.node("Add", [branch, value], path) if stride == 1 and channels[0] == channels[1] else branch
 
 
+def regnet_y(seed: int) -> onnx.ModelProto:
+    """RegNet-Y of 1.6 GFLOP multiply-adds at 224x224: grouped bottlenecks with squeeze-and-excitation."""
+    return regnet("regnet_y", seed, 224, (2, 6, 17, 2), (48, 120, 336, 888), group=24)
+
+
+def regnet(
+    name: str, seed: int, size: int, depths: tuple[int, ...], widths: tuple[int, ...], group: int
+) -> onnx.ModelProto:
+    """A RegNet-Y of given depths and widths, with groups of `group` channels."""
+    graph = GraphBuilder(name, seed)
+    value = graph.input("input", (1, 3, size, size))
+    value = graph.conv(value, "stem.0", (3, 32), 3, stride=2, padding=1, gain=1.0)
+    value = graph.node("Relu", [graph.batch_norm(value, "stem.1", 32)], "stem/relu")
+    channels = 32
+    for stage, (depth, width) in enumerate(zip(depths, widths, strict=True), start=1):
+        for block in range(depth):
+            path = f"block{stage}/block{stage}-{block}"
+            value = _regnet_block(graph, value, path, (channels, width), group, 1 if block else 2)
+            channels = width
+    return _classify(graph, value, channels)
+
+
+def _regnet_block(
+    graph: GraphBuilder, value: str, path: str, channels: tuple[int, int], group: int, stride: int
+) -> str:
+    width = channels[1]
+    branch = _pointwise(graph, value, f"{path}/f.a", channels[0], width)
+    groups = width // group
+    branch = graph.conv(branch, f"{path}/f.b", (width, width), 3, stride=stride, padding=1, groups=groups)
+    branch = graph.node("Relu", [graph.batch_norm(branch, f"{path}/f.b.1", width)], f"{path}/f.b/relu")
+    squeezed = graph.node("GlobalAveragePool", [branch], f"{path}/f.se")
+    squeezed = graph.conv(squeezed, f"{path}/f.se/fc1", (width, channels[0] // 4), 1, bias=True)
+    squeezed = graph.node("Relu", [squeezed], f"{path}/f.se/relu")
+    squeezed = graph.conv(squeezed, f"{path}/f.se/fc2", (channels[0] // 4, width), 1, bias=True)
+    branch = graph.node("Mul", [branch, graph.node("Sigmoid", [squeezed], f"{path}/f.se")], f"{path}/f.se")
+    branch = graph.conv(branch, f"{path}/f.c", (width, width), 1, gain=8.0)
+    branch = graph.batch_norm(branch, f"{path}/f.c.1", width, 0.4)
+    if stride != 1 or channels[0] != width:
+        value = graph.conv(value, f"{path}/proj.0", (channels[0], width), 1, stride=stride, gain=1.5)
+        value = graph.batch_norm(value, f"{path}/proj.1", width)
+    return graph.node("Relu", [graph.node("Add", [value, branch], path)], f"{path}/relu")
+
+
 def convnext(seed: int) -> onnx.ModelProto:
     """ConvNeXt of the size called pico at 224x224: 7x7 depthwise convolutions, layer normalisation over channels."""
     return convnext_of("convnext", seed, 224, (2, 2, 6, 2), (64, 128, 256, 512))
+
+
+def convnext_t(seed: int) -> onnx.ModelProto:
+    """ConvNeXt-T at 224x224."""
+    return convnext_of("convnext_t", seed, 224, (3, 3, 9, 3), (96, 192, 384, 768))
 
 
 def convnext_of(name: str, seed: int, size: int, depths: tuple[int, ...], widths: tuple[int, ...]) -> onnx.ModelProto:

@@ -19,7 +19,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "gpt_step": lambda: transformers.gpt("gpt_step", 0, tokens=1, past=6, layers=1, vocabulary=50),
     "llama_prompt": lambda: transformers.llama("llama_prompt", 0, tokens=6, past=0, layers=1),
     "llama_step": lambda: transformers.llama("llama_step", 0, tokens=1, past=6, layers=1),
-    "swin": lambda: swin.swin_of("swin", 0, size=56, width=32, stages=2),
+    "swin": lambda: swin.swin_of("swin", 0, size=56, width=32, depths=(2, 2)),
     "efficientnet": lambda: vision.efficientnet("efficientnet", 0, 32, ((1, 3, 16, 1, 1), (6, 5, 16, 1, 1))),
     "convnext": lambda: vision.convnext_of("convnext", 0, 32, (1, 1), (16, 32)),
     "densenet": lambda: vision.densenet("densenet", 0, 32, (2, 1)),

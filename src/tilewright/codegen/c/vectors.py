@@ -70,8 +70,10 @@ class VectorMemory:
     def _read_if(self, choice: Select) -> None:
         """A vector that is read only where a condition holds, which all lanes share, and is a constant elsewhere."""
         c, load = self._c, choice.a
-        condition = choice.condition.value if isinstance(choice.condition, Broadcast) else choice.condition
-        other = choice.b.value if isinstance(choice.b, Broadcast) else choice.b
+        condition = _scalar(choice.condition)
+        other = _scalar(choice.b)
+        if self._read_one_of(choice):
+            return
         if not isinstance(load, BufferLoad) or not isinstance(other, (FloatImm, IntImm)):
             return
         width = self.width(load.buffer, load.indices[0])
@@ -83,13 +85,41 @@ class VectorMemory:
         elif width == load.dtype.lanes:
             self._read_after_test(choice, load, width, test, outside)
 
+    def _read_one_of(self, choice: Select) -> bool:
+        """A vector of one of several buffers, by conditions that all lanes share (a concatenation): one load.
+
+        `v = *(const float4*)(c ? a + i : b + j)`; False where the choice is of anything else.
+        """
+        c, loads = self._c, _chosen_loads(choice)
+        if loads is None or len({load.buffer.dtype for load in loads}) != 1:
+            return False
+        widths = {self.width(load.buffer, load.indices[0]) for load in loads}
+        if len(widths) != 1 or 1 in widths or any(load.buffer.scope != "global" for load in loads):
+            return False
+        (width,), dtype = widths, loads[0].buffer.dtype
+        element = c.dialect.memory_type(dtype)
+        kind = c.dialect.vector_type(element, width)
+        assert kind is not None
+
+        def place(value: PrimExpr, start: int) -> str:
+            if isinstance(value, BufferLoad):
+                return f"{c.name(value.buffer)} + {c.value(self._lanes.of(value.indices[0], start))}"
+            assert isinstance(value, Select)
+            return f"({c.value(_scalar(value.condition))} ? {place(value.a, start)} : {place(value.b, start)})"
+
+        for start in range(0, choice.dtype.lanes, width):
+            vector = c.declare(kind, c.dialect.load_vector(element, width, place(choice, start), "global"))
+            for lane in range(width):
+                c.know(self._lanes.of(choice, start + lane), c.from_memory(f"{vector}.{'xyzw'[lane]}", dtype))
+        return True
+
     def is_read_anyway(self, choice: Select) -> bool:
         """Whether a vector may be read whatever its condition says: some place of its buffer is, if not its own."""
         load = choice.a
         if not isinstance(load, BufferLoad) or load.buffer.scope != "global":
             return False
         width = self.width(load.buffer, load.indices[0])
-        constant = choice.b.value if isinstance(choice.b, Broadcast) else choice.b
+        constant = _scalar(choice.b)
         return width > 1 and isinstance(constant, (FloatImm, IntImm)) and _holds(load.buffer, width)
 
     def _read_anyway(self, choice: Select, load: BufferLoad, width: int, test: str, outside: str) -> None:
@@ -184,6 +214,21 @@ class VectorMemory:
         # Where nothing is read, the address must still be one of the buffer.
         c.line(f"{helper}({to}, {c.name(value.buffer)} + ({inside} ? {start} : 0), {inside} ? {size} : 0);")
         return True
+
+
+def _scalar(value: PrimExpr) -> PrimExpr:
+    """What all lanes of a value are; the value itself where they are not known to be the same."""
+    return value.value if isinstance(value, Broadcast) else value
+
+
+def _chosen_loads(value: PrimExpr) -> list[BufferLoad] | None:
+    """The loads that a choice, by conditions of all lanes, is one of; None where it may be something else."""
+    if isinstance(value, BufferLoad):
+        return [value]
+    if not isinstance(value, Select) or not _scalar(value.condition).dtype.is_scalar:
+        return None
+    sides = _chosen_loads(value.a), _chosen_loads(value.b)
+    return None if sides[0] is None or sides[1] is None else [*sides[0], *sides[1]]
 
 
 def _holds(buffer: Buffer, count: int) -> bool:

@@ -37,6 +37,7 @@ from tilewright.tir.analysis.flat_accesses import touches
 from tilewright.tir.annotations import ORDERED
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.machine import machine_call
 from tilewright.tir.passes.inject_virtual_threads import is_apart
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, substitute_stmt
 from tilewright.tir.stmt import (
@@ -51,7 +52,7 @@ from tilewright.tir.stmt import (
     Stmt,
     seq,
 )
-from tilewright.tir.warp_instructions import FENCE
+from tilewright.tir.warp_instructions import FENCE, reads_by_itself
 
 BLOCK_AXES: Final = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES: Final = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -185,10 +186,13 @@ class _Kernel:
     """Those of them that each block of a cluster has for itself."""
     between: set[Buffer] = field(default_factory=set)
     """Buffers through which the blocks of a cluster exchange data."""
+    needs_fences: bool = False
+    """Whether instructions read shared memory on a path of their own: they see what was written before a fence."""
 
     def bind(self, stmt: Stmt) -> Stmt:
         """The kernel of a statement."""
         self._measure(stmt)
+        self.needs_fences = any(isinstance(item, Call) and reads_by_itself(item.name) for item in pre_order(stmt))
         body = self._spread(stmt, (), frozenset())
         scopes: dict[Buffer, Buffer] = {}
         exchanged: set[Buffer] = set()
@@ -476,7 +480,10 @@ class _Kernel:
         if pending.conflicts(later) & self.between:
             return Evaluate(barrier("cluster"))
         outside = any(buffer not in self.buffers for buffer in pending.reads | pending.writes)
-        return Evaluate(barrier("global" if outside else "shared"))
+        meeting = Evaluate(barrier("global" if outside else "shared"))
+        if self.needs_fences and pending.writes & later.reads:
+            return seq(Evaluate(machine_call(FENCE)), meeting)
+        return meeting
 
 
 def _is_for_all(stmt: Stmt) -> bool:

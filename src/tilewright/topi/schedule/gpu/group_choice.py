@@ -18,12 +18,17 @@ from tilewright.tir.warp_instructions import GROUP_COLUMNS, GROUP_PANELS
 from tilewright.topi.intrinsics.warp_group import ROWS
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile
 
-LEAST_COLUMNS: Final = 32
+LEAST_COLUMNS: Final = 16
 """Columns of a product from which on warp groups may compute it."""
 _STAGES: Final = 4
 """Copies of the operands' tiles where more or less make no difference."""
 _TOGETHER: Final = 8
 """Rows of blocks that run together."""
+
+
+def steps_at_a_time(dtype: DataType) -> int:
+    """Steps of operands that are in shared memory at a time: rows of 128 bytes."""
+    return 128 // dtype.itemsize
 
 
 @cache
@@ -32,7 +37,7 @@ def ranked_group_tiles(
 ) -> tuple[GroupTile, ...]:
     """The tiles that fit a target, cheapest first."""
     widths = GROUP_PANELS if panels else [width for width in GROUP_COLUMNS if width >= LEAST_COLUMNS]
-    steps = -(-depth // (128 // dtype.itemsize))
+    steps = -(-depth // steps_at_a_time(dtype))
     tiles = [
         GroupTile(groups, width, stages, _TOGETHER, parts)
         for groups, width, stages, parts in product((1, 2), widths, (3, 4, 5, 6), (1, 2, 4, 8, 16))
@@ -53,7 +58,7 @@ def group_cost(
     held = max(1, target.shared_bytes // (tile.shared_bytes + core.block_shared_bytes))
     held = min(held, max(1, core.registers // (128 * tile.groups * (tile.columns // 2 + 48))))
     rounds, rest = divmod(-(-blocks // target.cores), held)
-    steps = -(-depth // (128 // dtype.itemsize * tile.parts))
+    steps = -(-depth // (steps_at_a_time(dtype) * tile.parts))
     total = rounds * _round_cost(steps, dtype, tile, held, costs)
     if rest:
         total += _round_cost(steps, dtype, tile, rest, costs)
@@ -65,7 +70,7 @@ def group_cost(
 
 def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, costs: GroupCosts) -> float:
     """Cycles of some blocks that share a multiprocessor, from their start to their end."""
-    work = tile.rows * tile.columns * 128 / dtype.itemsize / costs.products(dtype.itemsize)
+    work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
     fetched = (tile.rows + tile.columns) * 128 / costs.l2_bytes_per_cycle
     read = tile.groups * (ROWS + tile.columns) * 128 / costs.shared_bytes_per_cycle
     busy = max(together * max(work, fetched, read), costs.latency(dtype.itemsize) / (tile.stages - 2))

@@ -44,7 +44,7 @@ def _schedule_elements(context: StageContext) -> None:
     crossed = crossed_axis(block, len(loops))
     if len(loops) > 1 and same_indices(block):
         loops, sizes = [sch.fuse(*loops)], [prod(sizes)]
-    lanes = _vector_width(context, block, sizes) if crossed is None else 1
+    lanes = _vector_width(context, block, sizes) if crossed is None else _short_row(context, block, sizes)
     outer = loops
     if lanes > 1:
         whole, lane = sch.split(loops[-1], [None, lanes])
@@ -99,6 +99,17 @@ def _vector_width(context: ScheduleContext, block: Block, sizes: list[int]) -> i
         if isinstance(item, BufferLoad) and item.indices and any(uses_any(index, [own]) for index in item.indices[:-1]):
             return 1
     return lanes
+
+
+def _short_row(context: ScheduleContext, block: Block, sizes: list[int]) -> int:
+    """Elements of the last axis that a thread writes at once where reads run across it: the whole axis, or one.
+
+    Channels of an image become neighbours: each is read by neighbouring threads, and a pixel is written as a vector.
+    """
+    width = sizes[-1] * block.writes[0].buffer.dtype.itemsize
+    threads = context.target.cores * context.gpu.elementwise.block_threads
+    is_vector = sizes[-1] in (2, 4) and width <= _VECTOR_BYTES
+    return sizes[-1] if is_vector and prod(sizes[:-1]) >= threads * 2 else 1
 
 
 def _why_not_transposed(context: StageContext) -> str | None:

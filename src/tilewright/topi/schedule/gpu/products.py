@@ -11,13 +11,13 @@ from typing import Final
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.target.tensor_cores import ROUNDED_PRODUCT
 from tilewright.tir.schedule.handles import BlockHandle
-from tilewright.tir.warp_instructions import IN_PANELS
+from tilewright.tir.warp_instructions import GROUP_PANELS, IN_PANELS
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
 from tilewright.topi.intrinsics.warp_group import ROWS as GROUP_ROWS
 from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
-from tilewright.topi.schedule.gpu.group_choice import LEAST_COLUMNS, group_cost, ranked_group_tiles
+from tilewright.topi.schedule.gpu.group_choice import LEAST_COLUMNS, group_cost, ranked_group_tiles, steps_at_a_time
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
 from tilewright.topi.schedule.gpu.register_tiles import Tile, schedule_tiles
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
@@ -125,7 +125,7 @@ def _why_not_group_product(product: ProductContext) -> str | None:
         return f"the accumulator is not {item.total}"
     if operands.size(operands.row) < GROUP_ROWS // 2 or operands.size(operands.column) < LEAST_COLUMNS:
         return "rows or columns are too few"
-    is_shallow = operands.size(operands.depth) < 2 * item.steps
+    is_shallow = operands.size(operands.depth) < item.steps // 4
     return "the reduction is too short" if is_shallow else None
 
 
@@ -142,6 +142,8 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     panels = _lies_in_panels(context, form, dtype)
     if panels is None:
         return "operands cannot be copied by 16 bytes"
+    if panels and form.column_count < GROUP_PANELS[0] // 2:
+        return "panels would be mostly empty"
     sizes = (form.batch, form.row_count, form.column_count, form.depth)
     ranked = ranked_group_tiles(*sizes, dtype, panels, product.target)
     if not ranked:
@@ -150,7 +152,9 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     if dtype is FLOAT32 and not is_large:
         return "operands of small products are not rounded to tf32"  # Other instructions do that by themselves.
     cost = group_cost(*sizes, dtype, ranked[0], product.target)
-    pays = is_large and cost < warp_cost(*sizes, dtype, product.target)
+    # Where one step is all, memory decides, and blocks of warp groups leave it more room.
+    is_shallow = form.depth <= steps_at_a_time(dtype)
+    pays = is_large and (is_shallow or cost < warp_cost(*sizes, dtype, product.target))
     options = [(), *(astuple(tile) for tile in ranked[:_GROUP_OPTIONS])]
     default = options[1] if pays else ()
     answer = product.choose_tile("group_tile", options, map(astuple, ranked), default)

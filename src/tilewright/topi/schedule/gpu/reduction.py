@@ -19,6 +19,8 @@ from tilewright.topi.schedule.gpu.stage import StageContext, reduce_loops
 from tilewright.topi.schedule.template import Template, apply_first
 
 _LANE_BYTES = 16
+_PIXELS = (1, 2, 4, 7, 8)
+"""Neighbouring windows that a thread may have."""
 
 
 def keep_windows(context: ScheduleContext) -> None:
@@ -192,8 +194,13 @@ def _pixels(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandl
     if anchor not in (Anchor.DEPTHWISE_CONV2D, Anchor.POOL2D) or len(loops) < 2 or sharing > 1:
         return None
     width = context.extent(loops[-2]) or 1
-    options = [n for n in (1, 2, 4) if width % n == 0]
-    count = context.choose_again("pixels", options, 1)
+    options = [n for n in _PIXELS if width % n == 0]
+    threads = prod(context.sizes(loops))
+    enough = context.target.cores * context.gpu.elementwise.block_threads
+    # As few windows share most of what they read; more are for rows that are not multiples of four.
+    able = [n for n in options if threads // n >= enough]
+    default = next((n for n in (4, 7, 2) if n in able and anchor is Anchor.DEPTHWISE_CONV2D), 1)
+    count = context.choose_again("pixels", options, default)
     if count == 1:
         return None
     loops[-2], inner = context.sch.split(loops[-2], [None, count])

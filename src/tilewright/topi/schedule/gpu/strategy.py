@@ -15,6 +15,7 @@ from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu import packed_fragments, packed_product, recurrent, rows, vector_product
 from tilewright.topi.schedule.gpu.attention import templates as attention
+from tilewright.topi.schedule.gpu.grouped import separate_groups
 from tilewright.topi.schedule.gpu.injective import INJECTIVE
 from tilewright.topi.schedule.gpu.products import schedule_product, tileable_output
 from tilewright.topi.schedule.gpu.reduction import REDUCTIONS, inline_large_windows, keep_windows, kept_windows
@@ -56,6 +57,8 @@ def _schedule(context: KernelContext) -> list[TemplateChoice]:
         return [whole]
     keep_windows(context)
     inline_stages(context)
+    if separate_groups(context):
+        context.has_product = None  # There may be one now.
     done: set[str] = set()
     choices: list[TemplateChoice] = []
     without_product: dict[str, tuple[PassedOver, ...]] = {}

@@ -136,14 +136,12 @@ def cost(shape: Shape, tile: Tile, target: Target, machine: GpuParameters) -> fl
     )
     together = min(waves, held)
     alone = costs.alone if together < waves and together == 1 else 1.0
-    warps = together * tile.threads / 32
-    # A result needs a value of each operand from shared memory: the larger the thread's tile, the fewer of them.
-    efficiency: float = results / (results + costs.operand_reads * (tile.rows + tile.columns) + costs.step_reads)
-    efficiency *= min(1.0, warps / costs.hiding_warps) ** costs.hiding_exponent
-    # A warp has one partition of a multiprocessor.
-    efficiency = min(efficiency, costs.partition_efficiency * warps / core.partitions)
-    products = waves * tile.block_rows * tile.block_columns * steps * tile.step / core.fma_per_cycle
-    products = products / efficiency * alone
+    rounds, rest = divmod(waves, together)
+    products = rounds * together / _efficiency(tile, together, machine)
+    if rest:
+        # The last blocks of a multiprocessor hide less of each other's latencies.
+        products += rest / _efficiency(tile, rest, machine)
+    products *= tile.block_rows * tile.block_columns * steps * tile.step / core.fma_per_cycle * alone
     loaded = waves * (tile.block_rows + tile.block_columns) * steps * tile.step * shape.item
     fetched = loaded / costs.l2_bytes_per_cycle
     copies = tile.step * (tile.block_rows / shape.row_lanes + tile.block_columns / shape.column_lanes) / 32
@@ -153,3 +151,14 @@ def cost(shape: Shape, tile: Tile, target: Target, machine: GpuParameters) -> fl
     started = costs.start + costs.turn * -(-waves // together) + (costs.cluster_meeting if tile.cluster > 1 else 0.0)
     busy = max(products + waves * steps * copies * costs.copy, fetched)
     return busy + turns * (combined + steps * costs.step) + started
+
+
+def _efficiency(tile: Tile, blocks: int, machine: GpuParameters) -> float:
+    """The part of its peak that a multiprocessor reaches with some blocks at a time."""
+    core, costs = machine.multiprocessor, machine.thread_tile
+    results, warps = tile.rows * tile.columns, blocks * tile.threads / 32
+    # A result needs a value of each operand from shared memory: the larger the thread's tile, the fewer of them.
+    efficiency: float = results / (results + costs.operand_reads * (tile.rows + tile.columns) + costs.step_reads)
+    efficiency *= min(1.0, warps / costs.hiding_warps) ** costs.hiding_exponent
+    # A warp has one partition of a multiprocessor.
+    return min(efficiency, costs.partition_efficiency * warps / core.partitions)
