@@ -81,7 +81,11 @@ def together(rows: Sequence[Row], row: Row) -> list[Row]:
 
 def _place(row: Row) -> tuple[int, int, int]:
     batch, precision, model = configuration(row)
-    return batch, list(gpu_ahead.PRECISIONS).index(precision), [*zoo.names(), *zoo.more_names(), *zoo.server_names()].index(model)
+    return (
+        batch,
+        list(gpu_ahead.PRECISIONS).index(precision),
+        [*zoo.names(), *zoo.more_names(), *zoo.server_names()].index(model),
+    )
 
 
 def ratios(rows: Sequence[Row]) -> dict[Configuration, float]:

@@ -193,6 +193,12 @@ ROUNDINGS: Final = frozenset(["floor", "ceil", "round", "trunc"])
 
 for _name, (_reference, _doc) in _FLOAT_UNARY.items():
     define(_name, 1, "float", _reference, _doc)
+HALF_FUNCTIONS: Final = ("exp", "tanh", "erf", "erf_plus_one", "sigmoid")
+"""Functions that processors may compute of half precision in fewer steps than of float32."""
+_ERF_PLUS_ONE: Final = (lambda x: 1.0 + _erf_reference(x), "1 + erf(x), as in GELU")
+for _name in HALF_FUNCTIONS:
+    _reference, _doc = _FLOAT_UNARY.get(_name, _ERF_PLUS_ONE)
+    define(f"half_{_name}", 1, "float", _reference, f"{_doc}, of a float32, with the digits that half precision has")
 define("abs", 1, "number", np.abs, "the value without its sign; the least signed integer stays (it wraps)")
 # np.power takes a square root for an exponent of 0.5, which is wrong at minus infinity; float_power does not.
 define("pow", 2, "float", np.float_power, "x to the power y, as IEEE 754 pow")

@@ -44,6 +44,8 @@ class Capabilities:
     """The smallest element of shared memory that threads can store without touching its neighbours."""
     expanded_mathematics: frozenset[str] | None = frozenset()
     """Functions that become arithmetic because the device has none, or none that is precise. None: all."""
+    half_mathematics: frozenset[str] = frozenset()
+    """Functions that take fewer steps with the digits of half precision (`ir.intrinsics.HALF_FUNCTIONS`)."""
     double_steps: bool = False
     """Whether expanded mathematics may compute in float64 where float32 is too coarse."""
     flat_memory: bool = False

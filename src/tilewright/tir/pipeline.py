@@ -131,7 +131,9 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("legalize_small_types")(legalize_small_types).with_options(
                 SmallTypesOptions(_CONVERTED_FLOATS if target.has_float8_products else frozenset())
             ),
-            function_pass("legalize_types")(legalize_types).with_options(LegalizeTypesOptions(has_half=False)),
+            function_pass("legalize_types")(legalize_types).with_options(
+                LegalizeTypesOptions(has_half=False, keeps_precision=True, half_functions=can.half_mathematics)
+            ),
             function_pass("lower_words")(lower_words).with_options(
                 LowerWordsOptions(has_dot4=target.has_dot4, reads_words=True)
             ),

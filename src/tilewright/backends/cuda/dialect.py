@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tilewright.backends.cuda.instructions import function_name, instruction_text
 from tilewright.backends.cuda.row_instructions import row_instruction_text
@@ -26,6 +26,27 @@ def _on_hopper(instruction: str) -> str:
     return f'#if __CUDA_ARCH__ >= 900\nasm volatile("{instruction}" ::: "memory");\n#endif'
 
 
+_EXP2 = 'float e; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"({}));'
+_RECIPROCAL = 'float q; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(q) : "f"({}));'
+_ERFC = (
+    "float a = fabsf(x), p = fmaf(a, -0.00287850755f, 0.0293595415f); p = fmaf(a, p, -0.148398432f); "
+    f"p = fmaf(a, p, -0.918626926f); p = fmaf(a, p, -1.62787319f); {_EXP2.format('p * a')}"
+)
+"""`e` is the complement of the error function of |x|."""
+_HALF_FUNCTIONS: Final = {
+    "half_exp": f"{_EXP2.format('x * 1.44269504f')} return e;",
+    "half_sigmoid": f"{_EXP2.format('x * -1.44269504f')} {_RECIPROCAL.format('1.0f + e')} return q;",
+    # Near 0 the series, where the difference from 1 would have few digits.
+    "half_tanh": f"{_EXP2.format('x * 2.88539008f')} {_RECIPROCAL.format('1.0f + e')} "
+    "float s = x * x; return fabsf(x) < 0.1f ? x * (1.0f + s * (-0.33333333f + s * 0.13333333f)) : 1.0f - 2.0f * q;",
+    # 1 - 2**(|x| p(|x|)), whose error is below 1e-6 and which needs no bounds, and the series near 0.
+    "half_erf_plus_one": f"{_ERFC} return x < 0.0f ? e : 2.0f - e;",
+    "half_erf": f"{_ERFC} float s = x * x; "
+    "return a < 0.2f ? x * (1.12837917f + s * (-0.37612639f + s * 0.11283792f)) : copysignf(1.0f - e, x);",
+}
+"""Some 18 bits of each function, by the instructions of the unit for special functions."""
+
+
 class CudaDialect(CLanguage):
     """CUDA C++: one address space in the text, mathematics by type."""
 
@@ -34,6 +55,7 @@ class CudaDialect(CLanguage):
     types: ClassVar[dict[str, str]] = CPP_TYPES
     function_prefix: ClassVar[str] = "static __device__ __forceinline__ "
     vector_types: ClassVar[dict[tuple[str, int], str]] = vector_spellings((2, 4), CPP_VECTORS, types)
+    half_functions: ClassVar[dict[str, str]] = _HALF_FUNCTIONS
     long_suffix: ClassVar[str] = "LL"
     least_int64: ClassVar[str] = "((long long)(-9223372036854775807LL) - 1)"
     infinity: ClassVar[str] = "__int_as_float(0x7f800000)"

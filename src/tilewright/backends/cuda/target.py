@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from tilewright.ir.intrinsics import HALF_FUNCTIONS
 from tilewright.target.capabilities import Capabilities
 from tilewright.target.kinds import added_features, gpu_kind
 
@@ -48,6 +49,7 @@ KIND: Final = replace(
             float8_products="sm_89",
             warp_group_products="sm_90a",
             precisions=frozenset({"tf32"}),
+            half_mathematics=frozenset(HALF_FUNCTIONS),
             flat_memory=True,
         ),
         cores=108,

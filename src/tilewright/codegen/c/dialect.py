@@ -75,6 +75,8 @@ class Dialect(ABC):
     least_int64: ClassVar[str] = "(-9223372036854775807L - 1)"
     infinity: ClassVar[str]
     not_a_number: ClassVar[str]
+    half_functions: ClassVar[dict[str, str]] = {}
+    """Bodies of functions of a float `x` with the digits of half precision, by name (`Capabilities.half_mathematics`)."""
     vector_types: ClassVar[dict[tuple[str, int], str]] = {}
     """Types of 2 and 4 neighbouring elements, by the spelling of an element; what is missing is accessed singly."""
 

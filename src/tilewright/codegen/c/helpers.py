@@ -94,6 +94,11 @@ class Helpers:
         body = f"{kind} d = {exp}(-{fabs}(x)); return x != x ? x : (x < 0 ? d : {one}) / ({one} + d);"
         return self._define(f"tw_sigmoid_{dtype.bits}", kind, f"{kind} x", body)
 
+    def half_function(self, name: str) -> str:
+        """A function of a float with the digits of half precision, where the language has one."""
+        body = self._dialect.half_functions[name]
+        return self._define(f"tw_{name}", self._dialect.types["float32"], "float x", body)
+
     def half_bits(self, double: bool) -> str:
         """The bits of the nearest half of a float or a double."""
         name = f"tw_half_bits_{'double' if double else 'float'}"

@@ -8,6 +8,7 @@ from tilewright.codegen.braces import BITWISE
 from tilewright.codegen.c.convert import CConversions
 from tilewright.codegen.operators import IntrinsicRule, by_intrinsic
 from tilewright.ir.expr import Call
+from tilewright.ir.intrinsics import HALF_FUNCTIONS
 from tilewright.support.errors import UnsupportedError
 
 _FUNCTIONS: Final = (
@@ -33,6 +34,10 @@ def _absolute(c: CConversions, expr: Call, values: list[str]) -> str:
 
 def _sigmoid(c: CConversions, expr: Call, values: list[str]) -> str:
     return f"{c.helpers.sigmoid(expr.dtype)}({values[0]})"
+
+
+def _half_function(c: CConversions, expr: Call, values: list[str]) -> str:
+    return f"{c.helpers.half_function(expr.name)}({values[0]})"
 
 
 def _bitwise(c: CConversions, expr: Call, values: list[str]) -> str:
@@ -96,4 +101,5 @@ INTRINSICS: Final[dict[str, IntrinsicRule]] = {
         same=_reinterpret,
     ),
     "sigmoid": _sigmoid,
+    **dict.fromkeys((f"half_{name}" for name in HALF_FUNCTIONS), _half_function),
 }

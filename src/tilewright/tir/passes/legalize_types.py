@@ -6,6 +6,11 @@ Each operation is done in float32 and rounded back, which gives the same bits as
 (float32 has more than twice the digits). bfloat16 is always treated so, and so are 8-bit floats where the processor
 converts them (`legalize_small_types` makes bytes of others); float16 unless the processor computes in it.
 Mathematical functions always go through float32.
+
+Where precision is kept, what one operation of 16 bits gives another is not rounded on the way (`docs/semantics.md` allows
+it): a value is rounded where it is stored, or cast to another type.
+
+    D[i] = A[i] * B[i] + C[i]        ->   D[i] = float16(float32(A[i]) * float32(B[i]) + float32(C[i]))
 """
 
 from __future__ import annotations
@@ -34,37 +39,72 @@ class LegalizeTypesOptions:
 
     has_half: bool
     """Whether float16 is one of them."""
+    keeps_precision: bool = False
+    """Whether values of 16 bits are rounded only where they are stored."""
+    half_functions: frozenset[str] = frozenset()
+    """Mathematical functions that have a form with the digits of half precision (`half_exp`)."""
 
 
 def legalize_types(func: PrimFunc, options: LegalizeTypesOptions) -> PrimFunc:
     """The function with arithmetic only in types that the processor has."""
+    types = _Types(options)
     rewriter = StmtRewriter()
-    rewriter.expr = ExprRewriter(lambda expr: _legalize(expr, options.has_half))  # type: ignore[method-assign]
+    rewriter.expr = ExprRewriter(types.legalized)  # type: ignore[method-assign]
     return func.replace(body=rewriter.stmt(func.body))
 
 
-def _legalize(expr: PrimExpr, has_half: bool) -> PrimExpr | None:
-    if isinstance(expr, e.BinaryExpr) and _is_narrow(expr.a.dtype):
-        if has_half and expr.a.dtype.code == "float" and not isinstance(expr, e.Mod):
+class _Types:
+    """Operations in float32, for one function."""
+
+    def __init__(self, options: LegalizeTypesOptions) -> None:
+        self._options = options
+
+    def legalized(self, expr: PrimExpr) -> PrimExpr | None:
+        """An expression, whose parts are legal, in types that the processor has; None if it is."""
+        has_half = self._options.has_half
+        if isinstance(expr, e.BinaryExpr) and _is_narrow(expr.a.dtype):
+            if has_half and expr.a.dtype.code == "float" and not isinstance(expr, e.Mod):
+                return None
+            wide = type(expr)(self._wide(expr.a), self._wide(expr.b))  # type: ignore[call-arg]
+            return _back(self._with_addend(wide), expr.dtype)
+        if not isinstance(expr, e.Call) or expr.name in machine.table or expr.name in _KEEPS_TYPES:
             return None
-        return _back(type(expr)(_wide(expr.a), _wide(expr.b)), expr.dtype)  # type: ignore[call-arg]
-    if isinstance(expr, e.Call) and expr.name in machine.table:
-        return None
-    if isinstance(expr, e.Call) and expr.name not in _KEEPS_TYPES and any(_is_narrow(arg.dtype) for arg in expr.args):
+        if not any(_is_narrow(arg.dtype) for arg in expr.args):
+            return None
         if has_half and expr.name in _NATIVE_CALLS and all(arg.dtype.code == "float" for arg in expr.args):
             return None
         result = FLOAT32.with_lanes(expr.dtype.lanes) if _is_narrow(expr.dtype) else expr.dtype
-        return _back(e.Call(expr.name, tuple(_wide(arg) for arg in expr.args), result), expr.dtype)
-    return None
+        name = f"half_{expr.name}" if expr.name in self._options.half_functions else expr.name
+        return _back(e.Call(name, tuple(self._wide(arg) for arg in expr.args), result), expr.dtype)
+
+    def _with_addend(self, expr: PrimExpr) -> PrimExpr:
+        """1 + erf(x) as one function, if there is one: a difference from 1 that is not wanted need not be exact."""
+        if isinstance(expr, e.Add) and "erf_plus_one" in self._options.half_functions:
+            for item, other in ((expr.a, expr.b), (expr.b, expr.a)):
+                if isinstance(item, e.Call) and item.name == "half_erf" and _is_one(other):
+                    return e.Call("half_erf_plus_one", item.args, item.dtype)
+        return expr
+
+    def _wide(self, expr: PrimExpr) -> PrimExpr:
+        if not _is_narrow(expr.dtype):
+            return expr
+        wide = FLOAT32.with_lanes(expr.dtype.lanes)
+        is_rounded = isinstance(expr, e.Cast) and expr.dtype.bits == 16 and expr.value.dtype is wide
+        if self._options.keeps_precision and is_rounded:
+            assert isinstance(expr, e.Cast)
+            return expr.value
+        return e.Cast(expr, wide)
+
+
+def _back(expr: PrimExpr, dtype: DataType) -> PrimExpr:
+    return expr if expr.dtype is dtype else e.Cast(expr, dtype)
 
 
 def _is_narrow(dtype: DataType) -> bool:
     return dtype.is_float and dtype.bits <= 16
 
 
-def _wide(expr: PrimExpr) -> PrimExpr:
-    return e.Cast(expr, FLOAT32.with_lanes(expr.dtype.lanes)) if _is_narrow(expr.dtype) else expr
-
-
-def _back(expr: PrimExpr, dtype: DataType) -> PrimExpr:
-    return expr if expr.dtype is dtype else e.Cast(expr, dtype)
+def _is_one(expr: PrimExpr) -> bool:
+    while isinstance(expr, (e.Cast, e.Broadcast)):
+        expr = expr.value
+    return isinstance(expr, e.FloatImm) and expr.value == 1.0
