@@ -108,6 +108,26 @@ class CudaDialect(CLanguage):
         base = math_name(name)
         return base if dtype.bits == 64 or base in ("isnan", "isinf", "isfinite") else f"{base}f"
 
+    def vector_type(self, element: str, lanes: int) -> str | None:
+        """A vector type; eight elements of 16 bits are four words."""
+        if lanes == 8:
+            return "uint4" if element == self.types["uint16"] else None
+        return super().vector_type(element, lanes)
+
+    def lane(self, vector: str, element: str, lanes: int, number: int) -> str:
+        """An element of a vector; of eight, the lower or upper half of a word."""
+        if lanes < 8:
+            return super().lane(vector, element, lanes, number)
+        return f"({element})({vector}.{'xyzw'[number // 2]}{' >> 16' if number % 2 else ''})"
+
+    def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
+        """A store of a vector; of eight elements, as four words."""
+        if len(values) < 8:
+            return super().store_vector(element, place, values, scope)
+        pairs = zip(values[::2], values[1::2], strict=True)
+        words = [f"(unsigned int){low} | ((unsigned int){high} << 16)" for low, high in pairs]
+        return f"*(uint4*)({place}) = make_uint4({', '.join(words)});"
+
     def bits(self, value: str, source: DataType, target: DataType) -> str:
         """The intrinsics that keep bits."""
         found = _BITS.get((source.element.name, target.element.name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tilewright.ir.intrinsics import HALF_FUNCTIONS
 from tilewright.target.capabilities import Capabilities
 from tilewright.target.kinds import added_features, gpu_kind
 
@@ -49,7 +48,7 @@ KIND: Final = replace(
             float8_products="sm_89",
             warp_group_products="sm_90a",
             precisions=frozenset({"tf32"}),
-            half_mathematics=frozenset(HALF_FUNCTIONS),
+            half_mathematics=frozenset({"exp", "tanh", "erf", "erf_plus_one", "sigmoid"}),
             flat_memory=True,
         ),
         cores=108,

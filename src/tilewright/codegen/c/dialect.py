@@ -76,7 +76,7 @@ class Dialect(ABC):
     infinity: ClassVar[str]
     not_a_number: ClassVar[str]
     half_functions: ClassVar[dict[str, str]] = {}
-    """Bodies of functions of a float `x` with the digits of half precision, by name (`Capabilities.half_mathematics`)."""
+    """Bodies of functions of a float `x` with the digits of half precision (`Capabilities.half_mathematics`), by name."""
     vector_types: ClassVar[dict[tuple[str, int], str]] = {}
     """Types of 2 and 4 neighbouring elements, by the spelling of an element; what is missing is accessed singly."""
 
@@ -143,6 +143,10 @@ class Dialect(ABC):
     def vector_type(self, element: str, lanes: int) -> str | None:
         """The type of some neighbouring elements, if there is one."""
         return self.vector_types.get((element, lanes))
+
+    def lane(self, vector: str, element: str, lanes: int, number: int) -> str:
+        """An element of a vector, as it is in memory."""
+        return f"{vector}.{'xyzw'[number]}"
 
     def load_vector(self, element: str, lanes: int, place: str, scope: str) -> str:
         """The vector at an address in memory of a scope, which is a multiple of its size."""

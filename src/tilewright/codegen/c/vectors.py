@@ -28,7 +28,7 @@ class VectorMemory:
         if not isinstance(index, Ramp) or not is_const_int(index.stride, 1) or buffer.scope in _IN_REGISTERS:
             return 1
         element = self._c.dialect.memory_type(buffer.dtype)
-        for lanes in (4, 2):
+        for lanes in (8, 4, 2) if buffer.scope != "shared.cluster" else (4, 2):
             if (
                 index.lanes % lanes == 0
                 and lanes * buffer.dtype.itemsize <= _WIDEST
@@ -62,7 +62,7 @@ class VectorMemory:
                     text = c.dialect.load_vector(element, width, place, load.buffer.scope)
                 vector = c.declare(kind, text)
                 for lane in range(width):
-                    text = c.from_memory(f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+                    text = c.from_memory(c.dialect.lane(vector, element, width, lane), load.buffer.dtype)
                     c.know(self._lanes.of(load, start + lane), text)
         for choice in _certain_choices(value):
             self._read_if(choice)
@@ -110,7 +110,8 @@ class VectorMemory:
         for start in range(0, choice.dtype.lanes, width):
             vector = c.declare(kind, c.dialect.load_vector(element, width, place(choice, start), "global"))
             for lane in range(width):
-                c.know(self._lanes.of(choice, start + lane), c.from_memory(f"{vector}.{'xyzw'[lane]}", dtype))
+                part = c.from_memory(c.dialect.lane(vector, element, width, lane), dtype)
+                c.know(self._lanes.of(choice, start + lane), part)
         return True
 
     def is_read_anyway(self, choice: Select) -> bool:
@@ -134,7 +135,7 @@ class VectorMemory:
             place = f"{c.name(load.buffer)} + ({inside} ? {c.value(self._lanes.of(load.indices[0], start))} : 0)"
             vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
             for lane in range(width):
-                part = c.from_memory(f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+                part = c.from_memory(c.dialect.lane(vector, element, width, lane), load.buffer.dtype)
                 c.know(self._lanes.of(choice, start + lane), c.declare(register, f"{inside} ? {part} : {outside}"))
 
     def _read_after_test(self, choice: Select, load: BufferLoad, width: int, test: str, outside: str) -> None:
@@ -151,7 +152,7 @@ class VectorMemory:
         c.depth += 1
         vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
         for lane, name in enumerate(names):
-            part = c.from_memory(f"{vector}.{'xyzw'[lane]}", load.buffer.dtype)
+            part = c.from_memory(c.dialect.lane(vector, element, width, lane), load.buffer.dtype)
             c.line(f"{name} = {part};")
             c.know(self._lanes.of(choice, lane), name)
         c.depth -= 1

@@ -128,6 +128,8 @@ class GroupTile:
     """The kernel that adds up parts, beside its work."""
     added_bytes_per_cycle: float
     """Bytes of parts that a multiprocessor adds up in a cycle."""
+    overlap: float
+    """How well copies and products overlap; infinity: perfectly."""
 
     def products(self, itemsize: int) -> float:
         """Multiply-adds of elements of so many bytes that a multiprocessor finishes in a cycle."""

@@ -7,8 +7,8 @@ Each operation is done in float32 and rounded back, which gives the same bits as
 converts them (`legalize_small_types` makes bytes of others); float16 unless the processor computes in it.
 Mathematical functions always go through float32.
 
-Where precision is kept, what one operation of 16 bits gives another is not rounded on the way (`docs/semantics.md` allows
-it): a value is rounded where it is stored, or cast to another type.
+Where precision is kept, what one operation of 16 bits gives another is not rounded on the way (`docs/semantics.md`
+allows it): a value is rounded where it is stored, or cast to another type.
 
     D[i] = A[i] * B[i] + C[i]        ->   D[i] = float16(float32(A[i]) * float32(B[i]) + float32(C[i]))
 """

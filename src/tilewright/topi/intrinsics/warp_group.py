@@ -9,8 +9,8 @@ are fragments, as those of `tensor_core.py`. Products are not done when `multipl
 during the next, and `finish` waits for all. float32 means tf32: the low bits of operands are
 ignored, so that operands must have been rounded (`graph/passes/round_operands.py`).
 
-Where each column has a row, the rows are in an order that gives every thread four neighbouring columns, so that it
-reads and writes vectors in epilogues: the instruction gives it the columns 2 q, 2 q + 1 of each eight.
+Where each column has a row, the rows are in an order that gives every thread four neighbouring columns, or eight, so that
+it reads and writes vectors in epilogues: the instruction gives it the columns 2 q, 2 q + 1 of each eight.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class GroupProduct:
     """Whether the second operand lies in panels of columns, not in rows of steps."""
     column: DataType | None = None
     """The type of the second operand, if it is another one."""
+    wide: bool = False
+    """Whether threads have eight neighbouring columns, of 32; four, of 16, otherwise."""
 
     @property
     def total(self) -> DataType:
@@ -72,7 +74,12 @@ class GroupProduct:
     @property
     def vector(self) -> int:
         """Neighbouring columns that a thread has."""
-        return 2 if self.panels else 4
+        return 2 if self.panels else 8 if self.wide else 4
+
+    @property
+    def eights(self) -> int:
+        """Groups of eight columns whose order gives a thread its neighbours: it has two of each."""
+        return self.vector // 2
 
     @property
     def instruction(self) -> str:
@@ -89,13 +96,15 @@ class GroupProduct:
         *outer, k, j = index
         if self.panels:
             return (*outer, j // PANEL, k, j % PANEL)
-        return (*outer, j // 16, j % 4 // 2, j % 16 // 4, j % 2, k)
+        span, vector = 8 * self.eights, self.vector
+        return (*outer, j // span, j % vector // 2, j % span // vector, j % 2, k)
 
     def sums_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
         """Sums [..., i, j] as [..., tile, tile, thread, eight columns, half of the rows, element]."""
         *outer, i, j = index
         place = j % self.columns
-        quarter, eight = (j % 8 // 2, place // 8) if self.panels else (j % 16 // 4, place // 16 * 2 + j % 4 // 2)
+        span, vector = 8 * self.eights, self.vector
+        quarter, eight = j % span // vector, place // span * self.eights + j % vector // 2
         thread = i % ROWS // 16 * 32 + i % 8 * 4 + quarter
         return (*outer, i // ROWS, j // self.columns, thread, eight, i % 16 // 8, j % 2)
 
@@ -157,14 +166,14 @@ def _multiply(item: GroupProduct) -> TensorIntrin:
                 distance = right.strides[0] * item.dtype.itemsize
                 arguments += [pointer(right, "r", (0, start, 0), (last, end, PANEL - 1)), distance]
             else:
-                last = item.columns // 16 - 1
-                arguments.append(pointer(right, "r", (0, 0, 0, 0, start), (last, 1, 3, 1, end)))
+                last = item.columns // (8 * item.eights) - 1
+                arguments.append(pointer(right, "r", (0, 0, 0, 0, start), (last, item.eights - 1, 3, 1, end)))
             body.append(Evaluate(machine_call(item.instruction, *arguments)))
         body += [Evaluate(machine_call("cuda.wgmma.commit")), Evaluate(machine_call("cuda.wgmma.wait.1"))]
         return None, _zeros(total, item), _each_thread(body, thread)
 
     layouts = [("b", item.columns_layout), ("c", lambda i, j: item.sums_layout(i, j)[2:])]
-    return declared(c, rule, item.instruction, layouts)
+    return declared(c, rule, f"{item.instruction}{'.wide' if item.wide else ''}", layouts)
 
 
 def _registers(item: GroupProduct) -> tuple[list[Var], list[int]]:
@@ -199,5 +208,5 @@ def _finish(item: GroupProduct) -> TensorIntrin:
     def layout(i: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
         return item.sums_layout(i, j)[2:]
 
-    name = f"cuda.wgmma.finish.{'panels.' if item.panels else ''}{item.sums}"
+    name = f"cuda.wgmma.finish.{'panels.' if item.panels else 'wide.' if item.wide else ''}{item.sums}"
     return declared(done, rule, name, [("sums", layout), ("done", layout)])

@@ -73,5 +73,7 @@ def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, cos
     work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
     fetched = (tile.rows + tile.columns) * 128 / costs.l2_bytes_per_cycle
     read = tile.groups * (ROWS + tile.columns) * 128 / costs.shared_bytes_per_cycle
-    busy = max(together * max(work, fetched, read), costs.latency(dtype.itemsize) / (tile.stages - 2))
+    # The latency of copies is never quite hidden behind the rest.
+    waiting = costs.latency(dtype.itemsize) / (tile.stages - 2)
+    busy = ((together * max(work, fetched, read)) ** costs.overlap + waiting**costs.overlap) ** (1 / costs.overlap)
     return costs.start + steps * (busy + costs.step) + tile.rows * tile.columns / costs.results_per_cycle

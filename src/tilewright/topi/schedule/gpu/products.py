@@ -32,6 +32,8 @@ _LEAST_THREADS = 16
 """Threads of a block that tiles need."""
 _LARGE_PRODUCT = ROUNDED_PRODUCT
 """Products from which on warp groups are taken without being asked for: below, all is over in a few microseconds."""
+_MANY_ROWS = 4
+"""Tiles of rows for each multiprocessor from which on rows are many."""
 _LEAST_COPY = 4
 """Bytes that a thread copies to shared memory while it goes on."""
 _GROUP_OPTIONS = 24
@@ -152,9 +154,11 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     if dtype is FLOAT32 and not is_large:
         return "operands of small products are not rounded to tf32"  # Other instructions do that by themselves.
     cost = group_cost(*sizes, dtype, ranked[0], product.target)
-    # Where one step is all, memory decides, and blocks of warp groups leave it more room.
-    is_shallow = form.depth <= steps_at_a_time(dtype)
-    pays = is_large and (is_shallow or cost < warp_cost(*sizes, dtype, product.target))
+    # Of many rows warp groups are always the quicker ones; few, of one or two steps, are over before they have begun.
+    has_many_rows = form.batch * form.row_count >= _MANY_ROWS * GROUP_ROWS * product.target.cores
+    is_shallow = form.depth < 2 * steps_at_a_time(dtype)
+    pays = has_many_rows or (not is_shallow and cost < warp_cost(*sizes, dtype, product.target))
+    pays = pays and is_large
     options = [(), *(astuple(tile) for tile in ranked[:_GROUP_OPTIONS])]
     default = options[1] if pays else ()
     answer = product.choose_tile("group_tile", options, map(astuple, ranked), default)
@@ -188,6 +192,9 @@ def _schedule_by_warp_groups(product: ProductContext) -> None:
     assert panels is not None
     item = group_product(product.target, dtype, second, product.group_tile.columns, panels)
     assert item is not None
+    if not panels and item.columns % 32 == 0 and dtype.bits == 16:
+        last = len(context.block(form.output).iters) - 1
+        item = replace(item, wide=lanes_along(context, form.output, last, 8) == 8)
     schedule_group_tiles(context, form, item, product.group_tile)
     product.take(context)
 
