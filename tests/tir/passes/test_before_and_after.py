@@ -190,6 +190,28 @@ def test_legalize_types() -> None:
     )
 
 
+def test_legalize_types_keeps_precision() -> None:
+    """Values are rounded where they are stored, and 1 + erf is one function where the processor has it."""
+    options = LegalizeTypesOptions(False, keeps_precision=True, half_functions=frozenset({"erf", "erf_plus_one"}))
+    assert_becomes(
+        partial(legalize_types, options=options),
+        """
+        def f(A: Buffer[(8,), "float16"], B: Buffer[(8,), "float16"], C: Buffer[(8,), "float32"]):
+            for i in range(8):
+                B[i] = float16(C[i]) * A[i] + A[i]
+                A[i] = B[i] * (erf(B[i]) + float16(1.0))
+                C[i] = float32(float16(C[i])) + erf(C[i])
+        """,
+        """
+        def f(A: Buffer[(8,), "float16"], B: Buffer[(8,), "float16"], C: Buffer[(8,), "float32"]):
+            for i in range(8):
+                B[i] = float16(C[i] * float32(A[i]) + float32(A[i]))
+                A[i] = float16(float32(B[i]) * half_erf_plus_one(float32(B[i])))
+                C[i] = float32(float16(C[i])) + erf(C[i])
+        """,
+    )
+
+
 def test_lower_blocks() -> None:
     assert_becomes(
         lower_blocks,

@@ -76,7 +76,7 @@ class Dialect(ABC):
     infinity: ClassVar[str]
     not_a_number: ClassVar[str]
     half_functions: ClassVar[dict[str, str]] = {}
-    """Bodies of functions of a float `x` with the digits of half precision (`Capabilities.half_mathematics`), by name."""
+    """Functions of a float `x` with the digits of half precision (`Capabilities.half_mathematics`): bodies by name."""
     vector_types: ClassVar[dict[tuple[str, int], str]] = {}
     """Types of 2 and 4 neighbouring elements, by the spelling of an element; what is missing is accessed singly."""
 

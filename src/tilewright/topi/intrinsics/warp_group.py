@@ -9,8 +9,8 @@ are fragments, as those of `tensor_core.py`. Products are not done when `multipl
 during the next, and `finish` waits for all. float32 means tf32: the low bits of operands are
 ignored, so that operands must have been rounded (`graph/passes/round_operands.py`).
 
-Where each column has a row, the rows are in an order that gives every thread four neighbouring columns, or eight, so that
-it reads and writes vectors in epilogues: the instruction gives it the columns 2 q, 2 q + 1 of each eight.
+Where each column has a row, the rows are in an order that gives every thread four neighbouring columns, or eight, so
+that it reads and writes vectors in epilogues: the instruction gives it the columns 2 q, 2 q + 1 of each eight.
 """
 
 from __future__ import annotations
