@@ -42,6 +42,7 @@ FLOORS: dict[str, int] = {
     "front": 14,
     "tune": 15,
     "torch_backend": 15,
+    "placement": 15,
     "cli": 16,
     "__init__": 17,
     "__main__": 18,

@@ -183,7 +183,24 @@ def _variant_sizes(module: IRModule, sizes: Mapping[str, int]) -> dict[Var, int]
 def plan_model(optimized: Optimized, request: CompileRequest) -> LoweredModel:
     """Kernels, memory plan and steps of an optimised model."""
     with trace.span("lower_model"):
-        return lower_model(optimized.module, request.target, optimized.variants, request.answers, request.host)
+        planned = lower_model(optimized.module, request.target, optimized.variants, request.answers, request.host)
+    planned.on_host = _on_host(planned, request)
+    return planned
+
+
+def _on_host(planned: LoweredModel, request: CompileRequest) -> frozenset[str]:
+    """The kernels that the host is to compute beside a device."""
+    wanted = frozenset(request.options.on_host)
+    if wanted and request.target.is_cpu:
+        raise UserError("on_host says what the host computes beside a device, and the target has none", where="on_host")
+    unknown = sorted(wanted - {kernel.symbol for kernel in planned.kernels})
+    if unknown:
+        raise UserError(
+            f"the model has no kernel '{unknown[0]}' for this target",
+            where="on_host",
+            hint="tw.place(model, inputs, target) says which there are, and which the host is quicker at",
+        )
+    return wanted
 
 
 def compile_kernels(planned: LoweredModel) -> Compiled:

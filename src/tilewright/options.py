@@ -90,6 +90,8 @@ class CompileOptions:
 
     The last of them that a machine can run is what runs there. Features follow a name: "armv8.2-a+dotprod".
     """
+    on_host: Sequence[str] = ()
+    """Kernels of a model for a device that the host computes, by their symbols: `tw.place` finds the best."""
     unchecked: bool = False
     """Whether data is not checked when the model runs.
 
@@ -117,6 +119,9 @@ class CompileOptions:
         if isinstance(self.cpus, str) or not all(isinstance(cpu, str) for cpu in self.cpus):
             raise UserError(f"cpus are texts in a list, not {self.cpus!r}", hint='cpus=["x86-64-v2", "x86-64-v3"]')
         object.__setattr__(self, "cpus", tuple(self.cpus))
+        if isinstance(self.on_host, str) or not all(isinstance(symbol, str) for symbol in self.on_host):
+            raise UserError(f"on_host are symbols of kernels in a list, not {self.on_host!r}")
+        object.__setattr__(self, "on_host", tuple(sorted(self.on_host)))
 
 
 class OptionFields(TypedDict, total=False):
@@ -130,6 +135,7 @@ class OptionFields(TypedDict, total=False):
     precision: str
     calibration: CalibrationLike
     cpus: Sequence[str]
+    on_host: Sequence[str]
     unchecked: bool
 
 

@@ -34,6 +34,7 @@ FLAGS = {
     "precision": "--precision",
     "calibration": "--calibration",
     "cpus": "--cpus",
+    "on_host": "--on-host",
     "unchecked": "--unchecked",
 }
 """The flag of each field of `CompileOptions`."""
@@ -64,6 +65,13 @@ def add_model(
         default=threads,
         metavar="N",
         help=f"threads to run on (default: {threads or 'every core'}); with 1, the code has no parallel loops at all",
+    )
+    parser.add_argument(
+        FLAGS["on_host"],
+        type=_names,
+        default=(),
+        metavar="KERNEL,KERNEL",
+        help="kernels of a model for a device that the host computes (tw.place finds the best)",
     )
     add_shapes(parser)
     parser.add_argument(
@@ -138,6 +146,7 @@ def compile_options(given: argparse.Namespace) -> CompileOptions:
         shapes=parse_shapes(given.shape),
         specialize=[parse_sizes(item.split(","), FLAGS["specialize"]) for item in given.specialize],
         cpus=given.cpus,
+        on_host=given.on_host,
     )
 
 
