@@ -2,7 +2,8 @@
 
 For each model and machine: the library, the constants in it (weights as kernels want them), and the rest: code, the
 thread pool, the description of the model, and what the file's format asks for. Winograd's algorithm stores weights
-larger than the model has them: the row with `direct` is without it. Prints a table, ends with one line of JSON. The exit code is 1 when the rest of ResNet-18 for x86-64 is more than 200 KB.
+larger than the model has them: the row with `direct` is without it. Prints a table, ends with one line of JSON. The
+exit code is 1 when the rest of ResNet-18 for x86-64 is more than 200 KB.
 """
 
 from __future__ import annotations

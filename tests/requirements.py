@@ -157,7 +157,9 @@ def _missing_wine() -> str:
     """Whether programs of Windows for this processor run, and can be linked."""
     if find_wine() is None:
         return "no wine on this machine"
-    return "" if find_tool(*CLANGS) and find_tool("lld-link", "lld-link-19") else "no clang and lld-link on this machine"
+    return (
+        "" if find_tool(*CLANGS) and find_tool("lld-link", "lld-link-19") else "no clang and lld-link on this machine"
+    )
 
 
 def _both(compiler: str, emulator: str) -> Requirement:

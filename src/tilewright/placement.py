@@ -93,9 +93,7 @@ class Placement:
         chosen = frozenset(item.symbol for item in self.kernels if item.on_host) if on_host is None else on_host
         fixed = {item.symbol for item in self.kernels if item.device_seconds is None}
         host = chosen | fixed | {_HOST}
-        total = sum(
-            item.host_seconds if item.symbol in host else item.device_seconds or 0.0 for item in self.kernels
-        )
+        total = sum(item.host_seconds if item.symbol in host else item.device_seconds or 0.0 for item in self.kernels)
         for value in self.values:
             if any((reader in host) != (value.writer in host) for reader in value.readers):
                 total += self.link.seconds(value.size)
@@ -224,7 +222,9 @@ def _values(info: ModelInfo, device: Mapping[str, DeviceKernelInfo]) -> Iterator
         for number, (arg, begin, end) in enumerate(places):
             if number in kernel.written or number > last or arg.kind is ArgKind.CONSTANT:
                 continue
-            found = [entry for entry in held if entry[:2] == (arg.kind, arg.index) and entry[2] < end and begin < entry[3]]
+            found = [
+                entry for entry in held if entry[:2] == (arg.kind, arg.index) and entry[2] < end and begin < entry[3]
+            ]
             if not found and arg.kind is ArgKind.INPUT:
                 found = [(arg.kind, arg.index, begin, end, _HOST, set[str]())]
                 held += found

@@ -84,7 +84,9 @@ def test_driver_options_are_wrapped() -> None:
     ]
 
 
-@pytest.mark.parametrize("triple", ["riscv64-apple-darwin", "riscv64-pc-windows-msvc", "wasm32-unknown-unknown", "thumbv7em-none-eabi"])
+@pytest.mark.parametrize(
+    "triple", ["riscv64-apple-darwin", "riscv64-pc-windows-msvc", "wasm32-unknown-unknown", "thumbv7em-none-eabi"]
+)
 def test_unsupported_formats(triple: str) -> None:
     with pytest.raises(UnsupportedError, match="not supported"):
         link.find_linker(triple)
@@ -139,7 +141,9 @@ def test_linker_failures_are_told_apart(tmp_path: Path) -> None:
 
     target = tmp_path / "out.so"
     with pytest.raises(UserError, match=r"cannot write out\.so: No space left on device"):
-        linker.run_linker(scripted("echo 'final link failed: No space left on device' >&2; exit 1"), [], [], target, target)
+        linker.run_linker(
+            scripted("echo 'final link failed: No space left on device' >&2; exit 1"), [], [], target, target
+        )
     with pytest.raises(UserError, match="killed by signal 9"):
         linker.run_linker(scripted("kill -9 $$"), [], [], target, target)
     with pytest.raises(CompilerBug, match=r"(?s)failed with code 3: odd.*command:"):

@@ -1,4 +1,4 @@
-"""Objects of all formats: data becomes one, symbols are read and get other names; and 64-bit arithmetic of 32-bit Arm."""
+"""Objects of all formats: data becomes one, symbols get other names; and 64-bit arithmetic of 32-bit Arm."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ COMPARING = r"""
 #include <math.h>
 #include <stdint.h>
 uint64_t udivide(uint64_t, uint64_t), uremainder(uint64_t, uint64_t), from_udouble(double);
-int64_t divide(int64_t, int64_t), remainder_(int64_t, int64_t) __asm__("remainder"), from_double(double), from_float(float);
+int64_t divide(int64_t, int64_t), remainder_(int64_t, int64_t) __asm__("remainder");
+int64_t from_double(double), from_float(float);
 float to_float(int64_t), to_ufloat(uint64_t);
 double to_double(int64_t), to_udouble(uint64_t);
 static uint64_t state = 88172645463325252ull;
@@ -150,9 +151,7 @@ def test_arithmetic_of_64_bits_on_32_bit_arm(tmp_path: Path) -> None:
     (tmp_path / "arithmetic.o").write_bytes(arithmetic)
     objects = [tmp_path / "code.o", tmp_path / "arithmetic.o"]
     library = tmp_path / "operations.so"
-    link.link_shared(
-        objects, library, triple=triple, data_objects={}, work_folder=tmp_path, exports=list(OPERATIONS)
-    )
+    link.link_shared(objects, library, triple=triple, data_objects={}, work_folder=tmp_path, exports=list(OPERATIONS))
     (tmp_path / "main.c").write_text(COMPARING)
     program = build_program(tmp_path / "main.c", "arm", str(library), f"-Wl,-rpath,{tmp_path}", "-lm")
     assert emulated("arm", program).returncode == 0

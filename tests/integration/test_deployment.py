@@ -41,9 +41,7 @@ def model() -> bytes:
 
 def rows_model() -> bytes:
     """Numbers, in any number of rows, doubled."""
-    doubled = small_models.one_node(
-        "Mul", {"x": (FLOAT, ("rows", 3))}, weights={"two": np.array([2.0], np.float32)}
-    )
+    doubled = small_models.one_node("Mul", {"x": (FLOAT, ("rows", 3))}, weights={"two": np.array([2.0], np.float32)})
     return bytes(doubled.SerializeToString())
 
 
@@ -72,7 +70,8 @@ int main(int argc, char** argv) {
   tilewright_model model;
   float x[6] = {1, 2, 3, 4, 5, 6}, y[6];
   int64_t shape[2] = {2, 3};
-  tilewright_tensor input = {x, sizeof x, shape, 2, TILEWRIGHT_FLOAT32}, output = {y, sizeof y, shape, 2, TILEWRIGHT_FLOAT32};
+  tilewright_tensor input = {x, sizeof x, shape, 2, TILEWRIGHT_FLOAT32};
+  tilewright_tensor output = {y, sizeof y, shape, 2, TILEWRIGHT_FLOAT32};
   if (tilewright_open(argv[2], &model, &error) != TILEWRIGHT_BAD_LIBRARY) return 30;
   if (tilewright_open(argv[1], &model, &error)) return puts(error.message), 31;
   if (tilewright_run(model, &input, 1, &output, 1, &error)) return puts(error.message), 32;
@@ -102,8 +101,9 @@ def test_musl(model: bytes, expected: np.ndarray, tmp_path: Path) -> None:
     tw.Compilation(model, target, threads=2).export_library(tmp_path / "model.so")
     (tmp_path / "main.c").write_text(
         '#include <stdio.h>\n#include "model.h"\nint main(void) { static float x[MODEL_INPUT_0_COUNT], '
-        "y[MODEL_OUTPUT_0_COUNT]; void *in[] = {x}, *out[] = {y}; FILE* f = fopen(\"x\", \"rb\");"
-        "if (fread(x, sizeof x, 1, f) != 1 || model_run(in, out, 0)) return 1; return fwrite(y, sizeof y, 1, stdout) != 1; }"
+        'y[MODEL_OUTPUT_0_COUNT]; void *in[] = {x}, *out[] = {y}; FILE* f = fopen("x", "rb");'
+        "if (fread(x, sizeof x, 1, f) != 1 || model_run(in, out, 0)) return 1;"
+        "return fwrite(y, sizeof y, 1, stdout) != 1; }"
     )
     small_models.image().tofile(tmp_path / "x")
     command = ["musl-gcc", "main.c", "model.so", "-Wl,-rpath,$ORIGIN", "-o", "program"]
@@ -175,7 +175,8 @@ def test_a_dll_has_what_windows_and_its_compilers_ask_for(model: bytes, tmp_path
     assert b"vcruntime" not in image.lower() and b"msvcp" not in image.lower()
     compiler = need_tool("mingw", "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-gcc-win32")
     (tmp_path / "main.c").write_text(
-        '#include "model.h"\nint main(void) { model_set_num_threads(1); return model_run(0, 0, 0) + !model_metadata(); }'
+        '#include "model.h"\nint main(void) { model_set_num_threads(1); '
+        "return model_run(0, 0, 0) + !model_metadata(); }"
     )
     command = [compiler, "main.c", "model.lib", "-o", "program.exe"]
     subprocess.run(command, cwd=tmp_path, check=True)
@@ -210,7 +211,16 @@ def test_android_folders_take_several_architectures(model: bytes, tmp_path: Path
     need("linker")
     (tmp_path / "net.onnx").write_bytes(model)
     for target in ("android-arm64", "android-x86-64"):
-        command = ["compile", str(tmp_path / "net.onnx"), "--target", target, "-o", str(tmp_path / "app"), "--name", "net"]
+        command = [
+            "compile",
+            str(tmp_path / "net.onnx"),
+            "--target",
+            target,
+            "-o",
+            str(tmp_path / "app"),
+            "--name",
+            "net",
+        ]
         assert main(command) == 0
     for interface in ("arm64-v8a", "x86_64"):
         image = (tmp_path / "app" / "jniLibs" / interface / "libnet.so").read_bytes()
@@ -222,7 +232,9 @@ def test_android_folders_take_several_architectures(model: bytes, tmp_path: Path
         assert b"\0libc.so\0" in image and b"libc.so.6" not in image
         assert "net_run" in (tmp_path / "app" / "include" / interface / "net.h").read_text()
     with pytest.raises(UnsupportedError, match="Android on 'arm'"):
-        tw.Compilation(model, "llvm -mtriple=armv7-linux-androideabi28 -mcpu=cortex-a7").export_library(tmp_path / "app")
+        tw.Compilation(model, "llvm -mtriple=armv7-linux-androideabi28 -mcpu=cortex-a7").export_library(
+            tmp_path / "app"
+        )
 
 
 # ---------------------------------------------------------------- several processors
@@ -234,7 +246,8 @@ def test_the_best_code_that_a_processor_runs_is_taken(model: bytes, expected: np
     compilation.export_library(tmp_path / "model.so")
     x = small_models.image()
     (tmp_path / "which.c").write_text(
-        '#include <stdio.h>\n#include <string.h>\n#include "model.h"\nint main(void) { float x[MODEL_INPUT_0_COUNT] = {0}, '
+        '#include <stdio.h>\n#include <string.h>\n#include "model.h"\n'
+        "int main(void) { float x[MODEL_INPUT_0_COUNT] = {0}, "
         "y[MODEL_OUTPUT_0_COUNT]; void *in[] = {x}, *out[] = {y}; int code = model_run(in, out, 0);"
         'printf("%d %.15s %s", code, strstr(model_metadata(), "cpu"), model_message(code)); return 0; }'
     )
@@ -319,7 +332,7 @@ def test_wrong_processors_are_errors(model: bytes, tmp_path: Path) -> None:
         tw.Compilation(model, cpus="x86-64-v2")
     with pytest.raises(UserError, match="'x86-64-v2\\+' is not a processor"):
         tw.Compilation(model, "x86-64", cpus=["x86-64-v2+"])
-    with pytest.raises(UserError, match="of the target kind 'llvm', not 'wasm'"):
+    with pytest.raises(UserError, match="the target kind 'wasm' has no libraries"):
         tw.Compilation(model, "wasm", cpus=["mvp"])
     with pytest.raises(UserError, match="unknown processor 'x86-64-v9'"):
         tw.Compilation(model, "x86-64", cpus=["x86-64-v9"])

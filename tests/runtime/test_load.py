@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.runtime import mini
-from tilewright.backends.llvm import deploy, objects, link, toolchain
+from tilewright.backends.llvm import deploy, link, objects, toolchain
 from tilewright.backends.llvm.pool import pool_object
 from tilewright.runtime import SigningKey, load
 from tilewright.runtime.core.seal import SEAL_BYTES, SIGNATURE_BYTES, seal

@@ -30,9 +30,9 @@ def with_processor(target: Target, text: str) -> Target:
     name, *features = text.split("+")
     if not name or not all(features):
         raise UserError(f"'{text}' is not a processor", where=where, hint="write NAME, or NAME+FEATURE+FEATURE")
-    if target.kind != "llvm":
+    if not target.capabilities.processor_levels:
         raise UserError(
-            f"code for several processors is of the target kind 'llvm', not '{target.kind}'",
+            f"the target kind '{target.kind}' has no libraries with code for several processors",
             where=where,
             hint="leave cpus out, or name a CPU as the target",
         )

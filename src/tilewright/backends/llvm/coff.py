@@ -1,4 +1,4 @@
-"""COFF relocatable objects, which Windows links to DLLs: a writer for read-only data, a reader and a renamer of symbols."""
+"""COFF relocatable objects, which become DLLs of Windows: a writer for data, a reader and a renamer of symbols."""
 
 from __future__ import annotations
 

@@ -55,9 +55,7 @@ def module(artifact: Artifact) -> Module:
     return Module(artifact, load_artifact(artifact), export_library)
 
 
-def export_library(
-    artifacts: Artifact | Sequence[Artifact], path: Path, options: ExportOptions = _PLAIN
-) -> None:
+def export_library(artifacts: Artifact | Sequence[Artifact], path: Path, options: ExportOptions = _PLAIN) -> None:
     """Write a model as a shared library at `path`, and its C header beside it with the suffix `.h`.
 
     The library holds the code (also that for a device), the constants, the thread pool and a description of itself

@@ -52,7 +52,8 @@ _CLASS_32 = _Layout(
     (0, 3, 4, 5, 1, 2),
 )
 
-# Class, e_machine and e_flags, which must match those of code. RISC-V's say "compressed code, double-precision float ABI", Arm's "EABI version 5".
+# Class, e_machine and e_flags, which must match those of code. RISC-V's say "compressed code, double-precision float
+# ABI", Arm's "EABI version 5".
 _MACHINES = {
     "x86_64": (_CLASS_64, 62, 0),
     "aarch64": (_CLASS_64, 183, 0),

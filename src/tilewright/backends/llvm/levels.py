@@ -1,8 +1,8 @@
 """One library with code for several processors: which is taken is decided when the library first runs.
 
 Each level is a model compiled for one processor. Its kernels get the level's name behind their own, constants
-that levels have alike are stored once, and the model's entry becomes a function that calls the entry of the last level that the processor
-can run, or of the one that the environment variable TILEWRIGHT_CPU names.
+that levels have alike are stored once, and the model's entry becomes a function that calls the entry of the last level
+that the processor can run, or of the one that the environment variable TILEWRIGHT_CPU names.
 """
 
 from __future__ import annotations
@@ -162,9 +162,7 @@ def _code(artifact: Artifact, model: ModelInfo, label: str) -> list[bytes]:
     own = _with_labels(model, label)
     variants = tuple(replace(variant, name=_labelled(variant.name, label)) for variant in own.variants)
     entry = emit_entry(replace(own, name=_labelled(model.name, label), variants=variants))
-    compiled = compile_cached(
-        entry, triple=artifact.triple, cpu=artifact.cpu, features=artifact.features, opt_level=1
-    )
+    compiled = compile_cached(entry, triple=artifact.triple, cpu=artifact.cpu, features=artifact.features, opt_level=1)
     return [*images, compiled]
 
 
@@ -196,7 +194,11 @@ def _forward(name: str, suffix: str, count: int, none: int, labels: Sequence[str
 
 def _choice(names: Sequence[str], labels: Sequence[str]) -> str:
     """`tw_level`: asks once. Threads that ask at the same time find the same answer."""
-    lines = ["declare ptr @getenv(ptr)", "declare i32 @strcmp(ptr, ptr)", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"]
+    lines = [
+        "declare ptr @getenv(ptr)",
+        "declare i32 @strcmp(ptr, ptr)",
+        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+    ]
     lines += [f"@tw.level_name{number} = private constant {c_string(name)}" for number, name in enumerate(names)]
     lines += [_CHOICE, "define internal i32 @tw.choose() {", f"  %words = alloca [{WORDS} x i64], align 16"]
     lines.append(f"  call void @llvm.memset.p0.i64(ptr align 16 %words, i8 0, i64 {8 * WORDS}, i1 false)")

@@ -24,7 +24,9 @@ from tilewright.backends.llvm.linker import (
 )
 from tilewright.runtime.core.header import INTERFACE_SUFFIX, TABLE_SUFFIX
 
-_UCRT = frozenset("_aligned_free _aligned_malloc abort getenv memchr memcmp memcpy memmove memset strcmp strlen strtol".split())
+_UCRT = frozenset(
+    "_aligned_free _aligned_malloc abort getenv memchr memcmp memcpy memmove memset strcmp strlen strtol".split()
+)
 _LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "ucrtbase.dll": _UCRT | MATHEMATICS,
     "kernel32.dll": frozenset(

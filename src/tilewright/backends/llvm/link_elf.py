@@ -141,9 +141,7 @@ def _link(linker: Linker, job: LinkJob) -> None:
         script.write_text(f"{{\n  global:\n{names}  local:\n    *;\n}};\n")
         # The names of what is hidden would only be carried along: the runtime has a table of its own.
         options += [f"--version-script={script}", "--strip-all"]
-    run_linker(
-        linker, _flat(linker, options), [*job.files(), *libraries], job.written, job.output
-    )
+    run_linker(linker, _flat(linker, options), [*job.files(), *libraries], job.written, job.output)
 
 
 ELF_LINKING: Final = Linking(emulation, _candidates, _link, "ld.lld, ld, cc")

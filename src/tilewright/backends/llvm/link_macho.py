@@ -1,6 +1,7 @@
 """Linking Mach-O objects: dylibs of macOS, with the signature that its loader asks for.
 
-Nothing of macOS is needed: what the objects call of the system is in a text that names the system's library and what it has.
+Nothing of macOS is needed: what the objects call of the system is in a text that names the system's library and what
+it has.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from tilewright.backends.llvm.objects import defined_symbols, undefined_symbols
 from tilewright.support import settings
 from tilewright.support.errors import CompilerBug, UserError
 
-
 _LLD_VERSIONS = range(23, 13, -1)
 _LIBM_STEMS = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1
     fabs fdim floor fma fmax fmaximum_num fmin fminimum_num fmod frexp hypot ldexp lgamma llrint llround log log10
@@ -116,7 +115,7 @@ class Linking:
 
 
 def lld_commands(name: str) -> Iterator[str]:
-    """The paths of LLVM's linker. Debian's packages of one version, such as lld-19, have only the name with the version."""
+    """The paths of LLVM's linker. Debian's packages of one version (lld-19) have only the name with the version."""
     for command in (name, *(f"{name}-{version}" for version in _LLD_VERSIONS)):
         found = shutil.which(command)
         if found:

@@ -1,4 +1,4 @@
-"""Mach-O relocatable objects, which macOS links to dylibs: a writer for read-only data, a reader and a renamer of symbols."""
+"""Mach-O relocatable objects, which become dylibs of macOS: a writer for data, a reader and a renamer of symbols."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def _write_data(file: BinaryIO, symbol: str, data: npt.NDArray[np.uint8], triple
     header = b"".join(
         [
             _HEADER.pack(_MAGIC, processor, variant, 1, 3, commands, 0, 0),
-            _SEGMENT.pack(
-                _COMMAND_SEGMENT, _SEGMENT.size + _SECTION.size, b"", 0, size, offset, size, 7, 7, 1, 0
-            ),
+            _SEGMENT.pack(_COMMAND_SEGMENT, _SEGMENT.size + _SECTION.size, b"", 0, size, offset, size, 7, 7, 1, 0),
             _SECTION.pack(*section, 0, 0, _HAS_INSTRUCTIONS if is_code else 0, 0, 0, 0),
             _BUILD_VERSION.pack(_COMMAND_BUILD_VERSION, _BUILD_VERSION.size, _PLATFORM_MACOS, version, version, 0),
             _SYMBOL_TABLE.pack(

@@ -1,4 +1,4 @@
-"""What is done with relocatable objects, whatever their format: read-only data becomes one, symbols are read and renamed."""
+"""What is done with relocatable objects of any format: data becomes one, symbols are read and renamed."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ It provides what generated kernels call (see docs/abi.md):
 
 How a parallel region runs. The caller takes the pool's lock (whoever finds it taken, a nested or concurrent call, runs
 its loop serially), writes the region, opens it and bumps the *signal* word. Workers spin on the signal for a bounded
-time and then sleep on it (`pool_system.py`). A worker enters the open region by adding itself to the *running* count, and claims
-chunks of the range until none is left; so does the caller, which then closes the region and waits only for the workers
-that are inside. Each thread starts in a part of the range that is its own, by its number, and takes chunks of the
-other parts when that is done: the same thread meets the same data in region after region, and finds it in its cache.
+time and then sleep on it (`pool_system.py`). A worker enters the open region by adding itself to the *running* count,
+and claims chunks of the range until none is left; so does the caller, which then closes the region and waits only for
+the workers that are inside. Each thread starts in a part of the range that is its own, by its number, and takes chunks
+of the other parts when that is done: the same thread meets the same data in region after region, and finds it in its
+cache.
 A worker that the system has not scheduled in time is never waited for: it finds the region closed. That is what keeps
 a loaded machine, and a child process whose workers did not survive `fork`, safe.
 

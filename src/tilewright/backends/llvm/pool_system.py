@@ -1,14 +1,14 @@
 """What the thread pool asks of an operating system, as LLVM IR: sleeping and waking, threads, cores, memory.
 
-    void @tw.sleep(ptr place, i32 expected)      sleep while the word at `place` has that value, or for no reason
-    void @tw.wake_one(ptr place)                 wake a thread that sleeps on it
-    void @tw.wake_all(ptr place)                 wake them all
-    i1   @tw.start(i64 number)                   start worker `number`; true if the system refuses
-    void @tw.block_signals(ptr mask)             what this thread starts from here on gets no signals
-    void @tw.restore_signals(ptr mask)
-    i64  @tw.cores()                             cores that this process may use
-    ptr  @tw.make_marker()                       a word of 1 that is 0 in a forked child, where the system can do that
-    ptr  @tw_alloc(i64 bytes), void @tw_free(ptr)
+void @tw.sleep(ptr place, i32 expected)      sleep while the word at `place` has that value, or for no reason
+void @tw.wake_one(ptr place)                 wake a thread that sleeps on it
+void @tw.wake_all(ptr place)                 wake them all
+i1   @tw.start(i64 number)                   start worker `number`; true if the system refuses
+void @tw.block_signals(ptr mask)             what this thread starts from here on gets no signals
+void @tw.restore_signals(ptr mask)
+i64  @tw.cores()                             cores that this process may use
+ptr  @tw.make_marker()                       a word of 1 that is 0 in a forked child, where the system can do that
+ptr  @tw_alloc(i64 bytes), void @tw_free(ptr)
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class PoolSystem:
     long: str = "i64"
     """The type of `long` in C."""
     pause: str = ""
-    """One polite turn of a spin loop. An intrinsic: llvmlite can assemble inline assembly only for the machine it runs on."""
+    """One polite turn of a spin loop.
+
+    An intrinsic: llvmlite can assemble inline assembly only for the machine it runs on.
+    """
     spin: int = 0
     """How many turns make about 50 us."""
 
@@ -121,18 +124,23 @@ declare i32 @madvise(ptr, {word}, i32)
 declare i64 @llvm.ctpop.i64(i64)
 @tw.never = internal global i32 1, align 4
 
+define internal void @tw.futex(ptr %place, {word} %what, i32 %value) {{
+  %r = call {word} ({word}, ...) @syscall({word} {futex}, ptr %place, {word} %what, i32 %value, ptr null)
+  ret void
+}}
+
 define internal void @tw.sleep(ptr %place, i32 %expected) {{
-  %r = call {word} ({word}, ...) @syscall({word} {futex}, ptr %place, {word} 128, i32 %expected, ptr null, ptr null, {word} 0)
+  call void @tw.futex(ptr %place, {word} 128, i32 %expected)
   ret void
 }}
 
 define internal void @tw.wake_one(ptr %place) {{
-  %r = call {word} ({word}, ...) @syscall({word} {futex}, ptr %place, {word} 129, {word} 1, ptr null, ptr null, {word} 0)
+  call void @tw.futex(ptr %place, {word} 129, i32 1)
   ret void
 }}
 
 define internal void @tw.wake_all(ptr %place) {{
-  %r = call {word} ({word}, ...) @syscall({word} {futex}, ptr %place, {word} 129, {word} 2147483647, ptr null, ptr null, {word} 0)
+  call void @tw.futex(ptr %place, {word} 129, i32 2147483647)
   ret void
 }}
 
@@ -205,7 +213,7 @@ define internal ptr @tw.make_marker() {{
 """
 )
 
-# The marker's making is where the DLL is kept in the process for ever: its idle workers live in it. Windows has no fork.
+# Making the marker keeps the DLL in the process for ever: its idle workers live in it. Windows has no fork.
 _WINDOWS_THREADS: Final = """
 declare i32 @WaitOnAddress(ptr, ptr, i64, i32)
 declare void @WakeByAddressSingle(ptr)

@@ -66,7 +66,9 @@ def _called(model: ModelInfo) -> dict[str, int]:
 def wrapper_object(artifact: Artifact, name: str, levels: Sequence[Artifact] = ()) -> bytes:
     """The compiled form of `wrapper_ir`."""
     triple = artifact.triple
-    return compile_cached(wrapper_ir(artifact, name, levels), triple=triple, features=plain_features(triple), opt_level=0)
+    return compile_cached(
+        wrapper_ir(artifact, name, levels), triple=triple, features=plain_features(triple), opt_level=0
+    )
 
 
 def wrapper_ir(artifact: Artifact, name: str, levels: Sequence[Artifact] = ()) -> str:

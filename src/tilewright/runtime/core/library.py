@@ -139,7 +139,7 @@ def check_code(code: int, where: str) -> None:
         )
     if code in (ERROR_LEVEL, NO_LEVEL_SHAPES):
         raise UserError(
-            f"{where} has no code that this processor can run, or TILEWRIGHT_CPU names a processor that it has none for",
+            f"{where} has no code that this processor can run, or TILEWRIGHT_CPU names one that it has none for",
             hint="unset TILEWRIGHT_CPU, or export it with a target for this machine",
         )
     raise UserError(f"{where} failed with the code {code}")

@@ -234,8 +234,8 @@ def _check_level(library: SharedLibrary, data: dict[str, Any], where: str) -> No
     levels = data.get("levels")
     if levels and library.find("tw_level") and bind(library, "tw_level", ctypes.c_int32)() >= len(levels):
         raise UserError(
-            f"the library has code for {', '.join(map(str, levels))}: this machine can run none of them, or not the one "
-            "that TILEWRIGHT_CPU names",
+            f"the library has code for {', '.join(map(str, levels))}: this machine can run none of them, or not the "
+            "one that TILEWRIGHT_CPU names",
             where=where,
             hint="unset TILEWRIGHT_CPU, or export the library with a target for this machine",
         )

@@ -46,12 +46,16 @@ def _host_seconds(step: PlannedStep, repeat: int) -> list[float]:
     """Seconds that a step of the host takes, on zeros; none where sizes leave a step of the device nothing to do."""
     if step.native is None:
         return [0.0]
-    arrays = [None if isinstance(arg, Scalar) else aligned_empty((arg.size,), np.dtype(np.uint8)) for arg in step.args]
+    kept = []
     bits: list[int] = []
-    for arg, array in zip(step.args, arrays, strict=True):
-        if array is not None:
-            array[:] = 0
-        bits.append(arg.bits if isinstance(arg, Scalar) else address_of(array))
+    for arg in step.args:
+        if isinstance(arg, Scalar):
+            bits.append(arg.bits)
+            continue
+        array = aligned_empty((arg.size,), np.dtype(np.uint8))
+        array[:] = 0
+        kept.append(array)
+        bits.append(address_of(array))
     packed = (ctypes.c_int64 * max(len(bits), 1))(*bits)
     seconds = []
     for turn in range(repeat + 1):
