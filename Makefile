@@ -37,7 +37,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware languages languages-large boards
+.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware languages languages-large boards machines
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -80,6 +80,22 @@ emulator:
 	  echo "== installing QEMU and a cross compiler for the tests of Arm code"; \
 	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
+	fi
+
+# Libraries for other processors and systems run under QEMU, or are linked with programs for them. Those tests skip, with a
+# reason, where there is no emulator or cross compiler. (They take half a minute to install, and come with `make test-all`.)
+machines:
+	@packages=""; \
+	command -v qemu-arm >/dev/null || packages="$$packages qemu-user"; \
+	command -v arm-linux-gnueabihf-gcc >/dev/null || packages="$$packages gcc-arm-linux-gnueabihf libc6-dev-armhf-cross"; \
+	command -v riscv64-linux-gnu-gcc >/dev/null || packages="$$packages gcc-riscv64-linux-gnu libc6-dev-riscv64-cross"; \
+	command -v x86_64-linux-gnu-gcc >/dev/null || packages="$$packages gcc-x86-64-linux-gnu libc6-dev-amd64-cross"; \
+	command -v x86_64-w64-mingw32-gcc >/dev/null || packages="$$packages gcc-mingw-w64-x86-64-win32"; \
+	command -v musl-gcc >/dev/null || packages="$$packages musl-tools"; \
+	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
+	  echo "== installing$$packages for the tests of libraries for other machines"; \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
+	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 
 # Models for microcontrollers run on boards that QEMU emulates. Those tests skip, with a reason, where there is no
@@ -206,7 +222,7 @@ pytest: $(READY)
 	@echo "== pytest"
 	@$(PYTEST) -m 'not fuzz'
 
-test-all: lint c-compiler emulator torch cluster devices hardware languages-large boards
+test-all: lint c-compiler emulator torch cluster devices hardware languages-large boards machines
 	@echo "== pytest, with the random tests"
 	@$(PYTEST)
 	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200

@@ -34,6 +34,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bench.page_c import c_compiler
+from tilewright.backends.llvm.link import find_linker
 from tilewright.cli.main import main, parser
 from tilewright.runtime.device.devices import find_device
 from tilewright.support.errors import UserError
@@ -176,7 +177,7 @@ def _refused(command: str) -> str:
 
 
 def needs(page: Path) -> list[str]:
-    """What a page needs of a machine: kinds of devices, packages, a C compiler (`cc`)."""
+    """What a page needs of a machine: kinds of devices, packages, a C compiler (`cc`), a linker for other machines."""
     return [name for name in re.split(r",\s*", ", ".join(_NEEDS.findall(page.read_text(encoding="utf-8")))) if name]
 
 
@@ -191,6 +192,12 @@ def missing(page: Path) -> str:
         elif name == "cc":
             if c_compiler() is None:
                 return "no C compiler (cc, gcc or clang) on this machine"
+        elif name == "linker":
+            try:
+                for triple in ("x86_64-linux-gnu", "armv7-linux-gnueabihf", "riscv64-linux-gnu"):
+                    find_linker(triple)
+            except UserError as error:
+                return error.message
         elif importlib.util.find_spec(name) is None:
             return f"the package {name} is not installed"
     return ""

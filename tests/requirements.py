@@ -137,13 +137,28 @@ def _missing_mount() -> str:
     return "" if is_possible else "this process may not mount a file system"
 
 
-def _emulator(arch: str) -> Requirement:
+def _emulator(arch: str, system: str = "linux-gnu") -> Requirement:
     """A compiler for another architecture, and what runs its programs."""
-    emulators = (f"qemu-{arch}", f"qemu-{arch}-static")
-    both = f"no {arch} cross compiler ({arch}-linux-gnu-gcc) or emulator ({emulators[0]}) on this machine"
+    compiler, emulators = f"{arch}-{system}-gcc", (f"qemu-{arch}", f"qemu-{arch}-static")
+    both = f"no {arch} cross compiler ({compiler}) or emulator ({emulators[0]}) on this machine"
     return Requirement(
-        lambda: "" if find_tool(f"{arch}-linux-gnu-gcc") and find_tool(*emulators) else both,
-        lambda: find_tool(*emulators) is not None,
+        lambda: "" if find_tool(compiler) and find_tool(*emulators) else both,
+        lambda: find_tool(compiler) is not None and find_tool(*emulators) is not None,
+    )
+
+
+def find_wine() -> str | None:
+    """The path of what runs programs of 64-bit Windows; Debian has it outside of the folders of commands."""
+    own = Path("/usr/lib/wine/wine64")
+    return find_tool("wine64", "wine") or (str(own) if own.exists() else None)
+
+
+def _missing_wine() -> str:
+    """Whether programs of Windows for this processor run, and can be linked."""
+    if find_wine() is None:
+        return "no wine on this machine"
+    return (
+        "" if find_tool(*CLANGS) and find_tool("lld-link", "lld-link-19") else "no clang and lld-link on this machine"
     )
 
 
@@ -184,6 +199,12 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     ),
     "emulator-x86_64": _emulator("x86_64"),
     "emulator-riscv64": _emulator("riscv64"),
+    "emulator-arm": _emulator("arm", "linux-gnueabihf"),
+    "musl": _tool("no musl-gcc (musl-tools) on this machine", "musl-gcc"),
+    "mingw": _tool("no mingw cross compiler on this machine", "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-gcc-win32"),
+    "wine": Requirement(_missing_wine, lambda: find_wine() is not None),
+    "lld-link": _tool("no lld-link (lld) on this machine", "lld-link", "lld-link-19"),
+    "ld64": _tool("no ld64.lld (lld) on this machine", "ld64.lld", "ld64.lld-19"),
     "arm-none-eabi": _both("arm-none-eabi-gcc", "qemu-system-arm"),
     "riscv-none-elf": _both("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
     "linker": Requirement(_missing_linker, lambda: find_tool("ld.lld-19", "ld.lld") is not None),

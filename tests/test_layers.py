@@ -42,6 +42,7 @@ FLOORS: dict[str, int] = {
     "front": 14,
     "tune": 15,
     "torch_backend": 15,
+    "placement": 15,
     "cli": 16,
     "__init__": 17,
     "__main__": 18,
@@ -102,7 +103,8 @@ PARTS_OF_BACK_ENDS: dict[str, str] = {
     "slices": "support",
     "target": "target",
     **dict.fromkeys(("driver", "graph", "objc", "api"), "runtime"),
-    **dict.fromkeys(("compiler", "assemble", "assembler", "elf", "toolchain", "cache"), "compilers"),
+    **dict.fromkeys(("compiler", "assemble", "assembler", "toolchain", "cache"), "compilers"),
+    **dict.fromkeys(("object_format", "objects", "elf", "coff", "macho"), "compilers"),
 }
 """The floor that a file in `backends` is on, by its name; the others are on the floor `backends`."""
 

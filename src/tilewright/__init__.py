@@ -50,6 +50,7 @@ _NAMES = {
     "hybrid": "tilewright.te.hybrid",
     "load": "tilewright.runtime.core.load",
     "load_model": "tilewright.frontend.formats",
+    "place": "tilewright.placement",
     "quantize": "tilewright.front",
     "script": "tilewright.tir.script",
 }
@@ -73,6 +74,7 @@ __all__ = [
     "hybrid",
     "load",
     "load_model",
+    "place",
     "quantize",
     "rpc",
     "runtime",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, Unpack
 
 from tilewright.backends.backend import Backend, backend_of
@@ -55,6 +55,7 @@ from tilewright.runtime.device.program import DeviceModule
 from tilewright.support import trace
 from tilewright.support.errors import UserError
 from tilewright.target import Target
+from tilewright.target.processors import with_processor
 from tilewright.te.schedule import Schedule as TensorSchedule
 from tilewright.te.tensor import Tensor
 from tilewright.tir.admission import require_right_schedule, right_program
@@ -182,7 +183,24 @@ def _variant_sizes(module: IRModule, sizes: Mapping[str, int]) -> dict[Var, int]
 def plan_model(optimized: Optimized, request: CompileRequest) -> LoweredModel:
     """Kernels, memory plan and steps of an optimised model."""
     with trace.span("lower_model"):
-        return lower_model(optimized.module, request.target, optimized.variants, request.answers, request.host)
+        planned = lower_model(optimized.module, request.target, optimized.variants, request.answers, request.host)
+    planned.on_host = _on_host(planned, request)
+    return planned
+
+
+def _on_host(planned: LoweredModel, request: CompileRequest) -> frozenset[str]:
+    """The kernels that the host is to compute beside a device."""
+    wanted = frozenset(request.options.on_host)
+    if wanted and request.target.is_cpu:
+        raise UserError("on_host says what the host computes beside a device, and the target has none", where="on_host")
+    unknown = sorted(wanted - {kernel.symbol for kernel in planned.kernels})
+    if unknown:
+        raise UserError(
+            f"the model has no kernel '{unknown[0]}' for this target",
+            where="on_host",
+            hint="tw.place(model, inputs, target) says which there are, and which the host is quicker at",
+        )
+    return wanted
 
 
 def compile_kernels(planned: LoweredModel) -> Compiled:
@@ -370,6 +388,12 @@ class Compilation(Exportable):
 
     def executable(self) -> Executable:
         """The compiled model, ready to run here."""
+        if self.request.options.cpus:
+            raise UserError(
+                "code for several processors is for libraries",
+                where="cpus",
+                hint="tw.Compilation(model, cpus=[...]).export_library(path), then tw.load(path)",
+            )
         if not self.request.runs_here:
             raise UserError(
                 f"the target {self.host} is not this machine, so the model cannot run here",
@@ -384,9 +408,11 @@ class Compilation(Exportable):
     def _exported(self) -> tuple[Exporter, Artifact]:
         deployment = deployment_of(self.host)
         own = self.artifact()
+        options = self.request.options
+        levels = [with_processor(self.host, cpu) for cpu in options.cpus[1:]]
         further = [
-            Compilation.of(make_request(self.request.model, level, self.request.options)).artifact()
-            for level in deployment.levels(self.host)
+            Compilation.of(make_request(self.request.model, level, replace(options, cpus=()))).artifact()
+            for level in (*deployment.levels(self.host), *levels)
         ]
         return lambda artifact, path, options: deployment.write([artifact, *further], path, options), own
 

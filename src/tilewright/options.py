@@ -85,6 +85,13 @@ class CompileOptions:
         default=None, compare=False, metadata=not_in_key("a model that is calibrated has no key: it is compiled anew")
     )
     """Examples of inputs for a precision of few bits, as `tw.quantize` takes them."""
+    cpus: Sequence[str] = ()
+    """Processors of the target that an exported library has code for: `("x86-64-v2", "x86-64-v3")`.
+
+    The last of them that a machine can run is what runs there. Features follow a name: "armv8.2-a+dotprod".
+    """
+    on_host: Sequence[str] = ()
+    """Kernels of a model for a device that the host computes, by their symbols: `tw.place` finds the best."""
     unchecked: bool = False
     """Whether data is not checked when the model runs.
 
@@ -109,6 +116,12 @@ class CompileOptions:
         if self.shapes is not None:
             object.__setattr__(self, "shapes", {name: tuple(shape) for name, shape in self.shapes.items()})
         object.__setattr__(self, "specialize", tuple(dict(sizes) for sizes in self.specialize))
+        if isinstance(self.cpus, str) or not all(isinstance(cpu, str) for cpu in self.cpus):
+            raise UserError(f"cpus are texts in a list, not {self.cpus!r}", hint='cpus=["x86-64-v2", "x86-64-v3"]')
+        object.__setattr__(self, "cpus", tuple(self.cpus))
+        if isinstance(self.on_host, str) or not all(isinstance(symbol, str) for symbol in self.on_host):
+            raise UserError(f"on_host are symbols of kernels in a list, not {self.on_host!r}")
+        object.__setattr__(self, "on_host", tuple(sorted(self.on_host)))
 
 
 class OptionFields(TypedDict, total=False):
@@ -121,6 +134,8 @@ class OptionFields(TypedDict, total=False):
     database: DatabaseLike
     precision: str
     calibration: CalibrationLike
+    cpus: Sequence[str]
+    on_host: Sequence[str]
     unchecked: bool
 
 

@@ -19,6 +19,7 @@ from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.text import kind_of
 from tilewright.target import Target, target_fields
+from tilewright.target.processors import with_processor
 
 if TYPE_CHECKING:
     from tilewright.ir.function import IRModule
@@ -80,6 +81,9 @@ def make_request(model: ModelLike, target: TargetLike, options: CompileOptions) 
             f"precision 'float8' needs products of 8-bit floats, which {_short(resolved)} lacks",
             hint="NVIDIA GPUs have them from sm_89 on: target='cuda', or 'cuda -arch=sm_90' for one that is not here",
         )
+    if options.cpus:
+        # The first is the one that the model itself is compiled for, and what C programs see of it.
+        host = with_processor(resolved, options.cpus[0])
     if options.threads is not None:
         host = host.replace(cores=options.threads)
     if resolved.is_cpu:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.backends.llvm import link, toolchain
+from tilewright.backends.llvm import link, link_elf, linker, toolchain
 from tilewright.support import settings
 from tilewright.support.errors import CompilerBug, MissingDependencyError, UnsupportedError, UserError
 
@@ -16,8 +16,7 @@ HOST = toolchain.host_triple()
 
 def _object(folder: Path, text: str, triple: str = HOST) -> Path:
     path = folder / "code.o"
-    features = "+m,+a,+f,+d,+c" if triple.startswith("riscv64") else ""
-    path.write_bytes(toolchain.compile_ir(text, triple=triple, features=features))
+    path.write_bytes(toolchain.compile_ir(text, triple=triple, features=toolchain.plain_features(triple)))
     return path
 
 
@@ -27,7 +26,7 @@ def _link(folder: Path, text: str, output: Path, triple: str = HOST) -> None:
 
 def test_no_linker_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link.shutil, "which", lambda name: None)
-    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(link_elf.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match=r"no linker for .* is installed") as caught:
         link.find_linker(HOST)
     assert "tilewright[link]" in str(caught.value)
@@ -35,7 +34,7 @@ def test_no_linker_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ziglang_serves_when_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link.shutil, "which", lambda name: None)
-    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(link_elf.importlib.util, "find_spec", lambda name: object())
     assert link.find_linker("aarch64-linux-gnu").command[1:] == ("-m", "ziglang", "ld.lld")
 
 
@@ -48,8 +47,8 @@ def test_an_lld_that_is_called_by_its_version(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_linker_for_another_architecture_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link.shutil, "which", lambda name: f"/bin/{name}" if name == "ld" else None)
-    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(link, "_gnu_emulations", lambda command: frozenset({"elf_x86_64"}))
+    monkeypatch.setattr(link_elf.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(link_elf, "_gnu_emulations", lambda command: frozenset({"elf_x86_64"}))
     assert link.find_linker("x86_64-linux-gnu").command == ("/bin/ld",)
     with pytest.raises(MissingDependencyError, match="aarch64-linux-gnu"):
         link.find_linker("aarch64-linux-gnu")
@@ -60,7 +59,7 @@ def test_chosen_linker(monkeypatch: pytest.MonkeyPatch) -> None:
         link.find_linker(HOST)
     monkeypatch.setattr(link.shutil, "which", lambda name: f"/opt/{name}")
     with settings.LINKER.override("gcc"):
-        assert link.find_linker(HOST) == link.Linker(("/opt/gcc",), is_driver=True)
+        assert link.find_linker(HOST) == linker.Linker(("/opt/gcc",), is_driver=True)
 
 
 def test_a_linker_of_the_users_that_fails_is_no_bug_of_ours(tmp_path: Path) -> None:
@@ -78,14 +77,16 @@ def test_a_linker_of_the_users_that_fails_is_no_bug_of_ours(tmp_path: Path) -> N
 
 
 def test_driver_options_are_wrapped() -> None:
-    driver = link.Linker(("cc",), is_driver=True)
-    options = link._flat(driver, ["-m", "elf_x86_64", "-Bsymbolic", "-z", "defs"])
+    driver = linker.Linker(("cc",), is_driver=True)
+    options = link_elf._flat(driver, ["-m", "elf_x86_64", "-Bsymbolic", "-z", "defs"])
     assert driver.arguments(options, ["a.o"]) == [
         *("cc", "-shared", "-nostdlib", "-Wl,-m,elf_x86_64", "-Wl,-Bsymbolic", "-Wl,-z,defs", "a.o")
     ]
 
 
-@pytest.mark.parametrize("triple", ["x86_64-apple-darwin", "x86_64-pc-windows-msvc", "wasm32-unknown-unknown"])
+@pytest.mark.parametrize(
+    "triple", ["riscv64-apple-darwin", "riscv64-pc-windows-msvc", "wasm32-unknown-unknown", "thumbv7em-none-eabi"]
+)
 def test_unsupported_formats(triple: str) -> None:
     with pytest.raises(UnsupportedError, match="not supported"):
         link.find_linker(triple)
@@ -108,14 +109,13 @@ def test_dependencies_are_libc_and_libm_only(tmp_path: Path, c_compiler: str) ->
 
 
 def test_every_linker_on_this_machine_works(tmp_path: Path) -> None:
-    linkers = list(link._candidates(HOST))
+    linkers = list(link_elf._candidates(HOST))
     assert linkers, "this machine has no linker at all"
-    for number, linker in enumerate(linkers):
+    for number, candidate in enumerate(linkers):
         path = _object(tmp_path, "declare void @free(ptr)\ndefine i32 @f() { call void @free(ptr null)\n ret i32 1 }")
-        stand_ins = link._dependencies(linker, tmp_path, [path], (), HOST)
         output = tmp_path / f"{number}.so"
-        options = link._flat(linker, ["-m", link.emulation(HOST), "-o", str(output), "-z", "defs"])
-        link._run(linker, options, [str(path), *stand_ins], output, output)
+        job = linker.LinkJob(HOST, [path], {}, ["f"], output, output, tmp_path)
+        link_elf.ELF_LINKING.link(candidate, job)
         assert output.read_bytes()[:4] == b"\x7fELF"
 
 
@@ -136,18 +136,20 @@ def test_unwritable_place(tmp_path: Path) -> None:
 
 
 def test_linker_failures_are_told_apart(tmp_path: Path) -> None:
-    def linker(script: str) -> link.Linker:
-        return link.Linker(("/bin/sh", "-c", script, "fake"))
+    def scripted(script: str) -> linker.Linker:
+        return linker.Linker(("/bin/sh", "-c", script, "fake"))
 
     target = tmp_path / "out.so"
     with pytest.raises(UserError, match=r"cannot write out\.so: No space left on device"):
-        link._run(linker("echo 'final link failed: No space left on device' >&2; exit 1"), [], [], target, target)
+        linker.run_linker(
+            scripted("echo 'final link failed: No space left on device' >&2; exit 1"), [], [], target, target
+        )
     with pytest.raises(UserError, match="killed by signal 9"):
-        link._run(linker("kill -9 $$"), [], [], target, target)
+        linker.run_linker(scripted("kill -9 $$"), [], [], target, target)
     with pytest.raises(CompilerBug, match=r"(?s)failed with code 3: odd.*command:"):
-        link._run(linker("echo odd; exit 3"), [], [], target, target)
+        linker.run_linker(scripted("echo odd; exit 3"), [], [], target, target)
     with pytest.raises(UserError, match="cannot be started"):
-        link._run(link.Linker((str(tmp_path / "gone"),)), [], [], target, target)
+        linker.run_linker(linker.Linker((str(tmp_path / "gone"),)), [], [], target, target)
 
 
 def test_a_command_that_is_no_linker(tmp_path: Path) -> None:

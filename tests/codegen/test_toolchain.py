@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tilewright.backends.llvm import toolchain
-from tilewright.backends.llvm.elf import defined_symbols, undefined_symbols
+from tilewright.backends.llvm.objects import defined_symbols, undefined_symbols
 from tilewright.support.errors import CompilerBug, UserError
 
 ADD_ONE = """

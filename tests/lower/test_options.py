@@ -36,6 +36,8 @@ OTHERS: dict[str, object] = {
     "database": Path("none.db"),
     "precision": "float16",
     "calibration": Path("examples.npz"),
+    "cpus": ("generic",),
+    "on_host": ("a_kernel", "b_kernel"),
     "unchecked": True,
 }
 """A value of each field that is not the default."""
@@ -52,6 +54,8 @@ WORDS: dict[str, list[str]] = {
     "database": ["--database", "none.db"],
     "precision": ["--precision", "float16"],
     "calibration": ["--precision", "int8", "--calibration", "examples.npz"],
+    "cpus": ["--cpus", "generic"],
+    "on_host": ["--on-host", "b_kernel,a_kernel"],
     "unchecked": ["--unchecked"],
 }
 """The same on the command line."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.runtime import mini
-from tilewright.backends.llvm import deploy, elf, link, toolchain
+from tilewright.backends.llvm import deploy, link, objects, toolchain
 from tilewright.backends.llvm.pool import pool_object
 from tilewright.runtime import SigningKey, load
 from tilewright.runtime.core.seal import SEAL_BYTES, SIGNATURE_BYTES, seal
@@ -175,7 +175,7 @@ define ptr @mini_constants() { ret ptr @mini__constants }
     for file, image in zip(files, images, strict=True):
         file.write_bytes(image)
     data = tmp_path / "constants.o"
-    elf.write_data_object(data, "mini__constants", artifact.constants, triple=triple)
+    objects.write_data_object(data, "mini__constants", artifact.constants, triple=triple)
     path = tmp_path / "old.so"
     link.link_shared(files, path, triple=triple, data_objects={"mini__constants": data}, work_folder=tmp_path)
     model = load(path)

@@ -10,9 +10,9 @@
 #include "internal.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,8 +31,20 @@
 #elif defined(__riscv)
 #define HOST_MACHINE EM_RISCV
 #define HOST_NAME "riscv64"
+#elif defined(__arm__)
+#define HOST_MACHINE EM_ARM
+#define HOST_NAME "32-bit Arm"
 #else
-#error "Tilewright exports libraries for x86-64, aarch64 and riscv64"
+#error "the runtime for C is for x86-64, aarch64, riscv64 and 32-bit Arm"
+#endif
+
+/* The class of ELF files of this machine. */
+#if UINTPTR_MAX > 0xFFFFFFFFu
+#define HOST_IDENTITY "\x7f" "ELF\x02\x01"
+#define HOST_BITS "64"
+#else
+#define HOST_IDENTITY "\x7f" "ELF\x01\x01"
+#define HOST_BITS "32"
 #endif
 
 #define SEAL_MAGIC "TWSEAL1\n"
@@ -216,9 +228,9 @@ static tilewright_status check_seal(image* image, uint64_t* content_end, const c
 /* ---------------------------------------------------------------- ELF */
 
 static tilewright_status check_identity(const image* image, const char* where, tilewright_error* error) {
-  Elf64_Ehdr header;
-  if (image->size < sizeof header || memcmp(image->bytes, "\x7f" "ELF\x02\x01", 6))
-    return bad(error, where, "not a shared library (it has no 64-bit ELF header)");
+  ElfW(Ehdr) header;
+  if (image->size < sizeof header || memcmp(image->bytes, HOST_IDENTITY, 6))
+    return bad(error, where, "not a shared library (it has no " HOST_BITS "-bit ELF header)");
   memcpy(&header, image->bytes, sizeof header);
   if (header.e_type != ET_DYN) return bad(error, where, "an ELF file, but not a shared library");
   if (header.e_machine != HOST_MACHINE)
@@ -238,21 +250,21 @@ static int inside(uint64_t size, uint64_t offset, uint64_t count, uint64_t entry
 
 /* Where the parts of the file end; all of them must lie inside it. */
 static tilewright_status check_layout(const image* image, uint64_t* end, const char* where, tilewright_error* error) {
-  Elf64_Ehdr header;
+  ElfW(Ehdr) header;
   memcpy(&header, image->bytes, sizeof header);
   *end = sizeof header;
-  if ((header.e_phnum && header.e_phentsize != sizeof(Elf64_Phdr)) ||
-      (header.e_shnum && header.e_shentsize != sizeof(Elf64_Shdr)))
+  if ((header.e_phnum && header.e_phentsize != sizeof(ElfW(Phdr))) ||
+      (header.e_shnum && header.e_shentsize != sizeof(ElfW(Shdr))))
     return bad(error, where, "the library is damaged: its header makes no sense");
-  int whole = inside(image->size, header.e_phoff, header.e_phnum, sizeof(Elf64_Phdr), end) &&
-              inside(image->size, header.e_shoff, header.e_shnum, sizeof(Elf64_Shdr), end);
+  int whole = inside(image->size, header.e_phoff, header.e_phnum, sizeof(ElfW(Phdr)), end) &&
+              inside(image->size, header.e_shoff, header.e_shnum, sizeof(ElfW(Shdr)), end);
   for (int i = 0; whole && i < header.e_phnum; ++i) {
-    Elf64_Phdr segment;
+    ElfW(Phdr) segment;
     memcpy(&segment, image->bytes + header.e_phoff + (uint64_t)i * sizeof segment, sizeof segment);
     whole = inside(image->size, segment.p_offset, segment.p_filesz, 1, end);
   }
   for (int i = 0; whole && i < header.e_shnum; ++i) {
-    Elf64_Shdr section;
+    ElfW(Shdr) section;
     memcpy(&section, image->bytes + header.e_shoff + (uint64_t)i * sizeof section, sizeof section);
     if (section.sh_type != SHT_NOBITS) whole = inside(image->size, section.sh_offset, section.sh_size, 1, end);
   }
@@ -262,16 +274,16 @@ static tilewright_status check_layout(const image* image, uint64_t* end, const c
 /* The first symbol that the library gives to others and that ends with `suffix`, as a part of the image; NULL if there is none.
    `prefix` may say what stands before the suffix. */
 static const char* find_symbol(const image* image, const char* prefix, const char* suffix, size_t* prefix_length) {
-  Elf64_Ehdr header;
+  ElfW(Ehdr) header;
   memcpy(&header, image->bytes, sizeof header);
   for (int i = 0; i < header.e_shnum; ++i) {
-    Elf64_Shdr section, strings;
+    ElfW(Shdr) section, strings;
     memcpy(&section, image->bytes + header.e_shoff + (uint64_t)i * sizeof section, sizeof section);
     if (section.sh_type != SHT_DYNSYM || section.sh_link >= header.e_shnum) continue;
     memcpy(&strings, image->bytes + header.e_shoff + (uint64_t)section.sh_link * sizeof strings, sizeof strings);
     if (strings.sh_type == SHT_NOBITS) continue;
-    for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
-      Elf64_Sym symbol;
+    for (uint64_t at = 0; at + sizeof(ElfW(Sym)) <= section.sh_size; at += sizeof(ElfW(Sym))) {
+      ElfW(Sym) symbol;
       memcpy(&symbol, image->bytes + section.sh_offset + at, sizeof symbol);
       if (!symbol.st_name || !symbol.st_shndx || symbol.st_name >= strings.sh_size) continue;
       const char* name = (const char*)image->bytes + strings.sh_offset + symbol.st_name;

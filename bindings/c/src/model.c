@@ -458,6 +458,7 @@ static int grow_workspace(frame* frame, int64_t bytes) {
 /* Explain a code of `shapes`: 1 + k for dimension k of the inputs, -1 - k for one of the outputs or a requirement. */
 static tilewright_status explain(const struct tilewright_interface* interface, const tilewright_tensor* inputs, int32_t code,
                                  tilewright_error* error) {
+  if (code == INT32_MIN) return tilewright_fail_(error, TILEWRIGHT_UNSUPPORTED, "%s: %s", interface->name, interface->message(4));
   int32_t place = code > 0 ? code - 1 : -(code + 1);
   const tilewright_value* values = code > 0 ? interface->inputs : interface->outputs;
   int32_t count = code > 0 ? interface->input_count : interface->output_count;
@@ -539,7 +540,7 @@ static tilewright_status run_in(const entry* model, frame* frame, const tilewrig
   int32_t code = call_run(interface, frame);
   if (code == 0) return TILEWRIGHT_OK;
   if (code == 2) return no_memory(model, error);
-  return tilewright_fail_(error, code == 3 ? TILEWRIGHT_UNSUPPORTED : TILEWRIGHT_BAD_DATA, "%s: %s", interface->name,
+  return tilewright_fail_(error, code == 3 || code == 4 ? TILEWRIGHT_UNSUPPORTED : TILEWRIGHT_BAD_DATA, "%s: %s", interface->name,
                           interface->message(code));
 }
 

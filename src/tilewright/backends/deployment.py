@@ -30,6 +30,9 @@ class Deployment:
     details: Callable[[Path, ExportOptions], list[str]] = lambda path, options: []
     """Lines about what was written, for people."""
 
+    special: Callable[[Target], Deployment | None] = lambda target: None
+    """What models are written as for some targets of the kind, where that is another thing."""
+
     @property
     def is_folder(self) -> bool:
         """Whether it is a folder of files."""
@@ -39,4 +42,5 @@ class Deployment:
 def deployment_of(target: Target) -> Deployment:
     """How models for a CPU are written."""
     name = target.kind if target.kind in slices.names("deployment") else _USUAL
-    return slices.load(name, "deployment", Deployment)
+    usual = slices.load(name, "deployment", Deployment)
+    return usual.special(target) or usual

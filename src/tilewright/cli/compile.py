@@ -13,6 +13,7 @@ from tilewright.request import model_targets
 from tilewright.runtime.core.keys import signing_key
 from tilewright.runtime.core.module import ExportOptions
 from tilewright.support.text import human_bytes, human_seconds, plural
+from tilewright.target.processors import processor_name, with_processor
 
 DESCRIPTION = """\
 Compile a model to a shared library with a C interface, and write its header beside it.
@@ -24,6 +25,9 @@ The library holds code, weights and the thread pool; it needs libc alone. Load i
   tilewright compile resnet18.onnx -o build/resnet18.so --threads 1
   tilewright compile bert.onnx --shape input_ids=1,128 --shape attention_mask=1,128
   tilewright compile resnet18.onnx --target 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'
+  tilewright compile resnet18.onnx --target x86-64 --cpus x86-64-v2,x86-64-v3,x86-64-v4
+  tilewright compile resnet18.onnx --target windows-x86-64 -o resnet18.dll
+  tilewright compile resnet18.onnx --target android-arm64 -o app/src/main
   tilewright compile resnet18.onnx --target cuda
   tilewright compile resnet18.onnx --name classifier --sign release.key
 
@@ -73,7 +77,8 @@ def execute(options: argparse.Namespace) -> int:
     compilation.export_library(output, name=options.name, sign=key)
     seconds = human_seconds(time.perf_counter() - start)
     model = compilation.lowered.info
-    size = human_bytes(sum(file.stat().st_size for file in (output.rglob("*") if deployment.is_folder else [output])))
+    files = output.rglob("*") if deployment.is_folder else [output]
+    size = human_bytes(sum(file.stat().st_size for file in files if file.is_file()))
     print(f"{output}: {size}, compiled for {compilation.target.describe()} in {seconds}")
     steps = sum(compilation.lowered.uses_by_symbol().values())
     print(f"  {plural(len(compilation.kernels), 'distinct kernel')} in {plural(steps, 'step')}")
@@ -83,6 +88,9 @@ def execute(options: argparse.Namespace) -> int:
     print(f"  workspace {workspace}")
     for line in deployment.details(output, ExportOptions(options.name, key)):
         print(f"  {line}")
+    levels = [compilation.host, *(with_processor(compilation.host, cpu) for cpu in options.cpus[1:])]
+    if options.cpus:
+        print(f"  code for {', '.join(processor_name(level.cpu, level.features) for level in levels)}")
     device = compilation.artifact().device
     on_host = [kernel for kernel in device.kernels if kernel.on_host] if device is not None else []
     for kernel in on_host:

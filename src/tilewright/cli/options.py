@@ -33,6 +33,8 @@ FLAGS = {
     "database": "--database",
     "precision": "--precision",
     "calibration": "--calibration",
+    "cpus": "--cpus",
+    "on_host": "--on-host",
     "unchecked": "--unchecked",
 }
 """The flag of each field of `CompileOptions`."""
@@ -46,7 +48,16 @@ def add_model(
     parser.add_argument(
         "--target",
         help="what to compile for: native (this machine, the default), a device (cuda, opencl, webgpu, vulkan, rocm, "
-        "metal), or for example 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
+        "metal), a machine by its short name (aarch64, armv7, x86-64-v3, riscv64, windows-x86-64, macos-arm64, "
+        "android-arm64, ...: docs/deployment.md), or for example 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'",
+    )
+    parser.add_argument(
+        FLAGS["cpus"],
+        type=_names,
+        default=(),
+        metavar="NAME,NAME",
+        help="processors that a library has code for, the least first: x86-64-v2,x86-64-v3,x86-64-v4, or "
+        "armv8-a,armv8.2-a+dotprod+fp16; the last that a machine can run is what runs there",
     )
     parser.add_argument(
         FLAGS["threads"],
@@ -54,6 +65,13 @@ def add_model(
         default=threads,
         metavar="N",
         help=f"threads to run on (default: {threads or 'every core'}); with 1, the code has no parallel loops at all",
+    )
+    parser.add_argument(
+        FLAGS["on_host"],
+        type=_names,
+        default=(),
+        metavar="KERNEL,KERNEL",
+        help="kernels of a model for a device that the host computes (tw.place finds the best)",
     )
     add_shapes(parser)
     parser.add_argument(
@@ -127,7 +145,14 @@ def compile_options(given: argparse.Namespace) -> CompileOptions:
         threads=given.threads,
         shapes=parse_shapes(given.shape),
         specialize=[parse_sizes(item.split(","), FLAGS["specialize"]) for item in given.specialize],
+        cpus=given.cpus,
+        on_host=given.on_host,
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """`"x86-64-v2,x86-64-v3"` -> `("x86-64-v2", "x86-64-v3")`."""
+    return tuple(name.strip() for name in text.split(","))
 
 
 def algorithm_options(given: argparse.Namespace) -> CompileOptions:

@@ -35,6 +35,8 @@ from tilewright.target import Target, detect_host
 from tilewright.topi.schedule.choices import Answer
 
 ENTRY = "main"
+PLACED = "the compilation says so (on_host)"
+"""Why the host computes what the device could."""
 _ENTRY_COMPILER = llvm_compiler(opt_level=1)
 
 
@@ -54,6 +56,8 @@ class LoweredModel:
     program: LoweredProgram | None = None
     variants: tuple[tuple[tuple[int, ...], Segment], ...] = ()
     """Segments for fixed values of the symbols, after the general one."""
+    on_host: frozenset[str] = frozenset()
+    """Kernels of a model for a device that the host is to compute, by their symbols."""
 
     def __repr__(self) -> str:
         """What there is, in short."""
@@ -132,14 +136,17 @@ class LoweredModel:
         """The kernels compiled, by their symbols: for the target, and for the host those that the target refuses."""
         processes = settings.COMPILE_PROCESSES.get() or detect_host().cores
         with Progress("compiling kernels", total=len(self.kernels)) as line, trace.span("kernels"):
-            compiled = compile_kernels(self.kernels, self.target, processes, lambda count: line.step())
-            found = {kernel.symbol: result for kernel, result in zip(self.kernels, compiled, strict=True)}
-            refused = [kernel for kernel in self.kernels if found[kernel.symbol].refused]
-            for kernel, result in zip(refused, compile_kernels(refused, self.host, processes), strict=True):
-                reason = found[kernel.symbol].refused
-                place = kernel_on_host(kernel.func, result.packing, result.scratch, reason)
+            wanted = [kernel for kernel in self.kernels if kernel.symbol not in self.on_host]
+            compiled = compile_kernels(wanted, self.target, processes, lambda count: line.step())
+            found = {kernel.symbol: result for kernel, result in zip(wanted, compiled, strict=True)}
+            reasons = {symbol: result.refused for symbol, result in found.items() if result.refused}
+            reasons.update(dict.fromkeys(self.on_host, PLACED))
+            elsewhere = [kernel for kernel in self.kernels if kernel.symbol in reasons]
+            for kernel, result in zip(elsewhere, compile_kernels(elsewhere, self.host, processes), strict=True):
+                place = kernel_on_host(kernel.func, result.packing, result.scratch, reasons[kernel.symbol])
                 found[kernel.symbol] = replace(result, device=place)
-        return found
+        # In their own order: that of the code in the artifact.
+        return {kernel.symbol: found[kernel.symbol] for kernel in self.kernels}
 
 
 def _dump_plan(segment: Segment) -> None:

@@ -285,6 +285,13 @@ NUM_THREADS: Setting[int | None] = define(
     default_text="the cores this process may use",
     doc="number of threads that compiled code runs on",
 )
+CPU: Setting[str | None] = define(
+    "CPU",
+    str,
+    lambda: None,
+    default_text="the last that the machine can run",
+    doc="which of its processors a library with code for several runs as; the library itself reads it",
+)
 COMPILE_PROCESSES: Setting[int | None] = define(
     "COMPILE_PROCESSES",
     read_positive_int,

@@ -16,6 +16,8 @@ class Capabilities:
     Most are about kernels of blocks of threads; those of a CPU kind are the defaults.
     """
 
+    processor_levels: bool = False
+    """Whether one library may have code for several processors, of which the best runs."""
     warp_shuffles: bool = False
     """Whether the threads of a warp read each other's registers by an instruction."""
     async_copies: bool = False

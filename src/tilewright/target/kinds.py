@@ -12,6 +12,7 @@ import tilewright.backends
 from tilewright.backends import slices
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target.capabilities import Capabilities
+from tilewright.target.platforms import PLATFORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +120,11 @@ def find_kind(name: str, where: str) -> TargetKind:
     """The kind called `name`, or a `UserError` that lists the kinds there are."""
     known = tilewright.backends.SLICES
     if name not in known:
-        near = closest(name, [*known, "native"])
+        near = closest(name, [*known, *PLATFORMS, "native"])
         raise UserError(
             f"unknown kind of target '{name}'{near}: the kinds are {', '.join(known)} and native",
             where=where,
-            hint=f"examples: {EXAMPLES}",
+            hint=f"examples: {EXAMPLES}; machines by short names: {', '.join(PLATFORMS)}",
         )
     return kind_named(name)
 

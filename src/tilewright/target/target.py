@@ -10,6 +10,7 @@ from tilewright.support.errors import UserError
 from tilewright.target.capabilities import MOST_STEPS, Capabilities
 from tilewright.target.host import detect_host
 from tilewright.target.kinds import EXAMPLES, TargetKind, closest, find_kind, kind_named
+from tilewright.target.platforms import PLATFORMS
 from tilewright.target.resolve import effective_features, resolve_cpu, resolve_gpu
 
 
@@ -20,6 +21,7 @@ class Target:
     >>> Target("native")                                    # this machine
     >>> Target("llvm -mcpu=skylake-avx512")                 # this machine with another instruction set
     >>> Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
+    >>> Target("windows-x86-64")                            # machines by short names (target/platforms.py)
     >>> Target("cuda -arch=sm_90")
 
     Schedules are derived from the numbers: `vector_bits` and `vector_registers` shape register tiles,
@@ -260,10 +262,14 @@ def _parse(text: str) -> tuple[tuple[str, str | int], ...]:
         raise UserError("the target is empty", hint=f"examples: {EXAMPLES}")
     if words[0] == "native":
         words = ["llvm", *words[1:], "-mcpu=native"]
-    kind = find_kind(words[0], where)
+    platform = PLATFORMS.get(words[0])
+    kind = find_kind(words[0] if platform is None else "llvm", where)
     texts: dict[str, str] = {}
     numbers: dict[str, int] = {}
-    for flag, value in _options(words[1:], where):
+    given = _options(words[1:], where)
+    flags = {flag for flag, _ in given}
+    implied = {} if platform is None else platform.options
+    for flag, value in [*given, *((flag, value) for flag, value in implied.items() if flag not in flags)]:
         _store_option(kind, flag, value, texts, numbers, where)
     values = resolve_cpu(kind, texts, numbers, where) if kind.is_cpu else resolve_gpu(kind, texts, numbers)
     values["kind"] = kind.name
@@ -273,7 +279,7 @@ def _parse(text: str) -> tuple[tuple[str, str | int], ...]:
 def target_fields(text: str) -> frozenset[str]:
     """The fields that a target's text sets itself: `cuda -arch=sm_90` sets `arch`."""
     words = shlex.split(text)
-    if words and words[0] == "native":
+    if words and (words[0] == "native" or words[0] in PLATFORMS):
         return frozenset()
     kind = find_kind(words[0] if words else "", text)
     options = [kind.option(flag) for flag, _ in _options(words[1:], text)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.backends.llvm import toolchain
-from tilewright.backends.llvm.elf import undefined_symbols
+from tilewright.backends.llvm.objects import undefined_symbols
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug
 from tilewright.support.interrupts import held_interrupts

@@ -8,10 +8,11 @@ It provides what generated kernels call (see docs/abi.md):
 
 How a parallel region runs. The caller takes the pool's lock (whoever finds it taken, a nested or concurrent call, runs
 its loop serially), writes the region, opens it and bumps the *signal* word. Workers spin on the signal for a bounded
-time and then sleep on it (futex). A worker enters the open region by adding itself to the *running* count, and claims
-chunks of the range until none is left; so does the caller, which then closes the region and waits only for the workers
-that are inside. Each thread starts in a part of the range that is its own, by its number, and takes chunks of the
-other parts when that is done: the same thread meets the same data in region after region, and finds it in its cache.
+time and then sleep on it (`pool_system.py`). A worker enters the open region by adding itself to the *running* count,
+and claims chunks of the range until none is left; so does the caller, which then closes the region and waits only for
+the workers that are inside. Each thread starts in a part of the range that is its own, by its number, and takes chunks
+of the other parts when that is done: the same thread meets the same data in region after region, and finds it in its
+cache.
 A worker that the system has not scheduled in time is never waited for: it finds the region closed. That is what keeps
 a loaded machine, and a child process whose workers did not survive `fork`, safe.
 
@@ -25,24 +26,19 @@ Words shared between threads, each on a cache line of its own:
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import cache
 
 from tilewright.backends.llvm import toolchain
 from tilewright.backends.llvm.cache import compile_cached
-from tilewright.backends.llvm.elf import architecture
 from tilewright.backends.llvm.jit import JitLibrary
+from tilewright.backends.llvm.object_format import architecture
+from tilewright.backends.llvm.pool_system import pool_system
+from tilewright.backends.llvm.toolchain import plain_features
 from tilewright.support.errors import CompilerBug
 
 EXPORTED = ("tw_parallel", "tw_set_num_threads", "tw_get_num_threads", "tw_alloc", "tw_free")
-
-# Per architecture: futex's system call number, one polite turn of a spin loop, and how many turns make about 50 us.
-# The turns are intrinsics: llvmlite can assemble inline assembly only for the machine it runs on.
-_SPINNING = {
-    "x86_64": (202, "call void @llvm.x86.sse2.pause()", 1500),
-    "aarch64": (98, "call void @llvm.aarch64.isb(i32 15)", 4000),
-    "riscv64": (98, "call void @llvm.riscv.pause()", 4000),
-}
 
 _OFFSETS = {
     "signal": 0,
@@ -70,23 +66,7 @@ _MAX_PARTS = 64
 """Parts of a range that have a claim counter (4 bytes) each; more threads than that share parts."""
 _MAX_THREADS = 1023
 
-_MEMORY = """
-declare noalias ptr @aligned_alloc(i64, i64)
-declare void @free(ptr)
-
-define {visibility} ptr @tw_alloc(i64 %bytes) {{
-  %positive = call i64 @llvm.smax.i64(i64 %bytes, i64 1)
-  %more = add i64 %positive, 63
-  %rounded = and i64 %more, -64
-  %memory = call ptr @aligned_alloc(i64 64, i64 %rounded)
-  ret ptr %memory
-}}
-
-define {visibility} void @tw_free(ptr %memory) {{
-  call void @free(ptr %memory)
-  ret void
-}}
-
+_INTRINSICS = """
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 """
@@ -115,17 +95,8 @@ _THREADED = """
 @tw.pool = internal global [{pool_bytes} x i8] zeroinitializer, align 128
 @tw.variable = private unnamed_addr constant [23 x i8] c"TILEWRIGHT_NUM_THREADS\\00"
 
-declare i64 @syscall(i64, ...)
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_detach(i64)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i32 @sigfillset(ptr)
-declare i32 @sched_getaffinity(i32, i64, ptr)
 declare ptr @getenv(ptr)
-declare i64 @strtol(ptr, ptr, i32)
-declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
-declare i32 @madvise(ptr, i64, i32)
-declare i64 @llvm.ctpop.i64(i64)
+declare {long} @strtol(ptr, ptr, i32)
 {declare_pause}
 
 ; Claim chunks of the open region and run them until none is left or one fails: those of the caller's own part of the
@@ -192,16 +163,14 @@ done:
   ret void
 }}
 
-; A worker: its argument packs the signal it has already seen (high half) and its number, from 1 (low half).
+; A worker: its argument is its number, from 1. Whatever the signal is when it starts, it looks for an open region once.
 define internal ptr @tw.worker(ptr %argument) {{
 entry:
   %packed = ptrtoint ptr %argument to i64
   %number = trunc i64 %packed to i32
-  %high = lshr i64 %packed, 32
-  %first = trunc i64 %high to i32
   br label %wait
 wait:
-  %last = phi i32 [ %first, %entry ], [ %now, %enter ], [ %now, %leave ], [ %now, %tell ], [ %now, %surplus.sleep ]
+  %last = phi i32 [ 0, %entry ], [ %now, %enter ], [ %now, %leave ], [ %now, %tell ], [ %now, %surplus.sleep ]
   br label %spin
 spin:
   %turn = phi i32 [ 0, %wait ], [ %turn.next, %spin.pause ]
@@ -221,7 +190,7 @@ sleep.check:
   %same = icmp eq i32 %seen.slept, %last
   br i1 %same, label %sleep.wait, label %sleep.end
 sleep.wait:
-  %r0 = call i64 (i64, ...) @syscall(i64 {futex}, ptr {signal}, i64 128, i32 %last, ptr null, ptr null, i64 0)
+  call void @tw.sleep(ptr {signal}, i32 %last)
   br label %sleep.check
 sleep.end:
   %after = atomicrmw sub ptr {sleepers}, i32 1 seq_cst, align 4
@@ -239,7 +208,7 @@ surplus.check:
   %still = icmp ugt i32 %number, %latest.wanted
   br i1 %still, label %surplus.wait, label %surplus.sleep
 surplus.wait:
-  %r1 = call i64 (i64, ...) @syscall(i64 {futex}, ptr {epoch}, i64 128, i32 %epoch, ptr null, ptr null, i64 0)
+  call void @tw.sleep(ptr {epoch}, i32 %epoch)
   br label %surplus.check
 surplus.sleep:
   br label %wait
@@ -269,44 +238,31 @@ leave:
   %caller.sleeps = icmp eq i64 %old.low, 131073
   br i1 %caller.sleeps, label %tell, label %wait
 tell:
-  %r2 = call i64 (i64, ...) @syscall(i64 {futex}, ptr {state}, i64 129, i64 1, ptr null, ptr null, i64 0)
+  call void @tw.wake_one(ptr {state})
   br label %wait
 }}
 
 ; Start workers until `count` run (fewer when the system refuses); returns how many run. Needs the lock.
 define internal i64 @tw.grow(i64 %count) {{
 entry:
-  %thread = alloca i64, align 8
-  %all = alloca [128 x i8], align 8
   %mask = alloca [128 x i8], align 8
   %running = load i64, ptr {workers}, align 8
   %enough = icmp sge i64 %running, %count
   br i1 %enough, label %done, label %mask.signals
 mask.signals:
   ; Workers inherit the mask: signals belong to the program's own threads.
-  %r0 = call i32 @sigfillset(ptr %all)
-  %r1 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %mask)
-  %signal = load atomic i32, ptr {signal} monotonic, align 4
-  %signal.wide = zext i32 %signal to i64
-  %high = shl i64 %signal.wide, 32
+  call void @tw.block_signals(ptr %mask)
   br label %start
 start:
-  %have = phi i64 [ %running, %mask.signals ], [ %number, %started ]
+  %have = phi i64 [ %running, %mask.signals ], [ %number, %create ]
   %full = icmp sge i64 %have, %count
   br i1 %full, label %unmask, label %create
 create:
   %number = add i64 %have, 1
-  %packed = or i64 %high, %number
-  %argument = inttoptr i64 %packed to ptr
-  %code = call i32 @pthread_create(ptr %thread, ptr null, ptr @tw.worker, ptr %argument)
-  %refused = icmp ne i32 %code, 0
-  br i1 %refused, label %unmask, label %started
-started:
-  %handle = load i64, ptr %thread, align 8
-  %r2 = call i32 @pthread_detach(i64 %handle)
-  br label %start
+  %refused = call i1 @tw.start(i64 %number)
+  br i1 %refused, label %unmask, label %start
 unmask:
-  %r3 = call i32 @pthread_sigmask(i32 2, ptr %mask, ptr null)
+  call void @tw.restore_signals(ptr %mask)
   store i64 %have, ptr {workers}, align 8
   br label %done
 done:
@@ -314,24 +270,13 @@ done:
   ret i64 %result
 }}
 
-; Make the page that the kernel zeroes in a forked child (where it cannot, a child runs serially). Needs the lock.
+; Make the word that shows a forked child that it is one. Needs the lock.
 define internal void @tw.mark() {{
-entry:
-  %page = call ptr @mmap(ptr null, i64 4096, i32 3, i32 34, i32 -1, i64 0)
-  %failed = icmp eq ptr %page, inttoptr (i64 -1 to ptr)
-  br i1 %failed, label %give.up, label %advise
-advise:
-  %r = call i32 @madvise(ptr %page, i64 4096, i32 18)
-  br label %publish
-give.up:
-  br label %publish
-publish:
-  %marker = phi ptr [ %page, %advise ], [ @tw.never, %give.up ]
+  %marker = call ptr @tw.make_marker()
   store atomic i32 1, ptr %marker monotonic, align 4
   store atomic ptr %marker, ptr {marker} release, align 8
   ret void
 }}
-@tw.never = internal global i32 1, align 4
 
 ; Forget the parent's workers after a fork. One thread wins the marker; the others run serially meanwhile.
 define internal void @tw.after_fork(ptr %marker) {{
@@ -354,7 +299,6 @@ done:
 ; How many threads a region may use: what was set, else the environment's word, else the cores this process may use.
 define {visibility} i64 @tw_get_num_threads() {{
 entry:
-  %mask = alloca [128 x i8], align 8
   %set = load atomic i64, ptr {threads} monotonic, align 8
   %known = icmp ne i64 %set, 0
   br i1 %known, label %answer, label %environment
@@ -365,25 +309,15 @@ environment:
   %absent = icmp eq ptr %text, null
   br i1 %absent, label %cores, label %number
 number:
-  %parsed = call i64 @strtol(ptr %text, ptr null, i32 10)
+  %long = call {long} @strtol(ptr %text, ptr null, i32 10)
+  %parsed = {widened}
   %useful = icmp sgt i64 %parsed, 0
   br i1 %useful, label %keep, label %cores
 cores:
-  call void @llvm.memset.p0.i64(ptr align 8 %mask, i8 0, i64 128, i1 false)
-  %code = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
-  br label %count
-count:
-  %index = phi i64 [ 0, %cores ], [ %index.next, %count ]
-  %sum = phi i64 [ 0, %cores ], [ %sum.next, %count ]
-  %place = getelementptr i64, ptr %mask, i64 %index
-  %word = load i64, ptr %place, align 8
-  %bits = call i64 @llvm.ctpop.i64(i64 %word)
-  %sum.next = add i64 %sum, %bits
-  %index.next = add i64 %index, 1
-  %more = icmp ult i64 %index.next, 16
-  br i1 %more, label %count, label %keep
+  %found = call i64 @tw.cores()
+  br label %keep
 keep:
-  %wanted = phi i64 [ %parsed, %number ], [ %sum.next, %count ]
+  %wanted = phi i64 [ %parsed, %number ], [ %found, %cores ]
   %least = call i64 @llvm.smax.i64(i64 %wanted, i64 1)
   %value = call i64 @llvm.smin.i64(i64 %least, i64 {max_threads})
   store atomic i64 %value, ptr {threads} monotonic, align 8
@@ -491,7 +425,7 @@ publish:
   %nobody = icmp eq i32 %sleeping, 0
   br i1 %nobody, label %check.growth, label %wake
 wake:
-  %r0 = call i64 (i64, ...) @syscall(i64 {futex}, ptr {signal}, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
+  call void @tw.wake_all(ptr {signal})
   br label %check.growth
 check.growth:
   %active.before = load i64, ptr {active}, align 8
@@ -500,7 +434,7 @@ check.growth:
   br i1 %grown, label %wake.surplus, label %work
 wake.surplus:
   %epoch = atomicrmw add ptr {epoch}, i32 1 seq_cst, align 4
-  %r1 = call i64 (i64, ...) @syscall(i64 {futex}, ptr {epoch}, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
+  call void @tw.wake_all(ptr {epoch})
   br label %work
 work:
   call void @tw.claim(i64 0)
@@ -526,7 +460,7 @@ join.announce:
 join.sleep:
   %expected.wide = or i64 %announced, 131072
   %expected = trunc i64 %expected.wide to i32
-  %r2 = call i64 (i64, ...) @syscall(i64 {futex}, ptr {state}, i64 128, i32 %expected, ptr null, ptr null, i64 0)
+  call void @tw.sleep(ptr {state}, i32 %expected)
   br label %join
 finish:
   %error = load atomic i32, ptr {error} monotonic, align 4
@@ -538,38 +472,38 @@ finish:
 
 def has_threads(triple: str) -> bool:
     """Whether the pool of this triple runs threads; elsewhere it is the serial version."""
-    return architecture(triple) in _SPINNING and "linux" in triple
+    return bool(pool_system(triple).threads)
 
 
 def pool_ir(triple: str, *, hidden: bool) -> str:
     """The pool's IR text; `hidden` keeps its symbols inside the library it is linked into."""
     visibility = "hidden" if hidden else "default"
-    if not has_threads(triple):
-        return _MEMORY.format(visibility=visibility) + _SERIAL.format(visibility=visibility)
-    futex, pause, spin = _SPINNING[architecture(triple)]
+    system = pool_system(triple)
+    memory = _INTRINSICS + system.memory.format(visibility=visibility)
+    if not system.threads:
+        return memory + _SERIAL.format(visibility=visibility)
     places = {name: f"getelementptr (i8, ptr @tw.pool, i64 {offset})" for name, offset in _OFFSETS.items()}
     threaded = _THREADED.format(
         visibility=visibility,
         pool_bytes=_POOL_BYTES,
         max_threads=_MAX_THREADS,
         max_parts=_MAX_PARTS,
-        futex=futex,
-        pause=pause,
-        declare_pause=pause.replace("call", "declare").replace("i32 15", "i32 immarg"),
-        spin=spin,
+        long=system.long,
+        widened="add i64 %long, 0" if system.long == "i64" else f"sext {system.long} %long to i64",
+        pause=system.pause,
+        declare_pause=re.sub(r"i32 \d+", "i32 immarg", system.pause.replace("call", "declare")),
+        spin=system.spin,
         **places,
     )
-    return _MEMORY.format(visibility=visibility) + threaded
+    return memory + threaded + system.threads.format()
 
 
 def pool_object(triple: str, *, hidden: bool) -> bytes:
     """The pool compiled for `triple` (its plainest processor), through the object cache."""
-    return compile_cached(pool_ir(triple, hidden=hidden), triple=triple, features=_features(triple))
-
-
-def _features(triple: str) -> str:
-    # RISC-V objects must agree on the float ABI even where they use no floats.
-    return "+m,+a,+f,+d,+c,+zihintpause" if architecture(triple) == "riscv64" else ""
+    features = plain_features(triple)
+    if architecture(triple) == "riscv64":
+        features += ",+zihintpause"
+    return compile_cached(pool_ir(triple, hidden=hidden), triple=triple, features=features)
 
 
 _start_lock = threading.Lock()

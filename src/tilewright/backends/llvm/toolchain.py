@@ -42,7 +42,7 @@ def llvm_version() -> str:
 def _target_machine(triple: str, cpu: str, features: str) -> Any:
     llvm = binding()
     try:
-        target = llvm.Target.from_triple(triple)
+        target = llvm.Target.from_triple(_whole(triple))
     except RuntimeError as error:
         raise UserError(
             f"LLVM has no target for the triple {triple!r}: {str(error).strip()}",
@@ -56,6 +56,12 @@ def _target_machine(triple: str, cpu: str, features: str) -> Any:
         codemodel="default",
         abiname="lp64d" if triple.startswith("riscv64") else "",
     )
+
+
+def _whole(triple: str) -> str:
+    """A triple with a vendor, by which LLVM counts: of `armv7-linux-gnueabihf` it would not know the system."""
+    parts = triple.split("-")
+    return "-".join([parts[0], "unknown", *parts[1:]]) if parts[1:2] in (["linux"], ["windows"], ["none"]) else triple
 
 
 def _offending_lines(text: str, message: str) -> str:
@@ -81,7 +87,7 @@ def _parse(text: str, machine: Any, triple: str) -> Any:
     except RuntimeError as error:
         message = str(error).strip()
         raise CompilerBug(f"LLVM rejected the generated IR: {message}{_offending_lines(text, message)}") from None
-    module.triple = triple
+    module.triple = _whole(triple)
     module.data_layout = str(machine.target_data)
     try:
         module.verify()
@@ -129,6 +135,14 @@ def emit_assembly(text: str, *, triple: str, cpu: str = "", features: str = "", 
     with held_interrupts():
         module, machine = _prepare(text, triple, cpu, features, opt_level)
         return str(machine.emit_assembly(module))
+
+
+def plain_features(triple: str) -> str:
+    """The features of code that runs on every processor of a triple: what its calling convention takes for granted."""
+    name = triple.split("-", 1)[0]
+    if name == "riscv64":
+        return "+m,+a,+f,+d,+c"
+    return "+v7,+vfp3d16,+neon" if name.startswith("armv7") else ""
 
 
 def host_triple() -> str:

@@ -7,12 +7,17 @@ name, so that one program may use many libraries. The runtime finds hidden symbo
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from tilewright.backends.llvm.cache import compile_cached
-from tilewright.backends.llvm.elf import architecture, defined_symbols
 from tilewright.backends.llvm.globals import c_string
 from tilewright.backends.llvm.interface import interface_ir, refusal_of
+from tilewright.backends.llvm.levels import CHOICE, level_name
+from tilewright.backends.llvm.link_coff import START
+from tilewright.backends.llvm.object_format import is_windows
+from tilewright.backends.llvm.objects import defined_symbols
 from tilewright.backends.llvm.pool import EXPORTED
+from tilewright.backends.llvm.toolchain import plain_features
 from tilewright.runtime.core.artifact import Artifact, ModelInfo
 from tilewright.runtime.core.checks import code_messages
 from tilewright.runtime.core.header import INTERFACE_SUFFIX, TABLE_SUFFIX
@@ -58,18 +63,22 @@ def _called(model: ModelInfo) -> dict[str, int]:
     return own | {variant.entry: 4 for variant in model.variants}
 
 
-def wrapper_object(artifact: Artifact, name: str) -> bytes:
+def wrapper_object(artifact: Artifact, name: str, levels: Sequence[Artifact] = ()) -> bytes:
     """The compiled form of `wrapper_ir`."""
-    features = "+m,+a,+f,+d,+c" if architecture(artifact.triple) == "riscv64" else ""
-    return compile_cached(wrapper_ir(artifact, name), triple=artifact.triple, features=features, opt_level=0)
+    triple = artifact.triple
+    return compile_cached(
+        wrapper_ir(artifact, name, levels), triple=triple, features=plain_features(triple), opt_level=0
+    )
 
 
-def wrapper_ir(artifact: Artifact, name: str) -> str:
-    """The functions an exported library adds around its code: its own description, threads, and the model's run."""
+def wrapper_ir(artifact: Artifact, name: str, levels: Sequence[Artifact] = ()) -> str:
+    """The functions an exported library adds around its code: its own description, threads, and the model's run.
+
+    With code for several processors, `levels` describe the model where each of them runs.
+    """
     if not (name.isidentifier() and name.isascii()):
         raise CompilerBug(f"the library's name {name!r} is not a C identifier")
-    described = json.dumps({**artifact.metadata(), "library": name}, separators=(",", ":"))
-    parts = [_COMMON.format(text=c_string(described), name=name)]
+    parts = [_COMMON.format(name=name), _descriptions(levels or [artifact], name)]
     defined = {symbol: symbol for image in artifact.objects for symbol in sorted(defined_symbols(image))}
     model = artifact.model
     called = {} if model is None or not _has_run(artifact, model) else _called(model)
@@ -85,10 +94,33 @@ def wrapper_ir(artifact: Artifact, name: str) -> str:
             if name != model.name:
                 parts += [_forward(name, model.name, *each) for each in _forwarded(model).items()]
         parts.append(interface_ir(artifact, model, name, "tilewright.text"))
-        if model.threads is not None:
-            parts.append(_THREADS.format(threads=model.threads))
+        if starts_threads(artifact):
+            system = _WINDOWS_START if is_windows(artifact.triple) else _CONSTRUCTOR
+            parts.append(_START.format(threads=model.threads) + system)
+    if is_windows(artifact.triple):
+        parts.append(_WINDOWS_FLOATS)
     parts.append(_table(f"{name}{TABLE_SUFFIX}", table))
     return "\n".join(parts)
+
+
+def _descriptions(levels: Sequence[Artifact], name: str) -> str:
+    """`<name>_metadata`: what the library says of itself where one of the levels runs."""
+    shared = {"library": name, **({"levels": [level_name(level) for level in levels]} if len(levels) > 1 else {})}
+    texts = [json.dumps({**level.metadata(), **shared}, separators=(",", ":")) for level in levels]
+    lines = [f"@tilewright.text{number or ''} = private constant {c_string(text)}" for number, text in enumerate(texts)]
+    if len(texts) == 1:
+        return "\n".join([*lines, f"define ptr @{name}_metadata() {{", "  ret ptr @tilewright.text", "}"])
+    cases = " ".join(f"i32 {number}, label %level{number}" for number in range(1, len(texts)))
+    lines += [f"define ptr @{name}_metadata() {{", f"  %level = call i32 @{CHOICE}()"]
+    lines += [f"  switch i32 %level, label %first [ {cases} ]", "first:", "  ret ptr @tilewright.text"]
+    for number in range(1, len(texts)):
+        lines += [f"level{number}:", f"  ret ptr @tilewright.text{number}"]
+    return "\n".join([*lines, "}"])
+
+
+def starts_threads(artifact: Artifact) -> bool:
+    """Whether a library says how many threads it runs on when it is loaded."""
+    return artifact.model is not None and artifact.model.threads is not None
 
 
 def _table(symbol: str, addresses: dict[str, str]) -> str:
@@ -152,12 +184,7 @@ def _symbolic_run(model: ModelInfo, name: str) -> str:
 
 
 _COMMON = """
-@tilewright.text = private constant {text}
 declare void @tw_set_num_threads(i64)
-
-define ptr @{name}_metadata() {{
-  ret ptr @tilewright.text
-}}
 
 define void @{name}_set_num_threads(i64 %threads) {{
   call void @tw_set_num_threads(i64 %threads)
@@ -241,12 +268,32 @@ run:
 }}
 """
 
-_THREADS = """
-%constructor = type {{ i32, ptr, ptr }}
-@llvm.global_ctors = appending global [1 x %constructor] [%constructor {{ i32 65535, ptr @start, ptr null }}]
-
+_START = """
 define internal void @start() {{
   call void @tw_set_num_threads(i64 {threads})
   ret void
 }}
+"""
+
+_CONSTRUCTOR = """
+%constructor = type { i32, ptr, ptr }
+@llvm.global_ctors = appending global [1 x %constructor] [%constructor { i32 65535, ptr @start, ptr null }]
+"""
+
+# Windows calls the function with the reason as its second argument: 1 when a process loads the library.
+_WINDOWS_START = f"""
+define i32 @{START}(ptr %module, i32 %reason, ptr %reserved) {{
+  %is_load = icmp eq i32 %reason, 1
+  br i1 %is_load, label %loaded, label %done
+loaded:
+  call void @start()
+  br label %done
+done:
+  ret i32 1
+}}
+"""
+
+# Code that computes with floats refers to this name, by which Microsoft's runtime would know it.
+_WINDOWS_FLOATS = """
+@_fltused = hidden constant i32 0
 """

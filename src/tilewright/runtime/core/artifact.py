@@ -26,6 +26,9 @@ Shape = tuple[Extent, ...]
 
 T = TypeVar("T")
 
+PACKED_SUFFIX = "__packed"
+"""What ends the symbol of a function that takes its arguments as slots."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
@@ -267,7 +270,7 @@ class FunctionInfo:
     @property
     def packed_symbol(self) -> str:
         """The symbol of the variant that takes its arguments as an array of 8-byte slots."""
-        return f"{self.symbol}__packed"
+        return f"{self.symbol}{PACKED_SUFFIX}"
 
     def __str__(self) -> str:
         return f"{self.symbol}({', '.join(map(str, self.params))})"

@@ -12,6 +12,7 @@ from math import prod
 from typing import Final
 
 from tilewright.runtime.core.artifact import CheckInfo, ModelInfo
+from tilewright.runtime.core.library import ERROR_LEVEL
 from tilewright.runtime.core.shapes import evaluate
 from tilewright.support.errors import UserError
 
@@ -82,6 +83,9 @@ def code_messages(model: ModelInfo) -> dict[int, str]:
     """What the codes of a model's entries mean, without the values that checks found: for programs in C."""
     messages = {0: "no error", 1: "a check of the program failed", 2: "out of memory"}
     messages[3] = "the operating system does not let the process use the matrix tiles that the code needs"
+    messages[ERROR_LEVEL] = (
+        "the library has no code that this processor can run, or TILEWRIGHT_CPU names a processor that it has none for"
+    )
     for part in (model, *model.variants):
         first = FIRST_CODE + part.first_check
         messages.update({first + number: _without_value(check) for number, check in enumerate(part.checks)})

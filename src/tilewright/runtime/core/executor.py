@@ -32,7 +32,7 @@ from tilewright.runtime.device.profiler import profile_device
 from tilewright.runtime.device.timeline import Timeline, timeline_of
 from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import CompilerBug, UserError
-from tilewright.support.text import plural
+from tilewright.support.text import plural, table
 
 
 class Executable(Exportable):
@@ -219,6 +219,17 @@ class Executable(Exportable):
             )
         self._set_threads(self.threads or 0)
         return timeline_of(self._runner, kept)
+
+    def placement(self) -> str:
+        """A table of where each kernel runs, and why where that is not the model's device."""
+        device = self.artifact.device
+        if device is None:
+            raise UserError("the model runs on the CPU alone: there is nothing to place")
+        rows = [
+            ("host" if kernel.on_host else device.kind, kernel.symbol, kernel.on_host.partition("\n")[0])
+            for kernel in device.kernels
+        ]
+        return table(("where", "kernel", "why on the host"), rows)
 
     def _exported(self) -> tuple[Exporter | None, Artifact]:
         return self._exporter, self.artifact.with_threads(self.threads)

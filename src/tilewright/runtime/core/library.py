@@ -14,6 +14,9 @@ from tilewright.support.errors import UserError
 ERROR_ASSERT = 1
 ERROR_MEMORY = 2
 ERROR_TILES = 3
+ERROR_LEVEL = 4
+NO_LEVEL_SHAPES = -(1 << 31)
+"""What functions that size a call return in the place of `ERROR_LEVEL`: their small numbers mean dimensions."""
 
 
 class Library(Protocol):
@@ -133,5 +136,10 @@ def check_code(code: int, where: str) -> None:
         raise UserError(
             f"{where} needs the processor's matrix tiles, which the operating system does not let this process use",
             hint="compile with -mattr=-amx-tile",
+        )
+    if code in (ERROR_LEVEL, NO_LEVEL_SHAPES):
+        raise UserError(
+            f"{where} has no code that this processor can run, or TILEWRIGHT_CPU names one that it has none for",
+            hint="unset TILEWRIGHT_CPU, or export it with a target for this machine",
         )
     raise UserError(f"{where} failed with the code {code}")

@@ -100,6 +100,7 @@ def load(
     data = _metadata(library, _OLD_METADATA if name is None else f"{name}_metadata", where)
     artifact = artifact_from_metadata(data, where=where)
     _check_features(artifact.requires, where)
+    _check_level(library, data, where)
     exporter = _copier(kept, name)
     if artifact.model is None:
         return Module(artifact, library, exporter)
@@ -225,6 +226,18 @@ def _check_features(requires: tuple[str, ...], where: str) -> None:
             f"the library needs processor features that this machine lacks: {', '.join(missing)}",
             where=where,
             hint="export it with a target for this machine",
+        )
+
+
+def _check_level(library: SharedLibrary, data: dict[str, Any], where: str) -> None:
+    """Refuse a library with code for several processors of which none is to run here."""
+    levels = data.get("levels")
+    if levels and library.find("tw_level") and bind(library, "tw_level", ctypes.c_int32)() >= len(levels):
+        raise UserError(
+            f"the library has code for {', '.join(map(str, levels))}: this machine can run none of them, or not the "
+            "one that TILEWRIGHT_CPU names",
+            where=where,
+            hint="unset TILEWRIGHT_CPU, or export the library with a target for this machine",
         )
 
 

@@ -121,6 +121,8 @@ class HostCall:
         step = self._step
         for place, array in self._reads:
             self._memories.read(place, array)
+        # Constants stay what they are: they are copied to the host once.
+        self._reads = [read for read in self._reads if read[0].kind is not ArgKind.CONSTANT]
         begin, spans = time.perf_counter(), self._memories.device.spans
         check_code(step.native(self._packed), f"the kernel '{step.kernel.symbol}'")
         if spans is not None:
