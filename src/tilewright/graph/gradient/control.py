@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from tilewright.graph.gradient.accumulate import Contribution, Cotangent, constructor_pattern, construct
 from tilewright.graph.gradient.binders import with_fresh_binders
-from tilewright.graph.gradient.expressions import item, tuple_of, typed, with_type
+from tilewright.graph.gradient.expressions import item, substituted, tuple_of, typed, with_type
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import Region, Regions, active_nodes, carries_floats
 from tilewright.graph.ir.expr import (
@@ -39,7 +39,7 @@ from tilewright.graph.ir.expr import (
     WildcardPattern,
 )
 from tilewright.graph.ir.op import call
-from tilewright.graph.ir.traverse import children, pattern_variables, rewrite, with_children
+from tilewright.graph.ir.traverse import children, pattern_variables, with_children
 from tilewright.ir.expr import IntImm
 from tilewright.ir.function import Constructor
 from tilewright.ir.types import DataTypeCall, DataTypeName, FunctionType, TensorType, TupleType, Type
@@ -241,7 +241,7 @@ class Control:
             ]
             result: GraphExpr = Match(choice.tape, tuple(clauses))
         else:
-            bodies = [_substituted(arm.body, {id(arm.cotangent): given}) for arm in choice.arms]
+            bodies = [substituted(_known_body(arm), {id(arm.cotangent): given}) for arm in choice.arms]
             result = If(choice.tape, *bodies)
         assert choice.arms[0].body is not None
         typed(result, choice.arms[0].body.type)
@@ -342,6 +342,11 @@ class Control:
         self.program.add(Function(names[1], (tape, cotangent), Match(tape, (clause,)), result))
 
 
+def _known_body(arm: Arm) -> GraphExpr:
+    assert arm.body is not None
+    return arm.body
+
+
 def _known(kind: Type | None) -> Type:
     if kind is None:
         raise CompilerBug("a value without a type")
@@ -361,11 +366,6 @@ def _saved(body: GraphExpr, made: set[int]) -> list[GraphExpr]:
     return [found for found in order if id(found) in made]
 
 
-def _substituted(body: GraphExpr | None, mapping: dict[int, GraphExpr]) -> GraphExpr:
-    assert body is not None
-    return rewrite(body, lambda old, new: None, mapping)
-
-
 def restored(
     made: Constructor, saved: Sequence[GraphExpr], body: GraphExpr | None, mapping: dict[int, GraphExpr]
 ) -> tuple[Pattern, GraphExpr]:
@@ -375,7 +375,8 @@ def restored(
     known = dict(mapping)
     for value, var in zip(saved, variables, strict=True):
         known[id(value)] = _sized(var, _known(value.type), bindings)
-    result = _substituted(body, known)
+    assert body is not None
+    result = substituted(body, known)
     for var, bound in reversed(bindings):
         result = Let(var, bound, result)
     return pattern, result

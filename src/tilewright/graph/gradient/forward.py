@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.graph.gradient.accumulate import Contribution, Cotangent, Parts, construct
 from tilewright.graph.gradient.binders import with_fresh_binders
-from tilewright.graph.gradient.expressions import item, tuple_of, typed
+from tilewright.graph.gradient.expressions import item, substituted, tuple_of, typed
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import Region, Regions, active_nodes, carries_floats
 from tilewright.graph.gradient.registry import Gradient, require_rule
@@ -37,7 +37,7 @@ from tilewright.graph.ir.expr import (
     WildcardPattern,
 )
 from tilewright.graph.ir.op import Operator, introduces_symbols
-from tilewright.graph.ir.traverse import children, pattern_variables, rewrite, with_children
+from tilewright.graph.ir.traverse import children, pattern_variables, with_children
 from tilewright.ir.types import FunctionType, TupleType, Type
 from tilewright.support.errors import UserError
 
@@ -186,7 +186,7 @@ class Forward:
             return None
         total = self.program.data.combine(left[id(var)], var.type)
         assert isinstance(total, GraphExpr)
-        return typed(rewrite(total, lambda old, new: None, actual), var.type)
+        return substituted(total, actual)
 
     def _standing_for(self, value: GraphExpr, actual: dict[int, GraphExpr]) -> Var:
         var = Var("input")
