@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from tilewright.graph.gradient.accumulate import Cotangent, Parts
 from tilewright.graph.gradient.constants import ENTRY, entry_of, lift_constants, parameters_of
 from tilewright.graph.gradient.expressions import item, number
-from tilewright.graph.gradient.first_order import first_order
+from tilewright.graph.gradient.first_order import first_order, reachable
 from tilewright.graph.gradient.forward import Forward
+from tilewright.graph.gradient.inlining import inline_functions
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import carries_floats
 from tilewright.graph.gradient.reverse import Reverse
@@ -167,7 +168,8 @@ def _finished(
     body = tuple_of(results)
     for var, bound in reversed(transform.regions.body.bindings):
         body = Let(var, bound, body)
-    return infer_types(work.finish(Function(entry, tuple(params), body), output_names=tuple(names)))
+    built = work.finish(Function(entry, tuple(params), body), output_names=tuple(names))
+    return infer_types(inline_functions(infer_types(reachable(built, entry))))
 
 
 def _items(kind: Type | None) -> list[Type]:

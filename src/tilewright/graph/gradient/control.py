@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from tilewright.graph.gradient.accumulate import Contribution, Cotangent, constructor_pattern, construct
 from tilewright.graph.gradient.binders import with_fresh_binders
+from tilewright.graph.gradient.custom import custom_names
 from tilewright.graph.gradient.expressions import item, substituted, tuple_of, typed, with_type
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import Region, Regions, active_nodes, carries_floats
@@ -40,6 +41,7 @@ from tilewright.graph.ir.expr import (
 )
 from tilewright.graph.ir.op import call
 from tilewright.graph.ir.traverse import children, pattern_variables, with_children
+from tilewright.graph.ir.unify import show_type
 from tilewright.ir.expr import IntImm
 from tilewright.ir.function import Constructor
 from tilewright.ir.types import DataTypeCall, DataTypeName, FunctionType, TensorType, TupleType, Type
@@ -290,7 +292,7 @@ class Control:
         if id(node) not in self.active:
             return typed(Call(node.callee, arguments, node.attributes), node.type)
         forward, _, tape = self._derived(node.callee.name)
-        kind = TupleType((_known(node.type), DataTypeCall(DataTypeName(tape), ())))
+        kind = TupleType((_known(node.type), tape))
         pair = typed(Call(GlobalVar(forward), arguments), kind)
         pair.span = node.span
         self._tapes[id(node)] = item(pair, 1)
@@ -315,8 +317,35 @@ class Control:
         """The parameters of a function that have cotangents."""
         return [at for at, var in enumerate(function.params) if carries_floats(var.type, self.program.types)]
 
-    def _derived(self, name: str) -> tuple[str, ...]:
-        return self.program.derived(name, lambda names: self._build(name, names), "forward", "backward", "Tape")
+    def _derived(self, name: str) -> tuple[str, str, Type]:
+        """The functions of the ways forward and back, and the type of what one leaves for the other."""
+        custom = custom_names(self.program.sources[name])
+        if custom is not None:
+            return (*custom, self._custom_tape(name, *custom))
+        names = self.program.derived(name, lambda names: self._build(name, names), "forward", "backward", "Tape")
+        return names[0], names[1], DataTypeCall(DataTypeName(names[2]), ())
+
+    def _custom_tape(self, name: str, forward: str, backward: str) -> Type:
+        """What the forward function of a custom gradient saves; the functions must fit each other."""
+        sources = self.program.sources
+        for part in (forward, backward):
+            if part not in sources:
+                raise UserError(f"the gradient of {name} is {part}, which is not in the module")
+        given = sources[forward].function_type.result
+        whole = sources[name].function_type.result
+        if not isinstance(given, TupleType) or len(given.items) != 2 or given.items[0] is not whole:
+            raise UserError(
+                f"{forward} must give the value of {name} and what is saved, it gives {show_type(given)}",
+                hint=f"({show_type(whole)}, anything)",
+            )
+        found = sources[backward].function_type.result
+        wanted = TupleType(tuple(_known(sources[name].params[at].type) for at in self._floats(sources[name])))
+        if found is not wanted:
+            raise UserError(
+                f"{backward} must give a cotangent for each float parameter of {name}, {show_type(wanted)}; "
+                f"it gives {show_type(found)}"
+            )
+        return given.items[1]
 
     def _build(self, name: str, names: tuple[str, ...]) -> None:
         """The two functions that a function becomes, and the data type of its tape."""

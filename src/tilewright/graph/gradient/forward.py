@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.graph.gradient.accumulate import Contribution, Cotangent, Parts, construct
 from tilewright.graph.gradient.binders import with_fresh_binders
+from tilewright.graph.gradient.custom import custom_names
 from tilewright.graph.gradient.expressions import item, substituted, tuple_of, typed
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import Region, Regions, active_nodes, carries_floats
@@ -203,6 +204,12 @@ class Forward:
 
     def _global(self, node: Call, name: str) -> GraphExpr:
         function = self.program.sources[name]
+        if custom_names(function) is not None:
+            raise UserError(
+                f"{name} brings its own reverse rule, and has no forward rule",
+                where=None if node.span is None else str(node.span),
+                hint="use vjp, or call a function without a rule of its own",
+            )
         places = [at for at, var in enumerate(function.params) if carries_floats(var.type, self.program.types)]
         (derived,) = self.program.derived(name, lambda names: self._build(name, names[0], places), "tangent")
         arguments = [self.new[id(arg)] for arg in node.args]
