@@ -245,6 +245,7 @@ ELSEWHERE = {
     "sequence.concatenate",
     "sequence.insert",
     "sequence.make",
+    "sequence.split",
     "sequence.stack",
     "shape.broadcast",
     "shape.match",

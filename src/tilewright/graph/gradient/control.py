@@ -39,10 +39,12 @@ from tilewright.graph.ir.expr import (
     VarPattern,
     WildcardPattern,
 )
+from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.op import call
 from tilewright.graph.ir.traverse import children, pattern_variables, with_children
 from tilewright.graph.ir.unify import show_type
 from tilewright.ir.expr import IntImm
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import Constructor
 from tilewright.ir.types import DataTypeCall, DataTypeName, FunctionType, TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UserError
@@ -126,7 +128,7 @@ class Control:
         if not any(arm.saved for arm in arms):
             # The condition alone says which way back to take: no tape is needed.
             self._choices[id(node)] = Choice(arms, used, condition, ())
-            first, second = (_bound(arm.region, arm.value) for arm in arms)
+            first, second = (bound(arm.region.bindings, arm.value) for arm in arms)
             return typed(If(condition, first, second), node.type)
         values, constructors, kind = self._taped(arms, ("Then", "Else"), node.type)
         return self._finished(node, typed(If(condition, *values), kind), Choice(arms, used, node, constructors))
@@ -163,8 +165,9 @@ class Control:
             own = {id(var) for var in pattern_variables(arm.pattern)} if arm.pattern is not None else set()
             used |= {key: None for key in arm.left if key not in own}
         for arm in arms:
-            arm.body = tuple_of([self._left(arm, key) for key in used])
-            arm.saved = _saved(arm.body, arm.region.made)
+            arm.body = bound(arm.region.late, tuple_of([self._left(arm, key) for key in used]))
+            sources = [var for var, _ in arm.region.bindings]
+            arm.saved = _saved(arm.body, arm.region.made, sources)
         return list(used)
 
     def _left(self, arm: Arm, key: int) -> GraphExpr:
@@ -217,7 +220,7 @@ class Control:
         definition = self.program.define(name, fields)
         tape = DataTypeCall(DataTypeName(name), ())
         values = [
-            _bound(arm.region, tuple_of([arm.value, construct(made, arm.saved, tape)]))
+            bound(arm.region.bindings, tuple_of([arm.value, construct(made, arm.saved, tape)]))
             for arm, made in zip(arms, definition.constructors, strict=True)
         ]
         return values, definition.constructors, TupleType((kind, tape))
@@ -311,7 +314,15 @@ class Control:
         result.span = node.span
         for number, place in enumerate(places):
             arg = node.args[place]
-            self.contribute(arg, with_type(item(result, number), arg.type))
+            self.contribute(arg, self.resized(item(result, number), arg.type))
+
+    def resized(self, value: GraphExpr, kind: Type | None) -> GraphExpr:
+        """A cotangent whose type does not say its sizes, with those of the value that it is one of."""
+        assert self.region is not None
+        found = value.type
+        if isinstance(found, TensorType) and (found.shape is None or None in found.shape):
+            return sized(value, _known(kind), self.region.late)
+        return with_type(value, kind)
 
     def _floats(self, function: Function) -> list[int]:
         """The parameters of a function that have cotangents."""
@@ -358,11 +369,13 @@ class Control:
         cotangent = Var("cotangent", function.type.result)
         left = inner.backward(region, cotangent)
         totals = [None if id(var) not in left else self.program.data.combine(left[id(var)], var.type) for var in wrt]
-        body = tuple_of([self.program.data.whole(given, var) for given, var in zip(totals, wrt, strict=True)])
-        saved = _saved(body, region.made)
+        results = [self.program.data.whole(given, var) for given, var in zip(totals, wrt, strict=True)]
+        body = bound(region.late, tuple_of(results))
+        sources = [*function.params, *(var for var, _ in region.bindings)]
+        saved = _saved(body, region.made, sources)
         (made,) = self.program.define(names[2], [(names[2], tuple(erased(part.type) for part in saved))]).constructors
         kind = DataTypeCall(DataTypeName(names[2]), ())
-        pair = _bound(region, tuple_of([value, construct(made, saved, kind)]))
+        pair = bound(region.bindings, tuple_of([value, construct(made, saved, kind)]))
         whole = TupleType((function.type.result, kind))
         self.program.add(Function(names[0], function.params, pair, whole))
         tape = Var("tape", kind)
@@ -382,17 +395,39 @@ def _known(kind: Type | None) -> Type:
     return kind
 
 
-def _bound(region: Region, value: GraphExpr) -> GraphExpr:
-    """A value of a region behind the bindings that give its symbols their sizes."""
-    for var, bound in reversed(region.bindings):
-        value = typed(Let(var, bound, value), value.type)
+def bound(bindings: Sequence[tuple[Var, GraphExpr]], value: GraphExpr) -> GraphExpr:
+    """A value behind bindings that give symbols their sizes."""
+    for var, given in reversed(bindings):
+        value = typed(Let(var, given, value), value.type)
     return value
 
 
-def _saved(body: GraphExpr, made: set[int]) -> list[GraphExpr]:
-    """What an expression of the way back reads of what was computed on the way forward, in order of first use."""
+def _saved(body: GraphExpr, made: set[int], sources: Sequence[GraphExpr]) -> list[GraphExpr]:
+    """What an expression of the way back reads of what was computed on the way forward, in order of first use.
+
+    Its sizes are read too: of the values that symbols come from (`sources`), those that are needed for them are kept.
+    """
     order = children_first([body], lambda found: () if id(found) in made else children(found))
-    return [found for found in order if id(found) in made]
+    saved = [found for found in order if id(found) in made]
+    needed = [s for found in order if isinstance(found, Call) and id(found) not in made for s in _symbols(found)]
+    known = {symbol for value in saved for symbol in _plain_symbols(value)}
+    for source in sources:
+        if any(symbol in needed and symbol not in known for symbol in _plain_symbols(source)):
+            saved.append(source)
+            known.update(_plain_symbols(source))
+    return saved
+
+
+def _symbols(found: Call) -> list[Symbol]:
+    return [] if found.attributes is None else symbols_of(found.attributes)
+
+
+def _plain_symbols(value: GraphExpr) -> list[Symbol]:
+    """The symbols that are dimensions of a value."""
+    kind = value.type
+    if not isinstance(kind, TensorType) or kind.shape is None or any(dim is None for dim in kind.shape):
+        return []
+    return [dim for dim in kind.shape if type(dim) is Symbol]
 
 
 def restored(
@@ -402,27 +437,26 @@ def restored(
     pattern, variables = constructor_pattern(made, made.fields_types)
     bindings: list[tuple[Var, GraphExpr]] = []
     known = dict(mapping)
-    for value, var in zip(saved, variables, strict=True):
-        known[id(value)] = _sized(var, _known(value.type), bindings)
+    # Symbols take their values from dimensions that are symbols alone: these come before expressions of them.
+    pairs = sorted(zip(saved, variables, strict=True), key=lambda pair: not _plain_symbols(pair[0]))
+    for value, var in pairs:
+        known[id(value)] = sized(var, _known(value.type), bindings)
     assert body is not None
-    result = substituted(body, known)
-    for var, bound in reversed(bindings):
-        result = Let(var, bound, result)
-    return pattern, result
+    return pattern, bound(bindings, substituted(body, known))
 
 
-def _sized(value: GraphExpr, kind: Type, bindings: list[tuple[Var, GraphExpr]]) -> GraphExpr:
+def sized(value: GraphExpr, kind: Type, bindings: list[tuple[Var, GraphExpr]]) -> GraphExpr:
     """A value from a tape with the sizes that it had: symbols of its type take them from it."""
-    if erased(kind) is kind:
+    if erased(kind) is kind or value.type is kind:
         return value
     if isinstance(kind, TupleType):
         parts = enumerate(kind.items)
-        return tuple_of([_sized(item(value, index), found, bindings) for index, found in parts])
+        return tuple_of([sized(item(value, index), found, bindings) for index, found in parts])
     if not isinstance(kind, TensorType) or kind.shape is None or any(dim is None for dim in kind.shape):
         return value
     var = Var("sized")
     var.type = kind
-    bindings.append((var, call("shape.match", value, dims=kind.shape)))
+    bindings.append((var, typed(call("shape.match", value, dims=kind.shape), kind)))
     return var
 
 

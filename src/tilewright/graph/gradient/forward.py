@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.graph.gradient.accumulate import Contribution, Cotangent, Parts, construct
 from tilewright.graph.gradient.binders import with_fresh_binders
+from tilewright.graph.gradient.control import bound
 from tilewright.graph.gradient.custom import custom_names
 from tilewright.graph.gradient.expressions import item, substituted, tuple_of, typed
 from tilewright.graph.gradient.program import Program
@@ -148,8 +149,17 @@ class Forward:
         if all(tangent is None for tangent in given):
             return None
         if gradient.forward is not None:
-            return gradient.forward(made, given)
+            return self._bound_tangent(gradient.forward(made, given))
         return self._transposed(made, gradient, given)
+
+    def _bound_tangent(self, tangent: GraphExpr) -> GraphExpr:
+        """A tangent, behind a binding if it gives symbols their sizes."""
+        if not introduces_symbols(tangent):
+            return tangent
+        var = Var("sized")
+        var.type = tangent.type
+        self.region.bindings.append((var, tangent))
+        return var
 
     def _transposed(self, made: Call, gradient: Gradient, given: Sequence[GraphExpr | None]) -> Cotangent | None:
         """The tangent of an operator from its reverse rule."""
@@ -230,8 +240,7 @@ class Forward:
         inner = Forward(self.program, function, tangents)
         value, tangent = inner.run()
         body = tuple_of([value, self.program.data.whole(tangent, value)])
-        for bound, given in reversed(inner.regions.body.bindings):
-            body = Let(bound, given, body)
+        body = bound(inner.regions.body.bindings, body)
         kind = TupleType((function.type.result, function.type.result))
         self.program.add(Function(derived, (*function.params, *tangents.values()), body, kind))
 
@@ -246,9 +255,7 @@ class Forward:
         region = self.regions.inside(node, position)
         value, tangent = self._run(region)
         body = tuple_of([value, self.program.data.whole(tangent, value)])
-        for var, bound in reversed(region.bindings):
-            body = typed(Let(var, bound, body), body.type)
-        return body
+        return bound(region.bindings, body)
 
     def _finished(self, node: GraphExpr, pair: GraphExpr) -> GraphExpr:
         assert node.type is not None

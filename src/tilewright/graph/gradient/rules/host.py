@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tilewright.graph.gradient.accumulate import zero_sequence
 from tilewright.graph.gradient.control import erased
-from tilewright.graph.gradient.expressions import number, with_type
-from tilewright.graph.gradient.registry import Cotangents, blocks_gradient, refuses_gradient, reverse_rule
+from tilewright.graph.gradient.expressions import number, zeros_like
+from tilewright.graph.gradient.registry import (
+    Cotangents,
+    blocks_gradient,
+    forward_rule,
+    linear,
+    refuses_gradient,
+    reverse_rule,
+)
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import make
-from tilewright.graph.ops.host import ConcatenateAttributes
+from tilewright.graph.ops.host import ConcatenateAttributes, SplitAttributes
 from tilewright.graph.ops.symbolic import StackAttributes
 from tilewright.ir.dtype import INT64
 from tilewright.ir.types import Type
@@ -15,14 +25,20 @@ from tilewright.support.errors import UserError
 
 
 def _at(sequence: GraphExpr, position: int, kind: Type | None) -> GraphExpr:
-    found = make("sequence.at", sequence, number(position, INT64), result=erased(kind))
-    return with_type(found, kind)
+    return make("sequence.at", sequence, number(position, INT64), result=erased(kind))
 
 
 @reverse_rule("sequence.make")
 def sequence_make(call: Call, cotangent: GraphExpr) -> Cotangents:
     """The cotangent of an item is an item of the cotangent."""
     return [_at(cotangent, place, arg.type) for place, arg in enumerate(call.args)]
+
+
+@forward_rule("sequence.make")
+def sequence_make_forward(call: Call, tangents: Sequence[GraphExpr | None]) -> GraphExpr:
+    """The sequence of the tangents."""
+    items = [zeros_like(arg) if given is None else given for arg, given in zip(call.args, tangents, strict=True)]
+    return make("sequence.make", *items, result=call.type)
 
 
 @reverse_rule("sequence.insert")
@@ -33,21 +49,30 @@ def sequence_insert(call: Call, cotangent: GraphExpr) -> Cotangents:
     position = call.args[2]
     return [
         lambda: make("sequence.erase", cotangent, position),
-        lambda: with_type(
-            make("sequence.at", cotangent, position, result=erased(call.args[1].type)), call.args[1].type
-        ),
+        lambda: make("sequence.at", cotangent, position, result=erased(call.args[1].type)),
         None,
     ]
 
 
-@reverse_rule("sequence.stack")
+@forward_rule("sequence.insert")
+def sequence_insert_forward(call: Call, tangents: Sequence[GraphExpr | None]) -> GraphExpr:
+    """The tangent with one item more."""
+    before, item = tangents[0], tangents[1]
+    if before is None:
+        before = zero_sequence(call.args[0])
+    return make(
+        "sequence.insert", before, zeros_like(call.args[1]) if item is None else item, *call.args[2:], result=call.type
+    )
+
+
+@linear("sequence.stack")
 def sequence_stack(call: Call, cotangent: GraphExpr) -> Cotangents:
     """The slices of the cotangent."""
     assert isinstance(call.attributes, StackAttributes)
     return [_slices(call, cotangent, call.attributes.axis), None]
 
 
-@reverse_rule("sequence.concatenate")
+@linear("sequence.concatenate")
 def sequence_concatenate(call: Call, cotangent: GraphExpr) -> Cotangents:
     """The slices of the cotangent, where items lie along a new axis."""
     assert isinstance(call.attributes, ConcatenateAttributes)
@@ -62,6 +87,19 @@ def sequence_concatenate(call: Call, cotangent: GraphExpr) -> Cotangents:
 
 def _slices(call: Call, cotangent: GraphExpr, axis: int) -> GraphExpr:
     return make("sequence.split", cotangent, axis=axis, keepdims=False, result=call.args[0].type)
+
+
+@linear("sequence.split")
+def sequence_split(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """The slices together again."""
+    assert isinstance(call.attributes, SplitAttributes)
+    if len(call.args) > 1 or call.attributes.keepdims:
+        raise UserError(
+            "the gradient of a tensor that is split to a sequence of parts that are not single slices",
+            where=None if call.span is None else str(call.span),
+        )
+    kind = erased(call.args[0].type)
+    return [make("sequence.concatenate", cotangent, axis=call.attributes.axis, new_axis=True, result=kind)]
 
 
 blocks_gradient(
@@ -81,6 +119,6 @@ refuses_gradient(
 refuses_gradient(
     "its rule is not written",
     *("host.topk", "host.compress", "host.unique", "host.couple", "host.svd", "host.eigh", "host.mel_weights"),
-    *("host.resize_weights", "sequence.at", "sequence.erase", "sequence.split", "sequence.pairs"),
+    *("host.resize_weights", "sequence.at", "sequence.erase", "sequence.pairs"),
     *("optional.get", "optional.make"),
 )
