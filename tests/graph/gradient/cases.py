@@ -171,6 +171,18 @@ CASES: list[Case] = [
         ((normal, (1, 3, 2, 2)), (normal, (2, 3, 2, 2))),
         {"strides": (2, 2), "padding": (0, 1, 1, 0), "data_layout": "NHWC", "kernel_layout": "HWIO"},
     ),
+    Case(
+        "nn.conv2d_transpose",
+        ((normal, (1, 2, 2, 3)), (normal, (2, 2, 2, 2))),
+        {"strides": (1, 2), "padding": (0, 0, 1, 0), "output_padding": (2, 1), "dilation": (3, 1)},
+    ),
+    Case(
+        "nn.conv2d_weight_gradient",
+        ((normal, (1, 4, 5, 4)), (normal, (1, 2, 3, 2))),
+        {"strides": (2, 2), "padding": (1, 0, 1, 0), "groups": 2, "kernel": (3, 2)},
+    ),
+    Case("nn.avg_pool2d_gradient", ((normal, (1, 2, 3, 2)),), {"kernel": (2, 2), "strides": (2, 2), "size": (6, 5)}),
+    Case("nn.max_pool2d_gradient", ((apart, (1, 2, 5, 4)), (normal, (1, 2, 3, 2))), {"kernel": (3, 2), "strides": (1, 2)}),
     Case("nn.avg_pool2d", ((normal, (1, 2, 5, 4)),), {"kernel": (2, 3), "strides": (2, 1)}),
     Case(
         "nn.avg_pool2d",
