@@ -55,7 +55,7 @@ def _without_closures(module: IRModule) -> IRModule:
                 raise UserError(
                     "the gradient of a call of a function that is itself a value of the run",
                     where=None if item.span is None else str(item.span),
-                    hint="call the function by its name, or give the function at the call, so that it can be put in place",
+                    hint="call the function by its name, or give it at the call, so that it can be put in place",
                 )
     return module
 
