@@ -36,6 +36,7 @@ def _slope(name: str, derivative: Callable[[GraphExpr, GraphExpr], GraphExpr]) -
     def rule(call: Call, cotangent: GraphExpr) -> Cotangents:
         return [multiply(cotangent, derivative(call.args[0], call))]
 
+    rule.__doc__ = "dx times the derivative at x."
     reverse_rule(name)(rule)
 
 
