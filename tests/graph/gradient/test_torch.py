@@ -160,7 +160,9 @@ def test_networks(network: Callable[[], tuple[Any, Any]]) -> None:
     output = model(example)
     given = torch.randn_like(output)
     known = dict(model.named_parameters())
-    expected = dict(zip(known, torch.autograd.grad(output, list(known.values()), given, retain_graph=True), strict=True))
+    expected = dict(
+        zip(known, torch.autograd.grad(output, list(known.values()), given, retain_graph=True), strict=True)
+    )
     values = [example.detach().numpy(), *weights.values(), given.numpy()]
     results = evaluate(program, *values)
     compared = 0
