@@ -5,7 +5,8 @@
     python -m bench.torch_gradients --samples 3                 # quick: the first samples of each
 
 Samples are in double precision and run in the graph interpreter. Counted are samples whose forward program comes in:
-*passed* (all gradients are torch's), *refused* (an error that says why) and *wrong*. Ends with one line of JSON;
+*passed* (all gradients are torch's), *refused* (an error that says why), *wrong*, and *torch differs*: torch's
+gradient is another one, and central differences say that ours is the derivative. Ends with one line of JSON;
 figures go to bench/results/torch-gradients.json.
 """
 
@@ -37,8 +38,10 @@ from tilewright.support.errors import TilewrightError
 from tilewright.support.text import table
 
 RESULTS = harness.RESULTS_FOLDER / "torch-gradients.json"
-VERDICTS = ("passed", "refused", "wrong", "forward unsupported", "not differentiable in torch")
+VERDICTS = ("passed", "refused", "wrong", "torch differs", "forward unsupported", "not differentiable in torch")
 RELATIVE, ABSOLUTE = 1e-5, 1e-7
+STEP = 1e-5
+"""Of central differences."""
 SYMMETRIC = frozenset({"cholesky", "linalg.cholesky", "linalg.cholesky_ex"})
 """Operators of symmetric matrices, of which one triangle is read."""
 
@@ -75,7 +78,7 @@ def summarize(found: dict[str, tuple[Counter[str], str]]) -> dict[str, float]:
     total: Counter[str] = Counter()
     for counts, _ in found.values():
         total += counts
-    tried = sum(total[verdict] for verdict in VERDICTS[:3])
+    tried = sum(total[verdict] for verdict in VERDICTS[:4])
     named = {verdict.replace(" ", "_"): total[verdict] for verdict in VERDICTS}
     return {**named, "operators": len(found), "passed_percent": round(100 * total["passed"] / max(tried, 1), 1)}
 
@@ -131,15 +134,15 @@ def check(operator: Any, sample: Any) -> tuple[str, str]:
         moving = [item for item in outputs if item.requires_grad and item.is_floating_point()]
         wrt = [place for place, item in enumerate(tensors) if item.is_floating_point()]
         if not moving or not wrt:
-            return VERDICTS[4], ""
+            return VERDICTS[5], ""
         given = [torch.randn_like(item) for item in moving]
         expected = torch.autograd.grad(moving, [tensors[place] for place in wrt], given, allow_unused=True)
     except Exception:  # what torch itself does not differentiate
-        return VERDICTS[4], ""
+        return VERDICTS[5], ""
     try:
         module = from_torch(program, program.tensors)
     except Exception as error:  # the forward suite counts these
-        return VERDICTS[3], f"{type(error).__name__}: {error}"
+        return VERDICTS[4], f"{type(error).__name__}: {error}"
     try:
         found = _gradients(module, program, outputs, moving, given, wrt)
     except TimeoutError:
@@ -148,15 +151,40 @@ def check(operator: Any, sample: Any) -> tuple[str, str]:
         return "refused", f"{type(error).__name__}: {' '.join(str(error).split())}"
     except Exception as error:  # anything else is ours to mend
         return "wrong", f"{type(error).__name__}: {' '.join(str(error).split())}"
-    for wanted, mine in zip(expected, found, strict=True):
-        reference = np.zeros_like(mine) if wanted is None else wanted.numpy()
+    pairs = list(zip(expected, found, strict=True))
+    references = [np.zeros_like(mine) if wanted is None else wanted.numpy() for wanted, mine in pairs]
+    for reference, mine in zip(references, found, strict=True):
         if operator.name in SYMMETRIC:
             # The factorisation reads one triangle; torch shares its gradient between both.
             mine = (mine + np.swapaxes(mine, -1, -2)) / 2
         scale = max(1.0, float(np.abs(reference[np.isfinite(reference)]).max(initial=0)))
         if not np.allclose(mine, reference, rtol=RELATIVE, atol=ABSOLUTE * scale, equal_nan=True):
-            return "wrong", f"a gradient is off by {np.nanmax(np.abs(mine - reference)):.3g}"
+            off = f"a gradient is off by {np.nanmax(np.abs(mine - reference)):.3g}"
+            if _is_derivative(program, tensors, given, wrt, found) and not _is_derivative(
+                program, tensors, given, wrt, references
+            ):
+                return "torch differs", off
+            return "wrong", off
     return "passed", ""
+
+
+def _is_derivative(
+    program: Any, tensors: Sequence[Any], given: Sequence[Any], wrt: Sequence[int], gradients: Sequence[np.ndarray]
+) -> bool:
+    """Whether gradients are what torch's own program says by central differences in a random direction."""
+    directions = {place: torch.randn_like(tensors[place]) for place in wrt}
+
+    def value(step: float) -> float:
+        with torch.no_grad():
+            moved = [
+                item + step * directions[place] if place in directions else item for place, item in enumerate(tensors)
+            ]
+            outputs = [item for item in program(*moved) if isinstance(item, torch.Tensor) and item.is_floating_point()]
+        return sum(float((item * weight).sum()) for item, weight in zip(outputs, given, strict=True))
+
+    slope = (value(STEP) - value(-STEP)) / (2 * STEP)
+    found = sum(float((directions[place].numpy() * mine).sum()) for place, mine in zip(wrt, gradients, strict=True))
+    return bool(np.isclose(slope, found, rtol=1e-4, atol=1e-5))
 
 
 def _gradients(

@@ -13,6 +13,7 @@ closures has a gradient without closures, and the gradient has a gradient.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -75,7 +76,7 @@ class Choice:
     constructors: tuple[Constructor, ...]
 
 
-class Control:
+class Control(ABC):
     """The part of `Reverse` that is about control flow."""
 
     def __init__(self, program: Program, function: Function, wrt: Iterable[Var]) -> None:
@@ -92,21 +93,21 @@ class Control:
         self._choices: dict[int, Choice] = {}
         self._tapes: dict[int, GraphExpr] = {}
 
+    @abstractmethod
     def forward(self, region: Region) -> GraphExpr:
         """Build the values of a region; gives that of its root."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, region: Region, cotangent: Cotangent) -> dict[int, list[Contribution]]:
         """The contributions to what a region uses from outside."""
-        raise NotImplementedError
 
+    @abstractmethod
     def contribute(self, node: GraphExpr, value: Contribution) -> None:
         """Add to the cotangent of a node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def note(self, made: GraphExpr) -> None:
         """Note what the region being built computes."""
-        raise NotImplementedError
 
     # Branches and clauses
 
