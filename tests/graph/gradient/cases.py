@@ -265,6 +265,7 @@ CASES: list[Case] = [
 
 ELSEWHERE = {
     "checked",
+    "host.compress",
     "sequence.concatenate",
     "sequence.insert",
     "sequence.make",

@@ -111,6 +111,16 @@ def test_values_whose_sizes_a_run_decides(program: Function) -> None:
     check_forward(program, values)
 
 
+@pytest.mark.parametrize("kept", [[True, False, True], [False, False, False], [False, True]])
+@pytest.mark.parametrize("axis", [1, -1])
+def test_slices_that_a_run_keeps(kept: list[bool], axis: int) -> None:
+    x, n, sized = var("x", 2, 3, dtype="float64"), Symbol("n"), Var("sized")
+    program = function([x], Let(sized, op("host.compress", x, constant(kept), dims=(n,), axis=axis), op("sin", sized)))
+    values = [np.random.default_rng(1).standard_normal((2, 3))]
+    check_reverse(program, values)
+    check_forward(program, values)
+
+
 def sequences(join: str) -> Function:
     x, y = var("x", 3, dtype="float64"), var("y", 3, dtype="float64")
     kind = SequenceType(VECTOR)

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from tilewright.graph.gradient.accumulate import zero_sequence
 from tilewright.graph.gradient.control import erased
-from tilewright.graph.gradient.expressions import number, zeros_like
+from tilewright.graph.gradient.expressions import (
+    cast,
+    compare,
+    number,
+    pad,
+    reshape,
+    sizes_of,
+    where,
+    zeros_like,
+)
 from tilewright.graph.gradient.registry import (
     Cotangents,
     blocks_gradient,
@@ -15,9 +24,10 @@ from tilewright.graph.gradient.registry import (
     refuses_gradient,
     reverse_rule,
 )
+from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import make
-from tilewright.graph.ops.host import ConcatenateAttributes, SplitAttributes
+from tilewright.graph.ops.host import CompressAttributes, ConcatenateAttributes, SplitAttributes
 from tilewright.graph.ops.symbolic import StackAttributes
 from tilewright.ir.dtype import INT64
 from tilewright.ir.types import Type
@@ -102,6 +112,26 @@ def sequence_split(call: Call, cotangent: GraphExpr) -> Cotangents:
     return [make("sequence.concatenate", cotangent, axis=call.attributes.axis, new_axis=True, result=kind)]
 
 
+@linear("host.compress")
+def compress(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """Each slice that was kept gets its own; the others get zeros."""
+    assert isinstance(call.attributes, CompressAttributes)
+    data, condition = call.args
+    sizes, axis = sizes_of(data), max(call.attributes.axis, 0)
+    if call.attributes.axis < 0:
+        sizes = (dimensions.product(sizes),)
+    (count,) = sizes_of(condition)
+    missing = dimensions.subtract(sizes[axis], count)
+    kept = pad(cast(condition, INT64), (0,), (missing,))
+    before = make("cumsum", kept, axis=0, exclusive=True)
+    # One slice of zeros behind the others: there may be none.
+    ends = tuple(1 if at == axis else 0 for at in range(len(sizes)))
+    longer = pad(cotangent, (0,) * len(sizes), ends)
+    found = make("take", longer, before, axis=axis, mode="clip")
+    flags = reshape(compare("greater", kept, 0), [size if at == axis else 1 for at, size in enumerate(sizes)])
+    return [reshape(where(flags, found, 0), sizes_of(data)), None]
+
+
 blocks_gradient(
     "the result is not a float",
     *("sequence.length", "optional.has", "host.nonzero", "host.non_max_suppression", "host.require", "host.fail"),
@@ -118,7 +148,7 @@ refuses_gradient(
 )
 refuses_gradient(
     "its rule is not written",
-    *("host.topk", "host.compress", "host.unique", "host.couple", "host.svd", "host.eigh", "host.mel_weights"),
+    *("host.topk", "host.unique", "host.couple", "host.svd", "host.eigh", "host.mel_weights"),
     *("host.resize_weights", "sequence.at", "sequence.erase", "sequence.pairs"),
     *("optional.get", "optional.make"),
 )
