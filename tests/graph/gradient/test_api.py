@@ -162,6 +162,19 @@ def bits() -> Function:
     return function([x], op("reinterpret", x, dtype=x.tensor_type.dtype))
 
 
+def test_bits_that_become_a_number_again_are_not_lost_in_silence() -> None:
+    x = var("x", 3, dtype="float64")
+    whole = tensor_type((), "int64").dtype
+    bits_of = op("bitwise_and", op("reinterpret", x, dtype=whole), constant(-2, "int64"))
+    again = function([x], op("reinterpret", bits_of, dtype=x.tensor_type.dtype))
+    for transform in (tw.vjp, tw.jvp):
+        with pytest.raises(UserError, match="reinterpret is not differentiable"):
+            transform(again)
+    last = op("bitwise_and", op("reinterpret", x, dtype=whole), constant(1, "int64"))
+    odd = op("cast", last, dtype=x.tensor_type.dtype)
+    np.testing.assert_array_equal(evaluate(tw.vjp(function([x], op("add", x, odd))), X, W)[1], W)
+
+
 def test_rules_are_registered_once_and_for_operators_that_exist() -> None:
     with pytest.raises(UserError, match="registered twice"):
         reverse_rule("sin")(lambda call, cotangent: [cotangent])

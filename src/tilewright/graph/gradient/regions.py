@@ -121,15 +121,29 @@ def _fields(name: str, types: dict[str, TypeDefinition]) -> Iterable[Type]:
 def active_nodes(regions: Regions, wrt: Iterable[Var], types: dict[str, TypeDefinition]) -> set[int]:
     """The nodes (by identity) that depend on some variables in a way that has a derivative."""
     active = {id(var) for var in wrt}
+    # Integers that hold the bits of floats: a float made of them depends on these, in a way that no rule knows.
+    hidden: set[int] = set()
     for item in regions.order:
         if not carries_floats(item.type, types):
+            if any(id(child) in hidden or (_refuses(item) and id(child) in active) for child in children(item)):
+                hidden.add(id(item))
             continue
+        if _refuses(item) and any(id(child) in hidden for child in children(item)):
+            active.add(id(item))
         if isinstance(item, Var):
             if id(regions.binder.get(id(item))) in active:
                 active.add(id(item))
         elif any(id(child) in active for child in _sources(item)):
             active.add(id(item))
     return active
+
+
+def _refuses(item: GraphExpr) -> bool:
+    """Whether an operator has no derivative, so that asking for one is an error."""
+    if not (isinstance(item, Call) and isinstance(item.callee, Operator)):
+        return False
+    known = gradient_of(item.callee.name)
+    return known is not None and known.refuses is not None
 
 
 def _sources(item: GraphExpr) -> tuple[GraphExpr, ...]:
