@@ -172,7 +172,11 @@ SAMPLES: list[Sample] = [
         [_(1, 6, 7, 5), _(1, 4, 3, 3)],
         {"kernel": (3, 2), "padding": (1, 0, 0, 1), "strides": (2, 2), "groups": 2},
     ),
-    ("nn.max_pool2d_gradient", [_(1, 3, 6, 7), _(1, 3, 3, 4)], {"kernel": (3, 3), "strides": (2, 2), "padding": (1,) * 4}),
+    (
+        "nn.max_pool2d_gradient",
+        [_(1, 3, 6, 7), _(1, 3, 3, 4)],
+        {"kernel": (3, 3), "strides": (2, 2), "padding": (1,) * 4},
+    ),
     ("nn.avg_pool2d_gradient", [_(1, 3, 3, 4)], {"kernel": (2, 2), "strides": (2, 2), "size": (6, 8)}),
     _recurrent("lstm", 4, [_(2, 6)]),
     _recurrent("lstm", 4, [_(2, 40)], 40),
