@@ -163,9 +163,7 @@ def _phase(
     if not down.count or not across.count:
         zero = make("cast", constant(0.0, "float32"), dtype=item.tensor_type.dtype)
         return make("broadcast_to", zero, shape=shape, span=item.span)
-    kernel = _taps(
-        weight, taps, (down.last(strides[0]), across.last(strides[1])), (-strides[0], -strides[1])
-    )
+    kernel = _taps(weight, taps, (down.last(strides[0]), across.last(strides[1])), (-strides[0], -strides[1]))
     if tuple(taps[:2]) != (1, 1):
         # `end` of the slice above leaves the taps of other phases that come before the first one out by its steps.
         assert static_shape(kernel) == (down.count, across.count, *taps[2:])
