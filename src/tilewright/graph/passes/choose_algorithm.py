@@ -111,6 +111,7 @@ class _Chooser:
         if tile is None or _products(size, tile) < _LEAST_USES * _window(tile):
             return None
         pairs = (size.channels, size.outputs)
+        # As one matrix product: in the stages of `nn.winograd_weight` it takes five times as long.
         rows = make("reshape", weight, shape=(KERNEL**2, pairs[0] * pairs[1]), span=weight.span)
         product = make("matmul", constant(weight_transform(tile)), rows, span=weight.span)
         window = tile + KERNEL - 1
