@@ -102,7 +102,7 @@ class _Recurrence:
             given = [] if own is None else [compute(output.shape, _turned_rows(own, last), f"{own.name}_backwards")]
             total = accumulated(output, found.get(output, []), given, turn=last)
             updates.append(total or _zeros(output.shape, output))
-            rows = (1, *output.shape[1:])
+            rows: tuple[ExprLike, ...] = (1, *output.shape[1:])
             first.append(_zeros(rows, output) if own is None else compute(rows, _turned_rows(own, last), "last_row"))
         self._check(updates, states)
         made = scan(first, updates, states, name=f"{self.op.name}_gradient")
