@@ -101,22 +101,77 @@ def fill_panels(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     context.sch.over_compute(anchor, spatial[-1], tile.columns)
 
 
+def copy_computed_panels(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, rows: int) -> None:
+    """Let a contraction of many rows read computed weights from a copy in panels as wide as the tile.
+
+    Before: `w[kh, kw, ic, oc]`; after: a copy `w[oc // columns, kh, kw, ic, oc % columns]`, as constant weights are
+    packed. Rows of weights that lie far apart drive each other out of the first cache level.
+    """
+    load = _computed_weights(context, anchor)
+    shape = None if load is None else load.buffer.static_shape
+    if load is None or shape is None or rows < context.cpu.register_tile.rows_for_copy:
+        return
+    if tile.columns == 1 or shape[-1] % tile.columns or shape[-1] == tile.columns:
+        return
+    if prod(shape) * load.buffer.dtype.itemsize <= context.target.l1_bytes:
+        return
+    sch = context.sch
+    copy = sch.cache_read(anchor, load.buffer.name, "global")
+    rank = load.buffer.ndim
+    sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, _panels(rank, rank - 1, tile.columns))
+    schedule_copy(context, copy, tile.columns)
+
+
+def schedule_copy(context: ScheduleContext, copy: BlockHandle, width: int, axis: int = -1) -> None:
+    """A copy in panels: whole panels of a row are written as vectors, rows by several threads."""
+    loops = context.sch.get_loops(copy)
+    work = prod(context.sizes(loops))
+    column = loops.pop(axis)
+    panel, lane = context.sch.split(column, [None, width])
+    if axis not in (-1, len(loops)):
+        # Neighbours in a panel are far apart in the source: a line of it is used up, panel by panel.
+        context.sch.reorder(*loops[:-1], panel, loops[-1], lane)
+        context.parallelize([*loops[:-1], panel], work)
+        return
+    context.sch.vectorize(lane)
+    context.parallelize(loops, work)
+
+
+def _computed_weights(context: ScheduleContext, anchor: BlockHandle) -> BufferLoad | None:
+    """The load of a contraction's weights where they are computed and the same for all rows; columns are last."""
+    block = context.block(anchor)
+    if ANCHOR.of(block) not in (Anchor.MATMUL, Anchor.CONV2D) or LAYOUT.of(block) is Layout.NCHW:
+        return None
+    *others, column = (item.var for item in block.iters if item.kind is IterKind.SPATIAL)
+    loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
+    met = [item for item in loads if uses_any(item, [column])]
+    if len(met) != 1 or met[0].buffer in constant_parameters(context.sch.func):
+        return None
+    (load,) = met
+    plain = all(type(index) is Var for index in load.indices) and load.indices[-1] is column
+    return load if plain and not uses_any(load, others) else None
+
+
 def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
-    """Whether a product of many rows is worth a padded copy of its computed columns: these are not whole vectors."""
+    """Whether a product of many rows is worth a padded copy of its computed columns.
+
+    Those that are no whole vectors are; others where there are too many for the first cache level.
+    """
     block = context.block(anchor)
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
     if ANCHOR.of(block) is not Anchor.MATMUL or len(spatial) < 2:
         return False
     rows, columns = (const_value(item.domain.extent) for item in spatial[-2:])
     few = rows is not None and rows < context.cpu.register_tile.rows_for_copy
-    if few or not columns or columns % context.lanes(anchor) == 0:
+    held = reduction_size(context, anchor) * (columns or 0) * block.writes[0].buffer.dtype.itemsize
+    if few or not columns or (columns % context.lanes(anchor) == 0 and held <= context.target.l1_bytes):
         return False
     *_, row, column = (item.var for item in spatial)
     loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
     plain = all(type(index) is Var for item in loads for index in item.indices)
     met = [item for item in loads if uses_any(item, [column])]
     computed = len(met) == 1 and met[0].buffer not in constant_parameters(context.sch.func)
-    return plain and computed and met[0].indices[-1] is column and not uses_any(met[0], [row])
+    return plain and computed and column in met[0].indices and not uses_any(met[0], [row])
 
 
 def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
@@ -129,18 +184,29 @@ def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     spatial = [item.kind is IterKind.SPATIAL for item in context.block(anchor).iters]
     last = max(n for n, is_spatial in enumerate(spatial) if is_spatial)
     padded = sch.pad_einsum(anchor, [tile.columns if n == last else 1 for n in range(len(spatial))])
-    if not padded:
-        # A few columns may be whole tiles of narrow vectors.
-        return
-    copy, crop = padded
-    sch.compute_inline(crop)
+    if padded:
+        copy, crop = padded
+        sch.compute_inline(crop)
+    else:
+        copy = sch.cache_read(anchor, _columns_of(context, anchor).buffer.name, "global")
     buffer = context.block(copy).writes[0].buffer
-    sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, buffer.ndim - 1, tile.columns))
-    *outer, column = sch.get_loops(copy)
-    work = prod(context.sizes([*outer, column]))
-    _, lane = sch.split(column, [None, tile.columns])
-    sch.vectorize(lane)
-    context.parallelize(outer, work)
+    load = _columns_of(context, anchor)
+    axis = load.indices.index(_spatial_vars(context, anchor)[-1])
+    sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, axis, tile.columns))
+    schedule_copy(context, copy, tile.columns, axis)
+
+
+def _spatial_vars(context: ScheduleContext, anchor: BlockHandle) -> list[Var]:
+    return [item.var for item in context.block(anchor).iters if item.kind is IterKind.SPATIAL]
+
+
+def _columns_of(context: ScheduleContext, anchor: BlockHandle) -> BufferLoad:
+    """What a product reads of its columns."""
+    block = context.block(anchor)
+    column = _spatial_vars(context, anchor)[-1]
+    loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
+    (load,) = (item for item in loads if uses_any(item, [column]))
+    return load
 
 
 def _panels(rank: int, column: int, width: int) -> IndexMap:
