@@ -38,8 +38,8 @@ def compile(
     say what is missing.
 
     The rest are options: keywords by the names of the fields of `CompileOptions`, where each is explained (`threads`,
-    `shapes`, `winograd`, `infinities`, `specialize`, `database`, `precision`, `calibration`, `unchecked`), or such an
-    object; keywords go before its fields.
+    `shapes`, `winograd`, `infinities`, `specialize`, `database`, `precision`, `calibration`, `unchecked`, `state`),
+    or such an object; keywords go before its fields.
     """
     wanted = make_request(model, target, make_options(options, threads, changes))
     if wanted.runs_here and wanted.key is not None:

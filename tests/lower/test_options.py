@@ -37,6 +37,7 @@ OTHERS: dict[str, object] = {
     "precision": "float16",
     "calibration": Path("examples.npz"),
     "unchecked": True,
+    "state": {"x": "y"},
 }
 """A value of each field that is not the default."""
 
@@ -53,6 +54,7 @@ WORDS: dict[str, list[str]] = {
     "precision": ["--precision", "float16"],
     "calibration": ["--precision", "int8", "--calibration", "examples.npz"],
     "unchecked": ["--unchecked"],
+    "state": ["--state", "x=y"],
 }
 """The same on the command line."""
 

@@ -34,6 +34,7 @@ FLAGS = {
     "precision": "--precision",
     "calibration": "--calibration",
     "unchecked": "--unchecked",
+    "state": "--state",
 }
 """The flag of each field of `CompileOptions`."""
 
@@ -62,6 +63,13 @@ def add_model(
         default=[],
         metavar="SYMBOL=N,...",
         help="code of its own for these sizes of all symbolic dimensions (repeat for several)",
+    )
+    parser.add_argument(
+        FLAGS["state"],
+        action="append",
+        default=[],
+        metavar="INPUT=OUTPUT",
+        help="keep an input from call to call: this output is its next value (repeat for several)",
     )
     add_algorithms(parser)
 
@@ -127,7 +135,15 @@ def compile_options(given: argparse.Namespace) -> CompileOptions:
         threads=given.threads,
         shapes=parse_shapes(given.shape),
         specialize=[parse_sizes(item.split(","), FLAGS["specialize"]) for item in given.specialize],
+        state=dict(_state_pair(item) for item in given.state) or None,
     )
+
+
+def _state_pair(text: str) -> tuple[str, str]:
+    name, equals, result = text.partition("=")
+    if not equals or not name or not result:
+        raise UserError(f"{FLAGS['state']} {text!r} is not of the form INPUT=OUTPUT")
+    return name, result
 
 
 def algorithm_options(given: argparse.Namespace) -> CompileOptions:
