@@ -107,6 +107,7 @@ def trainable_model(
     left = set() if statistics else _statistics(main)
     names = {id(item): name for name, item in known.items()}
     chosen = _chosen([name for key, name in names.items() if key not in left], trainable)
+    _refuse_copies(known, chosen)
     parameters = {name: (Var(name, known[name].type), known[name].data) for name in chosen}
     for param in main.params:
         assert param.type is not None
@@ -134,6 +135,19 @@ def _chosen(names: Sequence[str], trainable: Trainable) -> list[str]:
     if not chosen:
         raise UserError("there is nothing to train", hint="weights are float constants of the model that have names")
     return chosen
+
+
+def _refuse_copies(known: Mapping[str, Constant], chosen: Sequence[str]) -> None:
+    """Importing may have made two constants of one weight (itself and its transpose), which would part in training."""
+    by_span: dict[str, str] = {}
+    for name in chosen:
+        span = str(known[name].span)
+        if span in by_span and "/" not in span:
+            raise UserError(
+                f"the weight '{span}' is in the model in two forms, which training would change apart",
+                hint=f"leave it out: trainable=lambda name: name not in ({by_span[span]!r}, {name!r})",
+            )
+        by_span.setdefault(span, name)
 
 
 def _statistics(main: Function) -> set[int]:
