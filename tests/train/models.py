@@ -32,7 +32,9 @@ def normalised(batch: int = 4) -> IRModule:
     value = op("nn.conv2d", x, weight("conv.weight", 1, 4, 1, 3, 3))
     statistics = [weight("norm.mean", 2, 4), constant(np.ones(4, np.float32))]
     statistics[1].span = Span("norm.var")
-    value = op("nn.batch_norm", value, weight("norm.scale", 3, 4), weight("norm.bias", 4, 4), *statistics, epsilon=1e-5, axis=1)
+    value = op(
+        "nn.batch_norm", value, weight("norm.scale", 3, 4), weight("norm.bias", 4, 4), *statistics, epsilon=1e-5, axis=1
+    )
     value = op("mean", op("nn.relu", value), axes=(2, 3), keepdims=False)
     result = op("matmul", value, weight("dense.weight", 5, 4, 3))
     return infer_types(IRModule([function([x], result)], attributes={"output_names": ("y",)}))

@@ -102,7 +102,10 @@ def test_wrong_losses_are_refused() -> None:
         (lambda: loss_of(3), "there is no loss"),
         (lambda: CrossEntropy(label_smoothing=2.0), "label smoothing is between 0 and 1"),
         (lambda: module_of(NLL(), (3,)), r"NLL needs predictions \(batch, classes, ...\)"),
-        (lambda: CrossEntropy().target(var("x", 2, 3, dtype="int64")), "CrossEntropy needs predictions that are floats"),
+        (
+            lambda: CrossEntropy().target(var("x", 2, 3, dtype="int64")),
+            "CrossEntropy needs predictions that are floats",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             make()

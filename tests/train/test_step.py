@@ -196,9 +196,7 @@ def test_a_module_of_torch_in_training_mode_drops_and_counts() -> None:
     example = (torch.zeros(8, 6),)
     training = tw.frontend.from_torch(net.train(), example, seed="input", return_changes=True)
     inference = tw.frontend.from_torch(net.eval(), example)
-    steps = [
-        Step(training, "cross_entropy", SGD(0.1), seed=seed, inference=inference, threads=1) for seed in (0, 0, 1)
-    ]
+    steps = [Step(training, "cross_entropy", SGD(0.1), seed=seed, inference=inference, threads=1) for seed in (0, 0, 1)]
     x, y = batch(0)
     losses = [[step(x, y).loss for _ in range(3)] for step in steps]
     assert losses[0] == losses[1] != losses[2]
@@ -214,7 +212,9 @@ def test_a_module_of_torch_in_training_mode_drops_and_counts() -> None:
 def test_a_model_may_give_its_loss_itself() -> None:
     x = var("x", 4, 3)
     value = op("matmul", x, weight("w", 0, 3, 2))
-    module = infer_types(IRModule([function([x], op("mean", op("multiply", value, value), axes=(0, 1), keepdims=False))]))
+    module = infer_types(
+        IRModule([function([x], op("mean", op("multiply", value, value), axes=(0, 1), keepdims=False))])
+    )
     step = Step(module, None, SGD(0.1), threads=1)
     data = random(1, 4, 3)
     losses = [step(data).loss for _ in range(5)]
