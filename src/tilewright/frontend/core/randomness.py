@@ -34,6 +34,13 @@ def seed_key(builder: Builder, seed: GraphExpr | int) -> GraphExpr:
     return builder.concatenate([builder.reshape(builder.cast(part, WORD), (1,)) for part in (high, low)], 0)
 
 
+def draw_key(builder: Builder, seed: float | None) -> GraphExpr:
+    """The key of an operator of a model file: that of its seed, by the bits of it, or another in every run."""
+    if seed is None:
+        return builder.call("random.key", draw=next(builder.numbers))
+    return builder.constant(key_of(int(np.asarray(seed, np.float64).view(np.uint64))))
+
+
 def key_at(builder: Builder, key: GraphExpr, number: GraphExpr | int) -> GraphExpr:
     """One of the keys that a key makes, by its number."""
     place = builder.constant(number, WORD) if isinstance(number, int) else builder.cast(number, WORD)
@@ -59,6 +66,8 @@ def uniform(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType = FL
     digits = _DIGITS.get(dtype.name)
     if digits is None:
         raise UnsupportedError(f"random numbers of type {dtype}")
+    if dtype is FLOAT32:
+        return builder.call("random.uniform", key, shape=tuple(shape))
     kept = builder.cast(_shifted(builder, bits(builder, key, shape), 32 - digits), FLOAT32)
     return builder.cast(_scaled(builder, kept, 2.0**-digits), dtype)
 
@@ -75,10 +84,11 @@ def normal(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType = FLO
     """Numbers of the standard normal distribution, by the method of Box and Muller."""
     if 0 in shape:
         return builder.filled(0, shape, dtype)
-    wide = FLOAT64 if dtype is FLOAT64 else FLOAT32
-    radius = builder.call("sqrt", _scaled(builder, _log_of_rest(builder, key_at(builder, key, 0), shape, wide), -2.0))
-    angle = _scaled(builder, uniform(builder, key_at(builder, key, 1), shape, wide), 2 * math.pi)
-    return builder.cast(builder.call("multiply", radius, builder.call("cos", angle)), dtype)
+    if dtype is not FLOAT64:
+        return builder.cast(builder.call("random.normal", key, shape=tuple(shape)), dtype)
+    radius = builder.call("sqrt", _scaled(builder, _log_of_rest(builder, key_at(builder, key, 0), shape, dtype), -2.0))
+    angle = _scaled(builder, uniform(builder, key_at(builder, key, 1), shape, dtype), 2 * math.pi)
+    return builder.call("multiply", radius, builder.call("cos", angle))
 
 
 def _log_of_rest(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType) -> GraphExpr:

@@ -47,12 +47,17 @@ def threefry(key: Words, high: Words, low: Words) -> tuple[Words, Words]:
     return x, y
 
 
-def random_bits(key: Words, shape: tuple[int, ...]) -> Words:
-    """32 bits for each element of a shape."""
+def words_of(key: Words, shape: tuple[int, ...]) -> tuple[Words, Words]:
+    """The two words that a key makes of the place of each element of a shape, in a row."""
     count = np.arange(math.prod(shape), dtype=np.uint64)
     low = (count & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     with np.errstate(over="ignore"):
-        x, y = threefry(key, (count >> np.uint64(32)).astype(np.uint32), low)
+        return threefry(key, (count >> np.uint64(32)).astype(np.uint32), low)
+
+
+def random_bits(key: Words, shape: tuple[int, ...]) -> Words:
+    """32 bits for each element of a shape."""
+    x, y = words_of(key, shape)
     return (x ^ y).reshape(shape)
 
 
@@ -82,7 +87,7 @@ def _bits(args: list[Array], attributes: BitsAttributes) -> Array:
 @operator("random.bits", inputs=("key",), kind=FusionKind.INJECTIVE, reference=_bits, attributes=BitsAttributes)
 def bits(types: Types, attributes: BitsAttributes) -> Type:
     """32 random bits for each element of a shape, which a key and the element's place decide."""
-    _require_key(types)
+    require_key(types)
     require_not_negative(attributes.shape, "the shape")
     return TensorType(dims(attributes.shape), WORD)
 
@@ -94,14 +99,15 @@ def _fold_in(args: list[Array], attributes: NoAttributes) -> Array:
 @operator("random.fold_in", inputs=("key", "numbers"), kind=FusionKind.INJECTIVE, reference=_fold_in)
 def fold_in(types: Types, attributes: NoAttributes) -> Type:
     """The key (of two words, in a last dimension) that a key makes with each of some numbers of uint32."""
-    _require_key(types)
+    require_key(types)
     numbers = tensor(types, 1, "the numbers")
     if numbers.dtype is not WORD:
         raise UserError(f"keys are made with numbers of uint32, not {numbers.dtype}")
     return TensorType(None if numbers.shape is None else (*numbers.shape, as_expr(2)), WORD)
 
 
-def _require_key(types: Types) -> None:
+def require_key(types: Types) -> None:
+    """The first input must be a key."""
     key: Any = tensor(types, 0, "the key")
     if key.dtype is not WORD or key.static_shape != (2,):
         raise UserError(f"a key is two words of uint32, not {key!r}")
