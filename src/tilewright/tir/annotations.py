@@ -32,6 +32,8 @@ class Anchor(StrEnum):
     WINDOW_DOTS = "window_dots"
     """A depthwise convolution by dot products of neighbouring pixels."""
     CONV2D_TRANSPOSE = "conv2d_transpose"
+    CONV2D_WEIGHT_GRADIENT = "conv2d_weight_gradient"
+    """A convolution's gradient for its weights: sums over all pixels."""
     POOL2D = "pool2d"
     ATTENTION = "attention"
     WINOGRAD = "winograd"

@@ -25,7 +25,7 @@ def misses_data(attributes: Any) -> bool:
     return not attributes.count_include_pad and any(attributes.padding) and (by_padding or max(attributes.dilation) > 1)
 
 
-class _Window:
+class Window:
     """The window of one output element: positions in the input and whether they are inside it."""
 
     def __init__(self, x: Tensor, attributes: Any) -> None:
@@ -39,6 +39,7 @@ class _Window:
 
     @property
     def axes(self) -> list[Axis]:
+        """The rows and columns of the window."""
         return [self.kh, self.kw]
 
     def position(self, i: tuple[ExprLike, ...]) -> tuple[PrimExpr, PrimExpr]:
@@ -63,10 +64,22 @@ class _Window:
         return build.select(self.inside(i), value, outside) if any(self.attributes.padding) else value
 
 
+def window_count(attributes: Any, index: ExprLike, axis: int, size: PrimExpr) -> PrimExpr:
+    """How many positions of the window along an axis are counted at an output index (dilation included)."""
+    kernel, stride, step = attributes.kernel[axis], attributes.strides[axis], attributes.dilation[axis]
+    low, high = attributes.padding[axis], attributes.padding[axis + 2]
+    if attributes.count_include_pad or not (low or high):
+        return const(kernel)
+    start = build.as_expr(index) * stride - low
+    skipped = build.maximum(build.floordiv(const(step - 1) - start, step), 0)
+    reached = build.minimum(build.floordiv(size - start + (step - 1), step), kernel)
+    return build.maximum(reached - skipped, 0)
+
+
 @compute_of("nn.max_pool2d")
 def _max_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     (x,) = inputs
-    window = _Window(x, attributes)
+    window = Window(x, attributes)
     least = min_value(x.dtype)
     return compute(
         result_shape(result),
@@ -79,7 +92,7 @@ def _max_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 @compute_of("nn.avg_pool2d")
 def _avg_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     (x,) = inputs
-    window = _Window(x, attributes)
+    window = Window(x, attributes)
     shape = result_shape(result)
     wide = mean_type(x.dtype)
     total = compute(
@@ -90,19 +103,9 @@ def _avg_pool2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     )
     h, w = attributes.layout.index("H"), attributes.layout.index("W")
 
-    def count(index: ExprLike, axis: int, size: PrimExpr) -> PrimExpr:
-        """How many positions of the window along an axis are counted at an output index (dilation included)."""
-        kernel, stride, step = attributes.kernel[axis], attributes.strides[axis], attributes.dilation[axis]
-        low, high = attributes.padding[axis], attributes.padding[axis + 2]
-        if attributes.count_include_pad or not (low or high):
-            return const(kernel)
-        start = build.as_expr(index) * stride - low
-        skipped = build.maximum(build.floordiv(const(step - 1) - start, step), 0)
-        reached = build.minimum(build.floordiv(size - start + (step - 1), step), kernel)
-        return build.maximum(reached - skipped, 0)
-
     def mean(*i: ExprLike) -> PrimExpr:
-        number = count(i[h], 0, window.height) * count(i[w], 1, window.width)
+        counts = (window_count(attributes, i[h], 0, window.height), window_count(attributes, i[w], 1, window.width))
+        number = counts[0] * counts[1]
         if not wide.is_float or misses_data(attributes):
             # A window wholly in the padding averages nothing: 0.
             number = build.maximum(number, 1)

@@ -26,6 +26,8 @@ from tilewright.graph.ir.expr import (
     VarPattern,
     WildcardPattern,
 )
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.rewrite import make
 from tilewright.ir.function import Constructor, TypeDefinition
 from tilewright.ir.types import (
     DataTypeCall,
@@ -113,10 +115,7 @@ class DataCotangents:
             return tuple_of([self.zeros(item(primal, index)) for index in range(len(kind.items))])
         if isinstance(kind, (DataTypeCall, DataTypeName)):
             return self._call("zeros", kind, primal)
-        raise UserError(
-            "the gradient needs a zero for a sequence or an optional value, which a run alone knows the length of",
-            where=None if primal.span is None else str(primal.span),
-        )
+        return zero_sequence(primal)
 
     def _sum(self, a: GraphExpr, b: GraphExpr, kind: Type | None) -> GraphExpr:
         if isinstance(kind, TensorType):
@@ -173,6 +172,16 @@ class DataCotangents:
             inner = [Clause(second, construct(made, merged, kind)), *never]
             clauses.append(Clause(first, _match(b, inner, kind)))
         return _match(a, clauses, kind)
+
+
+def zero_sequence(primal: GraphExpr) -> GraphExpr:
+    """The zero of a sequence whose items are known."""
+    if isinstance(primal, Call) and is_call_to(primal, "sequence.make"):
+        return make("sequence.make", *map(zeros_like, primal.args), result=primal.type)
+    raise UserError(
+        "the gradient needs a zero for a sequence or an optional value, which a run alone knows the length of",
+        where=None if primal.span is None else str(primal.span),
+    )
 
 
 def instantiated(kind: Type, known: dict[TypeVariable, Type]) -> Type:

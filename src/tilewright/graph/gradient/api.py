@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from tilewright.graph.gradient.accumulate import Cotangent, Parts
 from tilewright.graph.gradient.constants import ENTRY, entry_of, lift_constants, parameters_of
+from tilewright.graph.gradient.control import bound
 from tilewright.graph.gradient.expressions import item, number
-from tilewright.graph.gradient.first_order import first_order
+from tilewright.graph.gradient.first_order import first_order, reachable
 from tilewright.graph.gradient.forward import Forward
+from tilewright.graph.gradient.inlining import inline_functions
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import carries_floats
 from tilewright.graph.gradient.reverse import Reverse
-from tilewright.graph.ir.expr import Function, GraphExpr, Let, Var, tuple_of
+from tilewright.graph.ir.expr import Function, GraphExpr, Var, tuple_of
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.unify import show_type
 from tilewright.ir.function import IRModule
@@ -164,10 +166,10 @@ def _finished(
     results: Sequence[GraphExpr],
     names: Sequence[str],
 ) -> IRModule:
-    body = tuple_of(results)
-    for var, bound in reversed(transform.regions.body.bindings):
-        body = Let(var, bound, body)
-    return infer_types(work.finish(Function(entry, tuple(params), body), output_names=tuple(names)))
+    region = transform.regions.body
+    body = bound(region.bindings, bound(region.late, tuple_of(results)))
+    built = work.finish(Function(entry, tuple(params), body), output_names=tuple(names))
+    return infer_types(inline_functions(infer_types(reachable(built, entry))))
 
 
 def _items(kind: Type | None) -> list[Type]:

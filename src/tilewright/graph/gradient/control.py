@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from tilewright.graph.gradient.accumulate import Contribution, Cotangent, constructor_pattern, construct
 from tilewright.graph.gradient.binders import with_fresh_binders
-from tilewright.graph.gradient.expressions import item, tuple_of, typed, with_type
+from tilewright.graph.gradient.custom import custom_names
+from tilewright.graph.gradient.expressions import item, substituted, tuple_of, typed, with_type
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import Region, Regions, active_nodes, carries_floats
 from tilewright.graph.ir.expr import (
@@ -38,9 +39,12 @@ from tilewright.graph.ir.expr import (
     VarPattern,
     WildcardPattern,
 )
+from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.op import call
-from tilewright.graph.ir.traverse import children, pattern_variables, rewrite, with_children
+from tilewright.graph.ir.traverse import children, pattern_variables, with_children
+from tilewright.graph.ir.unify import show_type
 from tilewright.ir.expr import IntImm
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import Constructor
 from tilewright.ir.types import DataTypeCall, DataTypeName, FunctionType, TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UserError
@@ -124,7 +128,7 @@ class Control:
         if not any(arm.saved for arm in arms):
             # The condition alone says which way back to take: no tape is needed.
             self._choices[id(node)] = Choice(arms, used, condition, ())
-            first, second = (_bound(arm.region, arm.value) for arm in arms)
+            first, second = (bound(arm.region.bindings, arm.value) for arm in arms)
             return typed(If(condition, first, second), node.type)
         values, constructors, kind = self._taped(arms, ("Then", "Else"), node.type)
         return self._finished(node, typed(If(condition, *values), kind), Choice(arms, used, node, constructors))
@@ -161,8 +165,9 @@ class Control:
             own = {id(var) for var in pattern_variables(arm.pattern)} if arm.pattern is not None else set()
             used |= {key: None for key in arm.left if key not in own}
         for arm in arms:
-            arm.body = tuple_of([self._left(arm, key) for key in used])
-            arm.saved = _saved(arm.body, arm.region.made)
+            arm.body = bound(arm.region.late, tuple_of([self._left(arm, key) for key in used]))
+            sources = [var for var, _ in arm.region.bindings]
+            arm.saved = _saved(arm.body, arm.region.made, sources)
         return list(used)
 
     def _left(self, arm: Arm, key: int) -> GraphExpr:
@@ -215,7 +220,7 @@ class Control:
         definition = self.program.define(name, fields)
         tape = DataTypeCall(DataTypeName(name), ())
         values = [
-            _bound(arm.region, tuple_of([arm.value, construct(made, arm.saved, tape)]))
+            bound(arm.region.bindings, tuple_of([arm.value, construct(made, arm.saved, tape)]))
             for arm, made in zip(arms, definition.constructors, strict=True)
         ]
         return values, definition.constructors, TupleType((kind, tape))
@@ -241,7 +246,7 @@ class Control:
             ]
             result: GraphExpr = Match(choice.tape, tuple(clauses))
         else:
-            bodies = [_substituted(arm.body, {id(arm.cotangent): given}) for arm in choice.arms]
+            bodies = [substituted(_known_body(arm), {id(arm.cotangent): given}) for arm in choice.arms]
             result = If(choice.tape, *bodies)
         assert choice.arms[0].body is not None
         typed(result, choice.arms[0].body.type)
@@ -290,7 +295,7 @@ class Control:
         if id(node) not in self.active:
             return typed(Call(node.callee, arguments, node.attributes), node.type)
         forward, _, tape = self._derived(node.callee.name)
-        kind = TupleType((_known(node.type), DataTypeCall(DataTypeName(tape), ())))
+        kind = TupleType((_known(node.type), tape))
         pair = typed(Call(GlobalVar(forward), arguments), kind)
         pair.span = node.span
         self._tapes[id(node)] = item(pair, 1)
@@ -309,14 +314,49 @@ class Control:
         result.span = node.span
         for number, place in enumerate(places):
             arg = node.args[place]
-            self.contribute(arg, with_type(item(result, number), arg.type))
+            self.contribute(arg, self.resized(item(result, number), arg.type))
+
+    def resized(self, value: GraphExpr, kind: Type | None) -> GraphExpr:
+        """A cotangent whose type does not say its sizes, with those of the value that it is one of."""
+        assert self.region is not None
+        found = value.type
+        if isinstance(found, TensorType) and (found.shape is None or None in found.shape):
+            return sized(value, _known(kind), self.region.late)
+        return with_type(value, kind)
 
     def _floats(self, function: Function) -> list[int]:
         """The parameters of a function that have cotangents."""
         return [at for at, var in enumerate(function.params) if carries_floats(var.type, self.program.types)]
 
-    def _derived(self, name: str) -> tuple[str, ...]:
-        return self.program.derived(name, lambda names: self._build(name, names), "forward", "backward", "Tape")
+    def _derived(self, name: str) -> tuple[str, str, Type]:
+        """The functions of the ways forward and back, and the type of what one leaves for the other."""
+        custom = custom_names(self.program.sources[name])
+        if custom is not None:
+            return (*custom, self._custom_tape(name, *custom))
+        names = self.program.derived(name, lambda names: self._build(name, names), "forward", "backward", "Tape")
+        return names[0], names[1], DataTypeCall(DataTypeName(names[2]), ())
+
+    def _custom_tape(self, name: str, forward: str, backward: str) -> Type:
+        """What the forward function of a custom gradient saves; the functions must fit each other."""
+        sources = self.program.sources
+        for part in (forward, backward):
+            if part not in sources:
+                raise UserError(f"the gradient of {name} is {part}, which is not in the module")
+        given = sources[forward].function_type.result
+        whole = sources[name].function_type.result
+        if not isinstance(given, TupleType) or len(given.items) != 2 or given.items[0] is not whole:
+            raise UserError(
+                f"{forward} must give the value of {name} and what is saved, it gives {show_type(given)}",
+                hint=f"({show_type(whole)}, anything)",
+            )
+        found = sources[backward].function_type.result
+        wanted = TupleType(tuple(_known(sources[name].params[at].type) for at in self._floats(sources[name])))
+        if found is not wanted:
+            raise UserError(
+                f"{backward} must give a cotangent for each float parameter of {name}, {show_type(wanted)}; "
+                f"it gives {show_type(found)}"
+            )
+        return given.items[1]
 
     def _build(self, name: str, names: tuple[str, ...]) -> None:
         """The two functions that a function becomes, and the data type of its tape."""
@@ -329,11 +369,13 @@ class Control:
         cotangent = Var("cotangent", function.type.result)
         left = inner.backward(region, cotangent)
         totals = [None if id(var) not in left else self.program.data.combine(left[id(var)], var.type) for var in wrt]
-        body = tuple_of([self.program.data.whole(given, var) for given, var in zip(totals, wrt, strict=True)])
-        saved = _saved(body, region.made)
+        results = [self.program.data.whole(given, var) for given, var in zip(totals, wrt, strict=True)]
+        body = bound(region.late, tuple_of(results))
+        sources = [*function.params, *(var for var, _ in region.bindings)]
+        saved = _saved(body, region.made, sources)
         (made,) = self.program.define(names[2], [(names[2], tuple(erased(part.type) for part in saved))]).constructors
         kind = DataTypeCall(DataTypeName(names[2]), ())
-        pair = _bound(region, tuple_of([value, construct(made, saved, kind)]))
+        pair = bound(region.bindings, tuple_of([value, construct(made, saved, kind)]))
         whole = TupleType((function.type.result, kind))
         self.program.add(Function(names[0], function.params, pair, whole))
         tape = Var("tape", kind)
@@ -342,28 +384,50 @@ class Control:
         self.program.add(Function(names[1], (tape, cotangent), Match(tape, (clause,)), result))
 
 
+def _known_body(arm: Arm) -> GraphExpr:
+    assert arm.body is not None
+    return arm.body
+
+
 def _known(kind: Type | None) -> Type:
     if kind is None:
         raise CompilerBug("a value without a type")
     return kind
 
 
-def _bound(region: Region, value: GraphExpr) -> GraphExpr:
-    """A value of a region behind the bindings that give its symbols their sizes."""
-    for var, bound in reversed(region.bindings):
-        value = typed(Let(var, bound, value), value.type)
+def bound(bindings: Sequence[tuple[Var, GraphExpr]], value: GraphExpr) -> GraphExpr:
+    """A value behind bindings that give symbols their sizes."""
+    for var, given in reversed(bindings):
+        value = typed(Let(var, given, value), value.type)
     return value
 
 
-def _saved(body: GraphExpr, made: set[int]) -> list[GraphExpr]:
-    """What an expression of the way back reads of what was computed on the way forward, in order of first use."""
+def _saved(body: GraphExpr, made: set[int], sources: Sequence[GraphExpr]) -> list[GraphExpr]:
+    """What an expression of the way back reads of what was computed on the way forward, in order of first use.
+
+    Its sizes are read too: of the values that symbols come from (`sources`), those that are needed for them are kept.
+    """
     order = children_first([body], lambda found: () if id(found) in made else children(found))
-    return [found for found in order if id(found) in made]
+    saved = [found for found in order if id(found) in made]
+    needed = [s for found in order if isinstance(found, Call) and id(found) not in made for s in _symbols(found)]
+    known = {symbol for value in saved for symbol in _plain_symbols(value)}
+    for source in sources:
+        if any(symbol in needed and symbol not in known for symbol in _plain_symbols(source)):
+            saved.append(source)
+            known.update(_plain_symbols(source))
+    return saved
 
 
-def _substituted(body: GraphExpr | None, mapping: dict[int, GraphExpr]) -> GraphExpr:
-    assert body is not None
-    return rewrite(body, lambda old, new: None, mapping)
+def _symbols(found: Call) -> list[Symbol]:
+    return [] if found.attributes is None else symbols_of(found.attributes)
+
+
+def _plain_symbols(value: GraphExpr) -> list[Symbol]:
+    """The symbols that are dimensions of a value."""
+    kind = value.type
+    if not isinstance(kind, TensorType) or kind.shape is None or any(dim is None for dim in kind.shape):
+        return []
+    return [dim for dim in kind.shape if type(dim) is Symbol]
 
 
 def restored(
@@ -373,26 +437,26 @@ def restored(
     pattern, variables = constructor_pattern(made, made.fields_types)
     bindings: list[tuple[Var, GraphExpr]] = []
     known = dict(mapping)
-    for value, var in zip(saved, variables, strict=True):
-        known[id(value)] = _sized(var, _known(value.type), bindings)
-    result = _substituted(body, known)
-    for var, bound in reversed(bindings):
-        result = Let(var, bound, result)
-    return pattern, result
+    # Symbols take their values from dimensions that are symbols alone: these come before expressions of them.
+    pairs = sorted(zip(saved, variables, strict=True), key=lambda pair: not _plain_symbols(pair[0]))
+    for value, var in pairs:
+        known[id(value)] = sized(var, _known(value.type), bindings)
+    assert body is not None
+    return pattern, bound(bindings, substituted(body, known))
 
 
-def _sized(value: GraphExpr, kind: Type, bindings: list[tuple[Var, GraphExpr]]) -> GraphExpr:
+def sized(value: GraphExpr, kind: Type, bindings: list[tuple[Var, GraphExpr]]) -> GraphExpr:
     """A value from a tape with the sizes that it had: symbols of its type take them from it."""
-    if erased(kind) is kind:
+    if erased(kind) is kind or value.type is kind:
         return value
     if isinstance(kind, TupleType):
         parts = enumerate(kind.items)
-        return tuple_of([_sized(item(value, index), found, bindings) for index, found in parts])
+        return tuple_of([sized(item(value, index), found, bindings) for index, found in parts])
     if not isinstance(kind, TensorType) or kind.shape is None or any(dim is None for dim in kind.shape):
         return value
     var = Var("sized")
     var.type = kind
-    bindings.append((var, call("shape.match", value, dims=kind.shape)))
+    bindings.append((var, typed(call("shape.match", value, dims=kind.shape), kind)))
     return var
 
 

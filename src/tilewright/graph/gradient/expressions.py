@@ -5,7 +5,7 @@ Every function takes and gives expressions that have types, so that a rule can a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from tilewright.graph.ir.dimensions import Size, Sizes, as_size
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Tuple, TupleGet
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.rewrite import known_sizes, make
+from tilewright.graph.ir.traverse import rewrite
 from tilewright.graph.ops.common import shape_text
 from tilewright.graph.ops.shape import TO_THE_END
 from tilewright.ir.dtype import BFLOAT16, BOOL, FLOAT32, INT64, DataType
@@ -32,6 +33,16 @@ def typed(item: GraphExpr, kind: Type | None) -> GraphExpr:
     """An expression with its type filled in."""
     item.type = kind
     return item
+
+
+def substituted(root: GraphExpr, mapping: Mapping[int, GraphExpr]) -> GraphExpr:
+    """An expression with nodes replaced, by identity; what is built anew keeps its types."""
+
+    def keep_type(old: GraphExpr, new: GraphExpr) -> None:
+        if new.type is None:
+            new.type = old.type
+
+    return rewrite(root, keep_type, mapping)
 
 
 def number(value: float, dtype: DataType) -> Constant:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 
 from tilewright.graph.gradient.accumulate import Contribution, Cotangent, Parts, construct
 from tilewright.graph.gradient.binders import with_fresh_binders
-from tilewright.graph.gradient.expressions import item, tuple_of, typed
+from tilewright.graph.gradient.control import bound
+from tilewright.graph.gradient.custom import custom_names
+from tilewright.graph.gradient.expressions import item, substituted, tuple_of, typed
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import Region, Regions, active_nodes, carries_floats
 from tilewright.graph.gradient.registry import Gradient, require_rule
@@ -37,7 +39,7 @@ from tilewright.graph.ir.expr import (
     WildcardPattern,
 )
 from tilewright.graph.ir.op import Operator, introduces_symbols
-from tilewright.graph.ir.traverse import children, pattern_variables, rewrite, with_children
+from tilewright.graph.ir.traverse import children, pattern_variables, with_children
 from tilewright.ir.types import FunctionType, TupleType, Type
 from tilewright.support.errors import UserError
 
@@ -147,8 +149,17 @@ class Forward:
         if all(tangent is None for tangent in given):
             return None
         if gradient.forward is not None:
-            return gradient.forward(made, given)
+            return self._bound_tangent(gradient.forward(made, given))
         return self._transposed(made, gradient, given)
+
+    def _bound_tangent(self, tangent: GraphExpr) -> GraphExpr:
+        """A tangent, behind a binding if it gives symbols their sizes."""
+        if not introduces_symbols(tangent):
+            return tangent
+        var = Var("sized")
+        var.type = tangent.type
+        self.region.bindings.append((var, tangent))
+        return var
 
     def _transposed(self, made: Call, gradient: Gradient, given: Sequence[GraphExpr | None]) -> Cotangent | None:
         """The tangent of an operator from its reverse rule."""
@@ -186,7 +197,7 @@ class Forward:
             return None
         total = self.program.data.combine(left[id(var)], var.type)
         assert isinstance(total, GraphExpr)
-        return typed(rewrite(total, lambda old, new: None, actual), var.type)
+        return substituted(total, actual)
 
     def _standing_for(self, value: GraphExpr, actual: dict[int, GraphExpr]) -> Var:
         var = Var("input")
@@ -203,6 +214,12 @@ class Forward:
 
     def _global(self, node: Call, name: str) -> GraphExpr:
         function = self.program.sources[name]
+        if custom_names(function) is not None:
+            raise UserError(
+                f"{name} brings its own reverse rule, and has no forward rule",
+                where=None if node.span is None else str(node.span),
+                hint="use vjp, or call a function without a rule of its own",
+            )
         places = [at for at, var in enumerate(function.params) if carries_floats(var.type, self.program.types)]
         (derived,) = self.program.derived(name, lambda names: self._build(name, names[0], places), "tangent")
         arguments = [self.new[id(arg)] for arg in node.args]
@@ -223,8 +240,7 @@ class Forward:
         inner = Forward(self.program, function, tangents)
         value, tangent = inner.run()
         body = tuple_of([value, self.program.data.whole(tangent, value)])
-        for bound, given in reversed(inner.regions.body.bindings):
-            body = Let(bound, given, body)
+        body = bound(inner.regions.body.bindings, body)
         kind = TupleType((function.type.result, function.type.result))
         self.program.add(Function(derived, (*function.params, *tangents.values()), body, kind))
 
@@ -239,9 +255,7 @@ class Forward:
         region = self.regions.inside(node, position)
         value, tangent = self._run(region)
         body = tuple_of([value, self.program.data.whole(tangent, value)])
-        for var, bound in reversed(region.bindings):
-            body = typed(Let(var, bound, body), body.type)
-        return body
+        return bound(region.bindings, body)
 
     def _finished(self, node: GraphExpr, pair: GraphExpr) -> GraphExpr:
         assert node.type is not None

@@ -28,6 +28,8 @@ class Region:
     """Identities of what the new program computes here on the way forward."""
     bindings: list[tuple[Var, GraphExpr]] = field(default_factory=list)
     """Values that give symbols their sizes, which stay in front of everything else."""
+    late: list[tuple[Var, GraphExpr]] = field(default_factory=list)
+    """Cotangents whose sizes are said again on the way back, in front of what reads them."""
 
 
 class Regions:

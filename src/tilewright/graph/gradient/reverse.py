@@ -193,7 +193,7 @@ class Reverse(Control):
             if id(arg) not in self.active or value is None:
                 continue
             made = value if isinstance(value, GraphExpr) else value()
-            self.contribute(arg, self._checked(with_type(made, new.type), new, operator))
+            self.contribute(arg, self._checked(self.resized(made, new.type), new, operator))
 
     def _call_of(self, node: Call) -> Call:
         """The call of an operator in the new program, which may be bound to a variable."""

@@ -30,7 +30,8 @@ from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
 
 _NAMES = ("data", "weight")
-_LAYOUTS = {("NCHW", "OIHW"), ("NHWC", "HWIO")}
+LAYOUTS = {("NCHW", "OIHW"), ("NHWC", "HWIO")}
+"""Orders of dimensions of data and weights that belong together."""
 
 
 @node()
@@ -118,7 +119,8 @@ def _depthwise(view: Array, weight: Array) -> Array:
     return total.reshape(n, weight.shape[0], rows, columns)
 
 
-def _check_common(attributes: Conv2dAttributes | Conv2dTransposeAttributes) -> None:
+def check_common(attributes: Conv2dAttributes | Conv2dTransposeAttributes) -> None:
+    """Refuse steps, padding, spacing and groups that no convolution has."""
     require_length(attributes.strides, 2, "strides")
     require_length(attributes.padding, 4, "padding")
     require_length(attributes.dilation, 2, "dilation")
@@ -128,7 +130,8 @@ def _check_common(attributes: Conv2dAttributes | Conv2dTransposeAttributes) -> N
     require_positive((attributes.groups,), "groups")
 
 
-def _divisible(dim: Dim, groups: int, what: str) -> None:
+def divisible(dim: Dim, groups: int, what: str) -> None:
+    """Refuse channels that certainly do not divide into the groups."""
     size = constant_dim(dim)
     if size is not None and size % groups:
         raise UserError(f"the {what} ({size}) do not divide into {groups} groups")
@@ -140,8 +143,8 @@ def conv2d(types: Types, attributes: Conv2dAttributes) -> Type:
     data, weight = tensors(types, _NAMES)
     dtype = same_dtype([data, weight], _NAMES)
     require_number(dtype, "the inputs")
-    _check_common(attributes)
-    if (attributes.data_layout, attributes.kernel_layout) not in _LAYOUTS:
+    check_common(attributes)
+    if (attributes.data_layout, attributes.kernel_layout) not in LAYOUTS:
         raise UserError(
             f"no convolution for data in {attributes.data_layout} with a kernel in {attributes.kernel_layout}",
             hint="NCHW with OIHW, or NHWC with HWIO",
@@ -155,8 +158,8 @@ def conv2d(types: Types, attributes: Conv2dAttributes) -> Type:
     if attributes.data_layout == "NHWC":
         batch, height, width, channels = data.shape
         kernel_height, kernel_width, group_inputs, outputs = weight.shape
-    _divisible(channels, attributes.groups, "input channels")
-    _divisible(outputs, attributes.groups, "output channels")
+    divisible(channels, attributes.groups, "input channels")
+    divisible(outputs, attributes.groups, "output channels")
     if constant_dim(channels) is not None:
         agree(floor_divide(channels, attributes.groups), group_inputs, "input channels of a group, and of the weight")
     top, left, bottom, right = attributes.padding
@@ -218,7 +221,7 @@ def conv2d_transpose(types: Types, attributes: Conv2dTransposeAttributes) -> Typ
     data, weight = tensors(types, _NAMES)
     dtype = same_dtype([data, weight], _NAMES)
     require_number(dtype, "the inputs")
-    _check_common(attributes)
+    check_common(attributes)
     require_length(attributes.output_padding, 2, "output_padding")
     require_not_negative(attributes.output_padding, "output_padding")
     layouts = (attributes.data_layout, attributes.kernel_layout)
@@ -236,7 +239,7 @@ def conv2d_transpose(types: Types, attributes: Conv2dTransposeAttributes) -> Typ
     order = (2, 3, 0, 1) if last else (0, 1, 2, 3)
     inputs, group_outputs, kernel_height, kernel_width = [weight.shape[n] for n in order]
     agree(channels, inputs, "channels of the data, and inputs of the weight")
-    _divisible(channels, attributes.groups, "input channels")
+    divisible(channels, attributes.groups, "input channels")
     top, left, bottom, right = attributes.padding
     (step_h, step_w), (space_h, space_w) = attributes.strides, attributes.dilation
     extra_h, extra_w = attributes.output_padding

@@ -39,7 +39,8 @@ class Pool2dAttributes(Attributes):
     layout: str = "NCHW"
 
 
-def _windows(data: Array, attributes: Pool2dAttributes, fill: float | int) -> Array:
+def padded_windows(data: Array, attributes: Pool2dAttributes, fill: float | int) -> Array:
+    """A view of NCHW data as windows, with `fill` for the padding."""
     top, left, bottom, right = attributes.padding
     padded = np.pad(
         data,
@@ -54,14 +55,14 @@ def _max_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:
     (data,) = args
     if attributes.layout == "NHWC":
         data = data.transpose(0, 3, 1, 2)
-    result = _windows(data, attributes, lowest(data.dtype)).max(axis=(4, 5))
+    result = padded_windows(data, attributes, lowest(data.dtype)).max(axis=(4, 5))
     return np.ascontiguousarray(result.transpose(0, 2, 3, 1) if attributes.layout == "NHWC" else result)
 
 
 def window_counts(attributes: Pool2dAttributes, size: tuple[int, int]) -> Array:
     """How many elements of an image lie in each window, (1, 1, rows, columns); 1 where there are none."""
     ones = np.ones((1, 1, *size), np.int64)
-    return np.asarray(np.maximum(_windows(ones, attributes, 0).sum(axis=(4, 5)), 1))
+    return np.asarray(np.maximum(padded_windows(ones, attributes, 0).sum(axis=(4, 5)), 1))
 
 
 def _avg_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:
@@ -69,7 +70,7 @@ def _avg_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:
     if attributes.layout == "NHWC":
         data = data.transpose(0, 3, 1, 2)
     floating = data.dtype.kind == "f"
-    total = _windows(data, attributes, 0).sum(axis=(4, 5), dtype=np.float64 if floating else np.int64)
+    total = padded_windows(data, attributes, 0).sum(axis=(4, 5), dtype=np.float64 if floating else np.int64)
     count = np.asarray(attributes.kernel[0] * attributes.kernel[1])
     if not attributes.count_include_pad:
         count = window_counts(attributes, (data.shape[2], data.shape[3]))
@@ -79,7 +80,8 @@ def _avg_pool2d(args: list[Array], attributes: Pool2dAttributes) -> Array:
     return np.ascontiguousarray(result, args[0].dtype)
 
 
-def _infer(types: Types, attributes: Pool2dAttributes) -> Type:
+def pool_type(types: Types, attributes: Pool2dAttributes) -> Type:
+    """The type of a pool's result."""
     data = tensor(types, 0, "the input")
     require_number(data.dtype)
     require_length(attributes.kernel, 2, "kernel")
@@ -112,7 +114,7 @@ def _infer(types: Types, attributes: Pool2dAttributes) -> Type:
 )
 def max_pool2d(types: Types, attributes: Pool2dAttributes) -> Type:
     """The greatest element of each window; padding never wins."""
-    return _infer(types, attributes)
+    return pool_type(types, attributes)
 
 
 @operator(
@@ -120,4 +122,4 @@ def max_pool2d(types: Types, attributes: Pool2dAttributes) -> Type:
 )
 def avg_pool2d(types: Types, attributes: Pool2dAttributes) -> Type:
     """The average of each window; of integers, rounded toward zero. That of a window wholly in the padding is 0."""
-    return _infer(types, attributes)
+    return pool_type(types, attributes)

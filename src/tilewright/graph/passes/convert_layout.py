@@ -24,6 +24,7 @@ from tilewright.graph.ir.op import Operator, is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
+from tilewright.graph.ops.convolution_gradient import Conv2dWeightGradientAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
 from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAttributes
 from tilewright.graph.ops.pooling import Pool2dAttributes
@@ -45,6 +46,9 @@ _KERNEL = (2, 3, 1, 0)
 """Axes of a transpose from OIHW to HWIO."""
 _TRANSPOSED_KERNEL = (2, 3, 0, 1)
 """Axes of a transpose from IOHW to HWIO."""
+_TO_MODEL_KERNEL = (3, 2, 0, 1)
+"""Axes of a transpose from HWIO to OIHW."""
+_WEIGHT_GRADIENT = "nn.conv2d_weight_gradient"
 _SAME_AXIS = frozenset(["nn.softmax", "nn.log_softmax", "cumsum", "concatenate", "split"])
 _REDUCTIONS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any"])
 _PER_AXIS = {
@@ -96,7 +100,7 @@ class _Converter:
             converted = self._convert(item)
             if converted is None:
                 self.plain[id(item)] = self._rebuild(item)
-            elif is_call_to(item, "transpose") or _rank(converted) != 4:
+            elif is_call_to(item, "transpose") or is_call_to(item, _WEIGHT_GRADIENT) or _rank(converted) != 4:
                 # The order is the one that the model asks for.
                 self.plain[id(item)] = converted
             else:
@@ -147,6 +151,8 @@ class _Converter:
         name = item.callee.name
         if name in ("nn.conv2d", "nn.conv2d_transpose"):
             return self._convolution(item)
+        if name == _WEIGHT_GRADIENT:
+            return self._weight_gradient(item)
         if not any(self._is_native(arg) for arg in item.args):
             return None
         if item.callee.elementwise:
@@ -164,6 +170,8 @@ class _Converter:
         return {
             "nn.max_pool2d": self._pool,
             "nn.avg_pool2d": self._pool,
+            "nn.max_pool2d_gradient": self._pool,
+            "nn.avg_pool2d_gradient": self._pool,
             "nn.batch_norm": self._batch_norm,
             "nn.layer_norm": self._layer_norm,
             "transpose": self._transpose,
@@ -190,11 +198,21 @@ class _Converter:
         changed = attributes.replace(data_layout="NHWC", kernel_layout="HWIO")
         return self._call(item, [self.in_last(data), kernel], changed)
 
+    def _weight_gradient(self, item: Call) -> GraphExpr | None:
+        """Sums of channels last give weights as HWIO, which are put in the order of the model's weights."""
+        attributes = item.attributes
+        assert isinstance(attributes, Conv2dWeightGradientAttributes)
+        if attributes.data_layout != "NCHW" or any(_rank(arg) != 4 for arg in item.args):
+            return None
+        changed = attributes.replace(data_layout="NHWC", kernel_layout="HWIO")
+        sums = self._call(item, [self.in_last(arg) for arg in item.args], changed)
+        return make("transpose", sums, axes=_TO_MODEL_KERNEL, span=item.span)
+
     def _pool(self, item: Call) -> GraphExpr | None:
         assert isinstance(item.attributes, Pool2dAttributes)
         if item.attributes.layout != "NCHW":
             return None
-        return self._call(item, [self.in_last(item.args[0])], item.attributes.replace(layout="NHWC"))
+        return self._call(item, [self.in_last(arg) for arg in item.args], item.attributes.replace(layout="NHWC"))
 
     def _batch_norm(self, item: Call) -> GraphExpr | None:
         data, *statistics = item.args

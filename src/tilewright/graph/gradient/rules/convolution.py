@@ -1,41 +1,45 @@
-"""Convolutions: the gradient of the data is the transposed convolution, that of the weights a convolution over images.
+"""Convolutions: the gradient of the data is the transposed convolution, that of the weights an operator of its own.
 
-    weight'[o, i, u, v] = sum over n, y, x of result'[n, o, y, x] * data[n, i, y * stride + u * dilation, ...]
-
-which is a convolution of the data with the cotangent as the kernel, where images take the place of channels, and
-strides and dilation change places.
+All three are linear in each of their inputs, and each is what the gradients of the others are made of.
 """
 
 from __future__ import annotations
 
-from tilewright.graph.gradient.expressions import reshape, sizes_of, slice_axis, transpose, with_type
+from tilewright.graph.gradient.expressions import sizes_of, slice_axis, transpose, with_type
 from tilewright.graph.gradient.registry import Cotangents, reverse_rule
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size, constants
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
+from tilewright.graph.ops.convolution_gradient import Conv2dWeightGradientAttributes
+from tilewright.support.errors import UserError
 
-_TO_PLANES = (0, 3, 1, 2)
 
 
 @reverse_rule("nn.conv2d")
 def conv2d(call: Call, cotangent: GraphExpr) -> Cotangents:
-    """See above; images with channels last have their order changed for the gradient of the weights."""
+    """The transposed convolution of the cotangent, and the gradient for the weights."""
     attributes = call.attributes
     assert isinstance(attributes, Conv2dAttributes)
     data, weight = call.args
-    last = attributes.data_layout == "NHWC"
+    return [
+        lambda: _data_gradient(data, weight, cotangent, attributes),
+        lambda: _weight_gradient(data, cotangent, weight, attributes, attributes.padding),
+    ]
 
-    def of_weight() -> GraphExpr:
-        if not last:
-            return _weight_gradient(data, cotangent, weight, attributes)
-        planes = _weight_gradient(
-            transpose(data, _TO_PLANES), transpose(cotangent, _TO_PLANES), transpose(weight, (3, 2, 0, 1)), attributes
-        )
-        return transpose(planes, (2, 3, 1, 0))
 
-    return [lambda: _data_gradient(data, weight, cotangent, attributes), of_weight]
+@reverse_rule("nn.conv2d_weight_gradient")
+def conv2d_weight_gradient(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """With the cotangent as weights: the data gets a transposed convolution, the gradient a convolution."""
+    attributes = call.attributes
+    assert isinstance(attributes, Conv2dWeightGradientAttributes)
+    data, gradient = call.args
+    keywords = {name: getattr(attributes, name) for name in Conv2dAttributes.fields}
+    return [
+        lambda: _data_gradient(data, cotangent, gradient, attributes),
+        lambda: with_type(make("nn.conv2d", data, cotangent, **keywords), gradient.type),
+    ]
 
 
 def _data_gradient(data: GraphExpr, weight: GraphExpr, cotangent: GraphExpr, attributes: Conv2dAttributes) -> GraphExpr:
@@ -76,29 +80,27 @@ def _weight_gradient(
     cotangent: GraphExpr,
     weight: GraphExpr,
     attributes: Conv2dAttributes | Conv2dTransposeAttributes,
+    padding: tuple[int, int, int, int],
 ) -> GraphExpr:
-    """The gradient of weights OIHW from images NCHW."""
-    groups = attributes.groups
-    count, channels, height, width = sizes_of(data)
-    inner = dimensions.floor_divide(channels, groups)
-    apart = reshape(data, (count, groups, inner, height, width))
-    images = reshape(
-        transpose(apart, (2, 1, 0, 3, 4)), (inner, dimensions.multiply(groups, count), height, width)
+    """The gradient for the weights, from the larger images and the smaller ones."""
+    last = attributes.data_layout == "NHWC"
+    sizes = sizes_of(weight)
+    kernel = constants(sizes[:2] if last else sizes[2:])
+    if kernel is None:
+        raise UserError("the gradient of a convolution whose kernel has no known size", hint="give its shape")
+    found = make(
+        "nn.conv2d_weight_gradient",
+        data,
+        cotangent,
+        kernel=kernel,
+        strides=attributes.strides,
+        padding=padding,
+        dilation=attributes.dilation,
+        groups=attributes.groups,
+        data_layout=attributes.data_layout,
+        kernel_layout="HWIO" if last else "OIHW",
     )
-    sums = make(
-        "nn.conv2d",
-        images,
-        transpose(cotangent, (1, 0, 2, 3)),
-        strides=attributes.dilation,
-        dilation=attributes.strides,
-        padding=attributes.padding,
-        groups=groups,
-    )
-    kernel = sizes_of(weight)
-    for axis in (2, 3):
-        if sizes_of(sums)[axis] != kernel[axis]:
-            sums = slice_axis(sums, axis, 0, kernel[axis])
-    return with_type(transpose(sums, (1, 0, 2, 3)), weight.type)
+    return with_type(found, weight.type)
 
 
 @reverse_rule("nn.conv2d_transpose")
@@ -128,11 +130,19 @@ def conv2d_transpose(call: Call, cotangent: GraphExpr) -> Cotangents:
         return with_type(found, data.type)
 
     def of_weight() -> GraphExpr:
-        if not last:
-            return _weight_gradient(cotangent, data, weight, attributes)
-        planes = _weight_gradient(
-            transpose(cotangent, _TO_PLANES), transpose(data, _TO_PLANES), transpose(weight, (2, 3, 0, 1)), attributes
-        )
-        return transpose(planes, (2, 3, 0, 1))
+        given, padding = cotangent, list(attributes.padding)
+        for place, (extra, stride) in enumerate(zip(attributes.output_padding, attributes.strides, strict=True)):
+            # What no tap reaches would be windows of its own.
+            unread = extra - extra % stride
+            cut = max(unread - padding[2 + place], 0)
+            padding[2 + place] -= unread - cut
+            if cut:
+                size = dimensions.subtract(sizes_of(given)[first + place], cut)
+                given = slice_axis(given, first + place, 0, size)
+        # Weights of a transposed convolution are those of the convolution that it is the transpose of.
+        turned = transpose(weight, (0, 1, 3, 2)) if last else weight
+        sides = (padding[0], padding[1], padding[2], padding[3])
+        found = _weight_gradient(given, data, turned, attributes, sides)
+        return transpose(found, (0, 1, 3, 2)) if last else found
 
     return [of_data, of_weight]

@@ -181,5 +181,6 @@ def round_to_tf32(call: Call, cotangent: GraphExpr) -> Cotangents:
 
 
 blocks_gradient("piecewise constant", "floor", "ceil", "round", "trunc", "sign")
+blocks_gradient("so says the program", "stop_gradient")
 blocks_gradient("the result is not a float", "isnan", "isinf", "logical_not", "bitwise_not")
 refuses_gradient("bits are no numbers", "reinterpret")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tilewright.graph.gradient.expressions import (
     add,
+    broadcast_to,
     divide,
     filled,
     multiply,
@@ -18,8 +20,9 @@ from tilewright.graph.gradient.expressions import (
     with_type,
 )
 from tilewright.graph.gradient.registry import Cotangents, linear, reverse_rule
+from tilewright.graph.gradient.rules.indexing import along
 from tilewright.graph.ir import dimensions
-from tilewright.graph.ir.dimensions import Size
+from tilewright.graph.ir.dimensions import Size, constants
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.pooling import Pool2dAttributes
@@ -31,11 +34,15 @@ _FROM_PLANES = (0, 2, 3, 1)
 
 @linear("nn.avg_pool2d")
 def avg_pool2d(call: Call, cotangent: GraphExpr) -> Cotangents:
-    """Every element of a window gets its share: the transposed convolution of the shares with a window of ones."""
+    """Every element of a window gets its share."""
     attributes = call.attributes
     assert isinstance(attributes, Pool2dAttributes)
     (data,) = call.args
     last = attributes.layout == "NHWC"
+    size = constants(sizes_of(data)[1:3] if last else sizes_of(data)[2:])
+    if size is not None:
+        return [make("nn.avg_pool2d_gradient", cotangent, size=size, **_keywords(attributes))]
+    # Where the size is open: the transposed convolution of the shares with a window of ones.
     given = transpose(cotangent, _TO_PLANES) if last else cotangent
     images = sizes_of(transpose(data, _TO_PLANES) if last else data)
     given = divide(given, _counts(attributes, images, given))
@@ -54,14 +61,14 @@ def _counts(attributes: Pool2dAttributes, images: tuple[Size, ...], given: Graph
         return number(whole, dtype)
     # The average over ones with the padding counted is the part of a window that lies within the image.
     ones = filled(1, (1, 1, *images[2:]), dtype)
-    keywords = {**attributes_of_pool(attributes), "count_include_pad": True, "layout": "NCHW"}
+    keywords = {**_keywords(attributes), "count_include_pad": True, "layout": "NCHW"}
     inside = multiply(make("nn.avg_pool2d", ones, **keywords), whole)
     return make("maximum", make("round", inside), number(1, dtype))
 
 
-def attributes_of_pool(attributes: Pool2dAttributes) -> dict[str, object]:
+def _keywords(attributes: Pool2dAttributes) -> dict[str, Any]:
     """The attributes of a pooling as keywords."""
-    return {name: getattr(attributes, name) for name in type(attributes).fields}
+    return {name: getattr(attributes, name) for name in Pool2dAttributes.fields}
 
 
 def _spread(planes: GraphExpr, attributes: Pool2dAttributes, images: tuple[Size, ...]) -> GraphExpr:
@@ -91,16 +98,43 @@ def _spread(planes: GraphExpr, attributes: Pool2dAttributes, images: tuple[Size,
     return spread
 
 
+@linear("nn.avg_pool2d_gradient")
+def avg_pool2d_gradient(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """The average that it is the transpose of."""
+    assert isinstance(call.attributes, Pool2dAttributes)
+    return [with_type(make("nn.avg_pool2d", cotangent, **_keywords(call.attributes)), call.args[0].type)]
+
+
 @reverse_rule("nn.max_pool2d")
 def max_pool2d(call: Call, cotangent: GraphExpr) -> Cotangents:
     """The first greatest element of each window gets its cotangent; NaN counts as the greatest."""
+    assert isinstance(call.attributes, Pool2dAttributes)
+    return [make("nn.max_pool2d_gradient", call.args[0], cotangent, **_keywords(call.attributes))]
+
+
+@reverse_rule("nn.max_pool2d_gradient")
+def max_pool2d_gradient(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """Each window reads the cotangent of the element that it gave its gradient to; which that is does not change."""
     attributes = call.attributes
     assert isinstance(attributes, Pool2dAttributes)
-    (data,) = call.args
+    data, gradient = call.args
     last = attributes.layout == "NHWC"
-    source, best, given = (transpose(v, _TO_PLANES) if last else v for v in (data, call, cotangent))
+    best = make("nn.max_pool2d", data, **_keywords(attributes))
+    source, best, given = (transpose(value, _TO_PLANES) if last else value for value in (data, best, cotangent))
     count, channels, height, width = sizes_of(source)
     _, _, rows, columns = sizes_of(best)
+    place = _first_greatest(source, best, attributes)
+    flat = (count, channels, dimensions.multiply(rows, columns))
+    indices = reshape(broadcast_to(place, (count, channels, rows, columns)), flat)
+    planes = reshape(given, (count, channels, dimensions.multiply(height, width)))
+    read = reshape(along(planes, indices, 2), (count, channels, rows, columns))
+    return [None, with_type(transpose(read, _FROM_PLANES) if last else read, gradient.type)]
+
+
+def _first_greatest(source: GraphExpr, best: GraphExpr, attributes: Pool2dAttributes) -> GraphExpr:
+    """Where in a flat image the first greatest element of each window lies."""
+    _, _, rows, columns = sizes_of(best)
+    width = sizes_of(source)[3]
     top, left, bottom, right = attributes.padding
     padded = source
     if any(attributes.padding):
@@ -114,14 +148,7 @@ def max_pool2d(call: Call, cotangent: GraphExpr) -> Cotangents:
         found = make("logical_or", make("equal", part, best), make("isnan", part))
         here = _places(rows, columns, width, attributes, (down - top, across - left))
         place = make("where", found, here, place)
-    flat = (count, channels, dimensions.multiply(rows, columns))
-    whole = (count, channels, dimensions.multiply(height, width))
-    shape = (count, channels, rows, columns)
-    indices = reshape(make("broadcast_to", place, shape=shape), flat)
-    zeros = filled(0, whole, data.tensor_type.dtype)
-    sums = make("scatter_elements", zeros, indices, reshape(given, flat), axis=2, reduction="add", inside=False)
-    result = reshape(sums, (count, channels, height, width))
-    return [with_type(transpose(result, _FROM_PLANES) if last else result, data.type)]
+    return place
 
 
 def _window_part(value: GraphExpr, axis: int, begin: int, count: Size, stride: int) -> GraphExpr:
