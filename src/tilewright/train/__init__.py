@@ -12,7 +12,7 @@ from tilewright.train.initializers import (
 from tilewright.train.losses import L1, MSE, NLL, BCEWithLogits, CrossEntropy, Loss
 from tilewright.train.optimizers import LAMB, SGD, Adam, AdamW, Optimizer
 from tilewright.train.schedules import Constant, Cosine, OneCycle, StepDecay, WarmUp
-from tilewright.train.step import Result, Step
+from tilewright.train.step import MemoryReport, Result, Step
 
 __all__ = [
     "L1",
@@ -28,6 +28,7 @@ __all__ = [
     "CrossEntropy",
     "Epoch",
     "Loss",
+    "MemoryReport",
     "OneCycle",
     "Optimizer",
     "Result",

@@ -151,7 +151,9 @@ def step_program(
     given = [params[var.name] for var in model.inputs] + ([params[TARGET]] if loss is not None else [])
     hosts = [*([params[SCALE]] if rules.scaled else []), *scalars.values()]
     seed = [] if model.seed is None else [params[model.seed.name]]
-    order = [var.name for var in assembly.vars]
+    # Kernels come in the order of the results that need them. Gradients of the last layer are there first: if they are
+    # used first, too, what they are computed from need not be kept until the others are.
+    order = [var.name for var in reversed(assembly.vars)]
     body = put_together(b, bindings, [value, *shown.values(), *(assembly.after[name] for name in order)])
     function = Function(ENTRY, (*given, *seed, *hosts, *assembly.vars), body)
     labels = ("loss", *shown, *(f"next_{name}" for name in order))
@@ -221,8 +223,9 @@ def _chosen(b: ArithmeticBuilder, moves: GraphExpr | None, after: GraphExpr, bef
 
 
 def _total(b: ArithmeticBuilder, values: list[GraphExpr]) -> GraphExpr:
-    total = values[0]
-    for value in values[1:]:
+    """The sum, the last first: in that order gradients are there."""
+    total = values[-1]
+    for value in values[-2::-1]:
         total = b.add(total, value)
     return total
 

@@ -13,6 +13,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,12 @@ from tilewright.request import ModelLike, TargetLike
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.core.state import read_arrays, write_arrays
 from tilewright.support.errors import UserError
+from tilewright.support.text import human_bytes
 from tilewright.train.losses import Loss, loss_of
 from tilewright.train.model import Trainable, main_of, model_kind, parameters_of, trainable_model, with_weights
 from tilewright.train.optimizers import Optimizer
 from tilewright.train.program import MOVES, SCALE, Rules, StepProgram, loss_module, step_program
+from tilewright.train.recompute import parse_bytes, recomputed
 
 Array = npt.NDArray[Any]
 _FORMAT = 1
@@ -58,6 +61,23 @@ class Result(dict[str, float]):
         return self["loss"]
 
 
+@dataclass(frozen=True)
+class MemoryReport:
+    """Bytes between the kernels of a step, before their own scratch memory."""
+
+    budget: int
+    kept: int
+    """What the step takes if everything that the way back reads is kept."""
+    planned: int
+    """What it takes."""
+    lower_bound: int
+    """The most that is alive at one time: no plan of these kernels takes less."""
+
+    def __str__(self) -> str:
+        sizes = [human_bytes(size) for size in (self.budget, self.kept, self.planned, self.lower_bound)]
+        return f"limit {sizes[0]}, keeping all {sizes[1]}, planned {sizes[2]}, lower bound {sizes[3]}"
+
+
 class Step:
     """One step of training, compiled: `step(x, y)` changes the parameters, and gives the loss and metrics.
 
@@ -70,7 +90,9 @@ class Step:
     of their gradients; `average` keeps an average of parameters of which that share stays in each step. `precision` is
     that of `tw.compile`; in float16 the loss is scaled, by `loss_scale` or (None) by what the gradients allow. `seed`
     decides what dropout and the like draw. `inference` is the model that `module()` and `evaluate` use, where it is
-    another one: for a torch module in training mode, the one that was imported after `eval()`.
+    another one: for a torch module in training mode, the one that was imported after `eval()`. `memory` ("2GiB") is the
+    most that values between kernels may take: where that is less than keeping them all takes, cheap ones are computed
+    again on the way back (`memory_report`).
     """
 
     def __init__(
@@ -90,6 +112,7 @@ class Step:
         loss_scale: float | None = None,
         seed: int = 0,
         inference: IRModule | None = None,
+        memory: str | int | None = None,
         target: TargetLike = "native",
         threads: int | None = None,
         options: CompileOptions | None = None,
@@ -119,6 +142,8 @@ class Step:
         self.program: StepProgram = step_program(found, self.loss, optimizer, rules, output)
         self._options = (target, threads, options)
         self._precision = precision
+        self.memory_report = self._fit_memory(None if memory is None else parse_bytes(memory))
+        """What the step's workspace takes, as planned; None without a limit."""
         self._compiled = compile_model(self.program.module, target, threads, options=options, precision=precision)
         self._compiled.state.assign(self.program.initial)
         self._evaluator: Executable | None = None
@@ -132,9 +157,30 @@ class Step:
 
     def memory_plan(self) -> MemoryPlan:
         """Where values of the step live: what its workspace takes against the least that it could."""
+        return self._compilation(self.program.module).lowered.plans[0]
+
+    def _compilation(self, module: IRModule) -> Compilation:
         target, threads, options = self._options
-        made = Compilation(self.program.module, target, threads, options=options, precision=self._precision)
-        return made.lowered.plans[0]
+        return Compilation(module, target, threads, options=options, precision=self._precision)
+
+    def _fit_memory(self, budget: int | None) -> MemoryReport | None:
+        """Make the step fit an amount of memory, by computing values again where keeping them takes more."""
+        if budget is None:
+            return None
+
+        def planned(module: IRModule) -> MemoryPlan:
+            return self._compilation(module).lowered.segments[0].plan
+
+        kept = planned(self.program.module)
+        if kept.workspace_bytes <= budget:
+            return MemoryReport(budget, kept.workspace_bytes, kept.workspace_bytes, kept.lower_bound)
+        module = recomputed(self.program.module)
+        less = planned(module)
+        report = MemoryReport(budget, kept.workspace_bytes, less.workspace_bytes, less.lower_bound)
+        if less.workspace_bytes > budget:
+            raise UserError(f"the step does not fit its memory: {report}", hint="give more memory, or smaller batches")
+        self.program.module = module
+        return report
 
     def __call__(self, *arrays: object, **named: object) -> Result:
         """One step on a batch: the model's inputs in order, then the target; or by name, the target as `target`."""
