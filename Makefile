@@ -7,6 +7,7 @@
 #   make fuzz    thousands of random programs under random schedules, and with illegal moves (COUNT=5000 SEED=0)
 #   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
 #   make fuzz-quantized   random quantised graphs against onnxruntime (COUNT=2000 SEED=0)
+#   make fuzz-gradients   gradients of random programs against central differences (COUNT=1000 SEED=0)
 #   make fuzz-onnx   thousands of damaged ONNX models through the importer (COUNT=5000 SEED=0)
 #   make fuzz-files   5,000 damaged files of every other model format (SEED=0)
 #   make fuzz-templates   models of every family of operators, of odd sizes, for 1 to 64 threads (COUNT=5000 SEED=0)
@@ -37,7 +38,7 @@ PEERS_READY := .venv-peers/.tilewright-ready
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware languages languages-large boards
+.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-gradients fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware languages languages-large boards
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -209,7 +210,7 @@ pytest: $(READY)
 test-all: lint c-compiler emulator torch cluster devices hardware languages-large boards
 	@echo "== pytest, with the random tests"
 	@$(PYTEST)
-	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200
+	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-gradients fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200
 
 fuzz: $(READY)
 	@TILEWRIGHT_VERIFY=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
@@ -220,6 +221,9 @@ fuzz-graphs: $(READY)
 
 fuzz-quantized: $(READY)
 	@$(BIN)/python -m tests.fuzz.quantized --count $(if $(filter file,$(origin COUNT)),2000,$(COUNT)) --seed $(SEED)
+
+fuzz-gradients: $(READY)
+	@$(BIN)/python -m tests.fuzz.gradients --count $(if $(filter file,$(origin COUNT)),1000,$(COUNT)) --seed $(SEED)
 
 fuzz-onnx: $(READY)
 	@$(BIN)/python -m tests.fuzz.onnx_files --count $(COUNT) --seed $(SEED)

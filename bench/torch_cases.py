@@ -69,7 +69,7 @@ def run_interpreted(module: IRModule, inputs: Sequence[np.ndarray]) -> Sequence[
     return list(result) if isinstance(result, tuple) else [result]  # type: ignore[list-item]
 
 
-class _Program(torch.nn.Module):
+class Program(torch.nn.Module):
     """Several calls of an operator as one program of their tensors."""
 
     def __init__(self, function: Any, samples: Sequence[Any]) -> None:
@@ -138,7 +138,7 @@ def _text(error: Exception) -> str:
 
 
 def _check(operator: Any, samples: Sequence[Any], run: Run) -> None:
-    program = _Program(operator.op, samples)
+    program = Program(operator.op, samples)
     with torch.no_grad():
         expected = program(*(tensor.clone() for tensor in program.tensors))
     module = from_torch(program, program.tensors)

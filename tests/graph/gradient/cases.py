@@ -75,7 +75,12 @@ def unary(*names: str, make: Make = normal) -> list[Case]:
 
 
 def binary(*names: str, make: Make = normal) -> list[Case]:
-    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (3,)), ((), (2,))]
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((2, 3), (2, 3)),
+        ((2, 3), (3,)),
+        ((2, 1), (3,)),
+        ((), (2,)),
+    ]
     return [Case(name, ((make, a), (make, b))) for name in names for a, b in shapes]
 
 
@@ -182,7 +187,9 @@ CASES: list[Case] = [
         {"strides": (2, 2), "padding": (1, 0, 1, 0), "groups": 2, "kernel": (3, 2)},
     ),
     Case("nn.avg_pool2d_gradient", ((normal, (1, 2, 3, 2)),), {"kernel": (2, 2), "strides": (2, 2), "size": (6, 5)}),
-    Case("nn.max_pool2d_gradient", ((apart, (1, 2, 5, 4)), (normal, (1, 2, 3, 2))), {"kernel": (3, 2), "strides": (1, 2)}),
+    Case(
+        "nn.max_pool2d_gradient", ((apart, (1, 2, 5, 4)), (normal, (1, 2, 3, 2))), {"kernel": (3, 2), "strides": (1, 2)}
+    ),
     Case("nn.avg_pool2d", ((normal, (1, 2, 5, 4)),), {"kernel": (2, 3), "strides": (2, 1)}),
     Case(
         "nn.avg_pool2d",
@@ -211,7 +218,11 @@ CASES: list[Case] = [
         ((normal, (1, 2, 1, 2)), (normal, (1, 3, 1, 2)), (normal, (1, 3, 1, 2)), (truth, (2, 3))),
         {"blind_is_zero": True},
     ),
-    Case("nn.lstm", ((normal, (3, 2, 4, 2)), (normal, (4, 2, 2)), (normal, (2, 2)), (normal, (2, 2))), {"activations": GATES}),
+    Case(
+        "nn.lstm",
+        ((normal, (3, 2, 4, 2)), (normal, (4, 2, 2)), (normal, (2, 2)), (normal, (2, 2))),
+        {"activations": GATES},
+    ),
     Case(
         "nn.lstm",
         (

@@ -134,7 +134,7 @@ class DataCotangents:
             plain = kind.name.name if isinstance(kind, DataTypeCall) else kind.name
             name = self._names[(what, kind)] = self._name_for(f"{what}_of_{plain}")
             params = tuple(Var(f"value_{number}", kind) for number in range(len(args)))
-            body = self._zero_body(params[0], kind) if what == "zeros" else self._sum_body(*params, kind)
+            body = self._zero_body(params[0], kind) if what == "zeros" else self._sum_body(params[0], params[1], kind)
             self.functions[name] = Function(name, params, body, kind)
         result = Call(GlobalVar(name), args)
         result.type = kind

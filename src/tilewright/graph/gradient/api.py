@@ -8,9 +8,8 @@ from tilewright.graph.gradient.accumulate import Cotangent, Parts
 from tilewright.graph.gradient.constants import ENTRY, entry_of, lift_constants, parameters_of
 from tilewright.graph.gradient.control import bound
 from tilewright.graph.gradient.expressions import item, number
-from tilewright.graph.gradient.first_order import first_order, reachable
+from tilewright.graph.gradient.first_order import first_order, put_in_place, reachable
 from tilewright.graph.gradient.forward import Forward
-from tilewright.graph.gradient.inlining import inline_functions
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import carries_floats
 from tilewright.graph.gradient.reverse import Reverse
@@ -65,7 +64,7 @@ def vjp(program: IRModule | Function, wrt: Wrt = None, *, entry: str = ENTRY) ->
 
 
 def jvp(program: IRModule | Function, wrt: Wrt = None, *, entry: str = ENTRY) -> IRModule:
-    """The program (inputs..., a tangent for each chosen input...) -> (outputs..., a tangent for each float output...)."""
+    """The program (inputs..., a tangent for each chosen input...) -> (outputs..., tangents of the float ones...)."""
     module, function, chosen = _prepared(program, wrt, entry)
     work = Program(module)
     tangents = {id(var): Var(_unused(f"tangent_{var.name}", function), var.type) for var in chosen}
@@ -169,7 +168,7 @@ def _finished(
     region = transform.regions.body
     body = bound(region.bindings, bound(region.late, tuple_of(results)))
     built = work.finish(Function(entry, tuple(params), body), output_names=tuple(names))
-    return infer_types(inline_functions(infer_types(reachable(built, entry))))
+    return put_in_place(infer_types(reachable(built, entry)), entry)
 
 
 def _items(kind: Type | None) -> list[Type]:

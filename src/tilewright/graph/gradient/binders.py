@@ -58,5 +58,3 @@ def _renamed(pattern: Pattern, fresh: dict[Var, Var]) -> Pattern:
     if isinstance(pattern, ConstructorPattern):
         return ConstructorPattern(pattern.constructor, tuple(_renamed(part, fresh) for part in pattern.patterns))
     return pattern
-
-

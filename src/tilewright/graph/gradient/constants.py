@@ -1,7 +1,7 @@
 """Weights as inputs: constants of a program that have names become parameters, so that there is something to train.
 
-    parameters_of(module)                 {"0.weight": Constant, "0.bias": Constant, ...}
-    lift_constants(module, ["0.weight"])  the module with an input "0.weight", and its value
+parameters_of(module)                 {"0.weight": Constant, "0.bias": Constant, ...}
+lift_constants(module, ["0.weight"])  the module with an input "0.weight", and its value
 """
 
 from __future__ import annotations

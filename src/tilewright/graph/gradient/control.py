@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.graph.gradient.accumulate import Contribution, Cotangent, constructor_pattern, construct
+from tilewright.graph.gradient.accumulate import Contribution, Cotangent, construct, constructor_pattern
 from tilewright.graph.gradient.binders import with_fresh_binders
 from tilewright.graph.gradient.custom import custom_names
 from tilewright.graph.gradient.expressions import item, substituted, tuple_of, typed, with_type
 from tilewright.graph.gradient.program import Program
 from tilewright.graph.gradient.regions import Region, Regions, active_nodes, carries_floats
+from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import (
     Call,
     Clause,
@@ -39,7 +40,6 @@ from tilewright.graph.ir.expr import (
     VarPattern,
     WildcardPattern,
 )
-from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.op import call
 from tilewright.graph.ir.traverse import children, pattern_variables, with_children
 from tilewright.graph.ir.unify import show_type
@@ -107,14 +107,6 @@ class Control:
     def note(self, made: GraphExpr) -> None:
         """Note what the region being built computes."""
         raise NotImplementedError
-
-    def refuse_closure(self, node: GraphExpr) -> GraphExpr:
-        """Say that a function value has no gradient here."""
-        raise UserError(
-            "the gradient of a call of a function that is itself a value of the run",
-            where=None if node.span is None else str(node.span),
-            hint="call the function by its name, or give the function at the call, so that it can be put in place",
-        )
 
     # Branches and clauses
 

@@ -20,6 +20,7 @@ from tilewright.graph.ir.traverse import rewrite
 from tilewright.graph.ops.common import shape_text
 from tilewright.graph.ops.shape import TO_THE_END
 from tilewright.ir.dtype import BFLOAT16, BOOL, FLOAT32, INT64, DataType
+from tilewright.ir.expr import PrimExpr
 from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
 
@@ -290,7 +291,7 @@ def _is_repeated(mine: object, given: object, target: GraphExpr) -> bool:
                 hint="import the model with the shapes of its inputs",
             )
         return False
-    assert isinstance(mine, dimensions.PrimExpr)
+    assert isinstance(mine, PrimExpr)
     return dimensions.acts_as_one(as_size(mine))
 
 

@@ -22,11 +22,13 @@ from tilewright.graph.ir.traverse import graph_functions, post_order, rewrite
 from tilewright.graph.passes.canonicalize import inline_lets
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import FunctionType
+from tilewright.support.errors import UserError
 
 
 def first_order(module: IRModule, entry: str) -> IRModule:
     """The typed module without closures as far as possible, with an entry that nothing calls."""
-    infer_types(module)
+    if any(item.type is None for item in graph_functions(module).values()):
+        infer_types(module)
     module = reachable(_with_own_entry(module, entry), entry)
     module = _map(module, inline_lets)
     if any(_is_higher_order(item) for item in graph_functions(module).values()):
@@ -35,8 +37,27 @@ def first_order(module: IRModule, entry: str) -> IRModule:
         module = infer_types(specialize(module))
         module = reachable(module, entry)
         module = _map(module, reduce_closures)
+    return _without_closures(put_in_place(module, entry))
+
+
+def put_in_place(module: IRModule, entry: str) -> IRModule:
+    """The typed module with functions in place of calls, as far as that goes."""
+    if len(graph_functions(module)) == 1:
+        return module
     module = infer_types(reachable(inline_functions(module), entry))
     return infer_types(_map(module, inline_lets))
+
+
+def _without_closures(module: IRModule) -> IRModule:
+    for function in graph_functions(module).values():
+        for item in post_order(function):
+            if isinstance(item, Function) and item is not function:
+                raise UserError(
+                    "the gradient of a call of a function that is itself a value of the run",
+                    where=None if item.span is None else str(item.span),
+                    hint="call the function by its name, or give it at the call, so that it can be put in place",
+                )
+    return module
 
 
 def _map(module: IRModule, function: Callable[[Function], Function]) -> IRModule:

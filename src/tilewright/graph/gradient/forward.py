@@ -62,7 +62,6 @@ class Forward:
             Match: self._match,
             Let: lambda node: self.new[id(node.body)],
             Var: self._variable,
-            Function: self._refuse,
         }
         self._moves: dict[type, Callable[..., Cotangent | None]] = {
             Call: self._call_tangent,
@@ -91,13 +90,6 @@ class Forward:
                     self.tangents[id(node)] = tangent
         self.region = outer
         return self.new[id(region.root)], self.tangents.get(id(region.root))
-
-    def _refuse(self, node: GraphExpr) -> GraphExpr:
-        raise UserError(
-            "the tangent of a call of a function that is itself a value of the run",
-            where=None if node.span is None else str(node.span),
-            hint="call the function by its name, or give the function at the call, so that it can be put in place",
-        )
 
     def _rebuilt(self, node: GraphExpr) -> GraphExpr:
         made = with_children(node, [self.new[id(child)] for child in children(node)])
@@ -134,8 +126,6 @@ class Forward:
             return construct(node.callee.constructor, [self._whole(arg) for arg in node.args], node.type)
         if isinstance(node.callee, GlobalVar):
             return self._paired_tangent(node)
-        if not isinstance(node.callee, Operator):
-            self._refuse(node)
         assert isinstance(node.callee, Operator)
         gradient = require_rule(node, node.callee.name)
         made = self.new[id(node)]
@@ -312,5 +302,3 @@ def _is_refutable(pattern: Pattern) -> bool:
     if isinstance(pattern, TuplePattern):
         return any(_is_refutable(part) for part in pattern.patterns)
     return isinstance(pattern, ConstructorPattern)
-
-

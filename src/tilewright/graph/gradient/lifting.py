@@ -110,7 +110,8 @@ def captures(outer: Function, closure: Function) -> list[GraphExpr]:
         return () if item is not closure and is_outside(item) else children(item)
 
     plain = (Constant, GlobalVar, ConstructorRef, Operator)
-    found = children_first([closure], below)
+    roots: list[GraphExpr] = [closure]
+    found = children_first(roots, below)
     return [item for item in found if item is not closure and not isinstance(item, plain) and is_outside(item)]
 
 
@@ -119,9 +120,7 @@ def _within(scopes: ScopeMap, item: GraphExpr, home: object) -> bool:
     return scope is home or any(around is home for around in scope.around())
 
 
-def _lifted(
-    closure: Function, name: str, captured: Sequence[GraphExpr], own: Var | None
-) -> Function:
+def _lifted(closure: Function, name: str, captured: Sequence[GraphExpr], own: Var | None) -> Function:
     """A closure as a function of the module."""
     params: list[Var] = []
     mapping: dict[int, GraphExpr] = {}
@@ -179,8 +178,7 @@ class _Specializer:
         assert isinstance(old, Call)
         given: list[Partial | None] = [self._partial(around, arg) for arg in new.args]
         if any(
-            part is None and isinstance(var.type, FunctionType)
-            for part, var in zip(given, callee.params, strict=True)
+            part is None and isinstance(var.type, FunctionType) for part, var in zip(given, callee.params, strict=True)
         ):
             return None
         captured = [value for part in given if part is not None for value in part.captured]

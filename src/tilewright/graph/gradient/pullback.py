@@ -1,6 +1,6 @@
 """The cotangents of the inputs of an expression, for rules that are written as what their operator computes.
 
-    given = pull_back(lambda x, w: multiply(sin(x), w), [x, w], cotangent)
+given = pull_back(lambda x, w: multiply(sin(x), w), [x, w], cotangent)
 """
 
 from __future__ import annotations

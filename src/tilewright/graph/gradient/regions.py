@@ -20,7 +20,7 @@ from tilewright.ir.types import DataTypeCall, DataTypeName, OptionalType, Sequen
 
 @dataclass(eq=False)
 class Region:
-    """Nodes that are computed together, needed ones first; the last value is `root`, which may be of a region around."""
+    """Nodes that are computed together, needed ones first; its value is `root`, which may be of a region around."""
 
     root: GraphExpr
     nodes: list[GraphExpr] = field(default_factory=list)

@@ -60,7 +60,6 @@ class Reverse(Control):
             Let: self._forward_let,
             If: self.forward_if,
             Match: self.forward_match,
-            Function: self.refuse_closure,
         }
         self._backward: dict[type, Callable[..., None]] = {
             Call: self._backward_call,
@@ -130,7 +129,7 @@ class Reverse(Control):
     # The cotangents
 
     def backward(self, region: Region, cotangent: Cotangent) -> dict[int, list[Contribution]]:
-        """The contributions to what a region uses from outside (parameters too), by identity, given that of its root."""
+        """The contributions to what a region uses from outside, parameters too, given the cotangent of its root."""
         outer, self.pending = self.pending, {}
         outer_region, self.region = self.region, region
         self.contribute(region.root, cotangent)
@@ -180,7 +179,7 @@ class Reverse(Control):
         elif isinstance(node.callee, Operator):
             self._backward_operator(node, node.callee, total)
         else:
-            self.refuse_closure(node)
+            self._refuse(node, total)
 
     def _backward_operator(self, node: Call, operator: Operator, total: Cotangent) -> None:
         rule = require_rule(node, operator.name).reverse

@@ -26,7 +26,7 @@ def attention(call: Call, cotangent: GraphExpr) -> Cotangents:
     if mask is not None:
         hides = mask.tensor_type.dtype.is_bool
         scores = where(mask, scores, -math.inf) if hides else make("add", scores, mask)
-    weights = make("nn.softmax", scores, axis=3)
+    weights: GraphExpr = make("nn.softmax", scores, axis=3)
     if blind_is_zero:
         largest = make("max", scores, axes=(3,), keepdims=True)
         weights = where(compare("equal", largest, -math.inf), 0, weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from tilewright.graph.gradient.expressions import (
     compare,
     divide,

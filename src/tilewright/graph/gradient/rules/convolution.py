@@ -16,7 +16,6 @@ from tilewright.graph.ops.convolution_gradient import Conv2dWeightGradientAttrib
 from tilewright.support.errors import UserError
 
 
-
 @reverse_rule("nn.conv2d")
 def conv2d(call: Call, cotangent: GraphExpr) -> Cotangents:
     """The transposed convolution of the cotangent, and the gradient for the weights."""
@@ -50,13 +49,15 @@ def _data_gradient(data: GraphExpr, weight: GraphExpr, cotangent: GraphExpr, att
     windows = kernel[:2] if last else kernel[2:]
     extra: list[Size] = []
     for place, ends in enumerate((top + bottom, left + right)):
-        reach = dimensions.add(dimensions.multiply(dimensions.subtract(windows[place], 1), attributes.dilation[place]), 1)
+        reach = dimensions.add(
+            dimensions.multiply(dimensions.subtract(windows[place], 1), attributes.dilation[place]), 1
+        )
         covered = dimensions.add(
             dimensions.multiply(dimensions.subtract(results[first + place], 1), attributes.strides[place]), reach
         )
         extra.append(dimensions.subtract(dimensions.add(images[first + place], ends), covered))
     known = constants(extra)
-    spread = make(
+    spread: GraphExpr = make(
         "nn.conv2d_transpose",
         cotangent,
         transpose(weight, (0, 1, 3, 2)) if last else weight,
@@ -113,7 +114,7 @@ def conv2d_transpose(call: Call, cotangent: GraphExpr) -> Cotangents:
     first = 1 if last else 2
 
     def of_data() -> GraphExpr:
-        found = make(
+        found: GraphExpr = make(
             "nn.conv2d",
             cotangent,
             transpose(weight, (0, 1, 3, 2)) if last else weight,

@@ -36,6 +36,7 @@ def _slope(name: str, derivative: Callable[[GraphExpr, GraphExpr], GraphExpr]) -
     def rule(call: Call, cotangent: GraphExpr) -> Cotangents:
         return [multiply(cotangent, derivative(call.args[0], call))]
 
+    rule.__doc__ = "dx times the derivative at x."
     reverse_rule(name)(rule)
 
 
@@ -66,7 +67,6 @@ _slope("atanh", lambda x, y: divide(1, _one_minus_square(x)))
 _slope("erf", lambda x, y: multiply(make("exp", negative(multiply(x, x))), 2 / math.sqrt(math.pi)))
 _slope("sigmoid", lambda x, y: multiply(y, subtract(1, y)))
 _slope("nn.softplus", lambda x, y: make("sigmoid", x))
-_slope("abs", lambda x, y: make("sign", x))
 
 
 @reverse_rule("log")
@@ -93,6 +93,13 @@ def negative_(call: Call, cotangent: GraphExpr) -> Cotangents:
     return [negative(cotangent)]
 
 
+@reverse_rule("abs")
+def absolute(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """dx or -dx; 0 at 0, and at NaN."""
+    (x,) = call.args
+    return [where(compare("greater", x, 0), cotangent, where(compare("less", x, 0), negative(cotangent), 0))]
+
+
 @reverse_rule("nn.relu")
 def relu(call: Call, cotangent: GraphExpr) -> Cotangents:
     """dx where the result is positive; 0 at 0."""
@@ -112,7 +119,7 @@ def elu(call: Call, cotangent: GraphExpr) -> Cotangents:
     assert isinstance(call.attributes, EluAttributes)
     (x,) = call.args
     below = multiply(make("exp", make("minimum", x, _zero(x))), call.attributes.alpha)
-    return [where(compare("greater", x, 0), cotangent, multiply(cotangent, below))]
+    return [where(compare("less_equal", x, 0), multiply(cotangent, below), cotangent)]
 
 
 @reverse_rule("nn.selu")
@@ -122,7 +129,7 @@ def selu(call: Call, cotangent: GraphExpr) -> Cotangents:
     (x,) = call.args
     scaled = multiply(cotangent, call.attributes.gamma)
     below = multiply(make("exp", make("minimum", x, _zero(x))), call.attributes.alpha)
-    return [where(compare("greater", x, 0), scaled, multiply(scaled, below))]
+    return [where(compare("less_equal", x, 0), multiply(scaled, below), scaled)]
 
 
 def _zero(x: GraphExpr) -> GraphExpr:

@@ -76,7 +76,7 @@ def _spread(planes: GraphExpr, attributes: Pool2dAttributes, images: tuple[Size,
     dtype = planes.tensor_type.dtype
     (top, left, _, _), first = attributes.padding, 2
     ones = make("broadcast_to", number(1, dtype), shape=(1, 1, *attributes.kernel))
-    spread = make(
+    spread: GraphExpr = make(
         "nn.conv2d_transpose",
         planes,
         ones,
@@ -119,8 +119,8 @@ def max_pool2d_gradient(call: Call, cotangent: GraphExpr) -> Cotangents:
     assert isinstance(attributes, Pool2dAttributes)
     data, gradient = call.args
     last = attributes.layout == "NHWC"
-    best = make("nn.max_pool2d", data, **_keywords(attributes))
-    source, best, given = (transpose(value, _TO_PLANES) if last else value for value in (data, best, cotangent))
+    pooled: GraphExpr = make("nn.max_pool2d", data, **_keywords(attributes))
+    source, best, given = (transpose(value, _TO_PLANES) if last else value for value in (data, pooled, cotangent))
     count, channels, height, width = sizes_of(source)
     _, _, rows, columns = sizes_of(best)
     place = _first_greatest(source, best, attributes)
@@ -157,13 +157,9 @@ def _window_part(value: GraphExpr, axis: int, begin: int, count: Size, stride: i
     return slice_axis(value, axis, begin, end, stride)
 
 
-def _places(
-    rows: Size, columns: Size, width: Size, attributes: Pool2dAttributes, offset: tuple[int, int]
-) -> GraphExpr:
+def _places(rows: Size, columns: Size, width: Size, attributes: Pool2dAttributes, offset: tuple[int, int]) -> GraphExpr:
     """Where in a flat image one element of each window lies."""
     down = make("arange", count=rows, start=offset[0], step=attributes.strides[0], dtype=INT64)
     across = make("arange", count=columns, start=offset[1], step=attributes.strides[1], dtype=INT64)
     wide = make("dimensions", values=(width,), shape=(), dtype=INT64)
     return add(multiply(reshape(down, (rows, 1)), wide), reshape(across, (1, columns)))
-
-

@@ -172,7 +172,7 @@ def tile(call: Call, cotangent: GraphExpr) -> Cotangents:
     for size, repeats in zip(sizes_of(data), call.attributes.repeats, strict=True):
         shape += [repeats, size]
     apart = reshape(cotangent, shape)
-    return [total(apart, [axis for axis in range(0, len(shape), 2)])]
+    return [total(apart, range(0, len(shape), 2))]
 
 
 @linear("checked", "after")
