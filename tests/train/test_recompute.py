@@ -63,7 +63,7 @@ def test_a_step_fits_its_memory_or_says_what_it_needs() -> None:
     plain = Step(deep(), "mse", SGD(0.1), threads=1, memory="1GiB")
     report = plain.memory_report
     assert report.planned == report.kept
-    tight = Step(deep(), "mse", SGD(0.1), threads=1, memory=int(0.8 * report.kept))
+    tight = Step(deep(), "mse", SGD(0.1), threads=1, memory=int(0.85 * report.kept))
     assert tight.memory_report.planned < report.kept and "keeping all" in str(tight.memory_report)
     for _ in range(2):
         assert tight(*data).loss == pytest.approx(plain(*data).loss, rel=1e-6)
