@@ -267,3 +267,9 @@ def test_a_module_that_declares_its_state_needs_no_option() -> None:
     module = with_state(update().with_attributes(output_names=("y", "after")), {"w": "after"})
     assert [(pair.parameter, pair.result) for pair in state_pairs(module)] == [(0, 1)]
     assert list(tw.compile(module, threads=1).state) == ["w"]
+
+
+def test_a_module_without_types_is_given_them() -> None:
+    w, x = var("w", 4), var("x", 4)
+    module = IRModule([function([w, x], Tuple((op("exp", w), op("add", w, x))))])
+    assert list(tw.compile(module, threads=1, state={"w": 1}).state) == ["w"]

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Tuple, TupleGet, Var
+from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.traverse import children
 from tilewright.graph.ops.checks import check_of
 from tilewright.graph.views import is_view
@@ -39,6 +40,8 @@ def with_state(module: IRModule, state: Mapping[str, str | int], entry: str = "m
     main = module[entry]
     if not isinstance(main, Function):
         raise UserError(f"{entry} is not a graph function: it has no state")
+    if main.body.type is None:
+        infer_types(module)
     names = module.attributes.get("output_names")
     labels = [str(name) for name in names] if isinstance(names, (tuple, list)) else []
     results = result_types(main)
