@@ -1,7 +1,7 @@
 """Times training steps against torch: `python -m bench.training`.
 
-Each model is trained by `tw.train.Step` and by torch (eager, and through `torch.compile` with its own back end), with SGD
-and momentum, on the same batches. Rounds of all take turns, so that what else the machine does meets all alike; the
+Each model is trained by `tw.train.Step` and by torch (eager, and through `torch.compile` with its own back end), with
+SGD and momentum, on the same batches. Rounds of all take turns, so that what else the machine does meets all alike; the
 table has medians, and ratios of the medians of rounds. Needs torch; models of torchvision need that too.
 """
 

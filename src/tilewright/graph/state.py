@@ -134,9 +134,9 @@ def updates_last(order: Sequence[GraphExpr], function: Function, state: Sequence
     results = results_of(function)
     for pair in state:
         producer = memory_of(results[pair.result] if isinstance(function.body, Tuple) else function.body)
-        place = places.get(id(producer))
-        if place is None:
+        if id(producer) not in places:
             raise CompilerBug("a result of the model has no storage of its own; run `fuse` first")
+        place = places[id(producer)]
         for reader in (*readers.get(pair.parameter, ()), *checks):
             if reader != place and not _reaches(users, place, reader):
                 users[reader].add(place)

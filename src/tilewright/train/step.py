@@ -24,6 +24,7 @@ from tilewright.compiler import Compilation
 from tilewright.front import compile as compile_model
 from tilewright.frontend import from_file
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
+from tilewright.graph.gradient.constants import parameters_of
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ops.random_bits import folded_key, key_of
 from tilewright.graph.passes.plan_memory import MemoryPlan
@@ -35,7 +36,7 @@ from tilewright.runtime.core.state import read_arrays, write_arrays
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes
 from tilewright.train.losses import Loss, loss_of
-from tilewright.train.model import Trainable, main_of, model_kind, parameters_of, trainable_model, with_weights
+from tilewright.train.model import Trainable, main_of, model_kind, trainable_model, with_weights
 from tilewright.train.optimizers import Optimizer
 from tilewright.train.program import MOVES, SCALE, Rules, StepProgram, loss_module, step_program
 from tilewright.train.recompute import parse_bytes, recomputed

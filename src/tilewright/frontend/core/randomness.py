@@ -7,11 +7,12 @@ of one key. The bits are the same on every target; what is made of them by logar
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.frontend.core.builder import Builder, dtype_of, sizes_of
-from tilewright.graph.ir.dimensions import Size, Sizes
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.random_bits import WORD, key_of
 from tilewright.ir.dtype import FLOAT32, FLOAT64, INT64, DataType
@@ -47,12 +48,12 @@ def key_at(builder: Builder, key: GraphExpr, number: GraphExpr | int) -> GraphEx
     return builder.call("random.fold_in", key, place)
 
 
-def bits(builder: Builder, key: GraphExpr, shape: Sizes) -> GraphExpr:
+def bits(builder: Builder, key: GraphExpr, shape: Sequence[Size]) -> GraphExpr:
     """32 random bits for each element of a shape."""
     return builder.call("random.bits", key, shape=tuple(shape))
 
 
-def uniform(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType = FLOAT32) -> GraphExpr:
+def uniform(builder: Builder, key: GraphExpr, shape: Sequence[Size], dtype: DataType = FLOAT32) -> GraphExpr:
     """Numbers of [0, 1), all equally likely."""
     if 0 in shape:
         return builder.filled(0, shape, dtype)
@@ -80,7 +81,7 @@ def _scaled(builder: Builder, value: GraphExpr, by: float) -> GraphExpr:
     return builder.call("multiply", value, builder.constant(by, dtype_of(value)))
 
 
-def normal(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType = FLOAT32) -> GraphExpr:
+def normal(builder: Builder, key: GraphExpr, shape: Sequence[Size], dtype: DataType = FLOAT32) -> GraphExpr:
     """Numbers of the standard normal distribution, by the method of Box and Muller."""
     if 0 in shape:
         return builder.filled(0, shape, dtype)
@@ -91,13 +92,13 @@ def normal(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType = FLO
     return builder.call("multiply", radius, builder.call("cos", angle))
 
 
-def _log_of_rest(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType) -> GraphExpr:
+def _log_of_rest(builder: Builder, key: GraphExpr, shape: Sequence[Size], dtype: DataType) -> GraphExpr:
     """Logarithms of numbers of (0, 1]."""
     drawn = uniform(builder, key, shape, dtype)
     return builder.call("log", builder.call("subtract", builder.constant(1.0, dtype), drawn))
 
 
-def exponential(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType = FLOAT32) -> GraphExpr:
+def exponential(builder: Builder, key: GraphExpr, shape: Sequence[Size], dtype: DataType = FLOAT32) -> GraphExpr:
     """Numbers that fall off exponentially, at rate 1."""
     if 0 in shape:
         return builder.filled(0, shape, dtype)
@@ -105,12 +106,12 @@ def exponential(builder: Builder, key: GraphExpr, shape: Sizes, dtype: DataType 
     return builder.cast(builder.call("negative", _log_of_rest(builder, key, shape, wide)), dtype)
 
 
-def bernoulli(builder: Builder, key: GraphExpr, shape: Sizes, chance: GraphExpr) -> GraphExpr:
+def bernoulli(builder: Builder, key: GraphExpr, shape: Sequence[Size], chance: GraphExpr) -> GraphExpr:
     """Whether something of a probability happens, for each element; the probability fits the shape."""
     return builder.call("less", uniform(builder, key, shape, FLOAT32), builder.cast(chance, FLOAT32))
 
 
-def integers(builder: Builder, key: GraphExpr, shape: Sizes, low: int, high: int) -> GraphExpr:
+def integers(builder: Builder, key: GraphExpr, shape: Sequence[Size], low: int, high: int) -> GraphExpr:
     """Whole numbers from `low` to below `high`, of int64."""
     if 0 in shape:
         return builder.filled(0, shape, INT64)

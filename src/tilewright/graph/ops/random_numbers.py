@@ -67,7 +67,7 @@ def _normal(args: list[Array], attributes: NormalAttributes) -> Array:
     shape = sizes.numbers(attributes.shape)
     x, y = (_share(word).astype(np.float64) for word in words_of(args[0], shape))
     drawn = np.sqrt(-2 * np.log1p(-x)) * np.cos(2 * np.pi * y)
-    return (drawn * attributes.scale + attributes.mean).astype(np.float32).reshape(shape)
+    return np.asarray(drawn * attributes.scale + attributes.mean, np.float32).reshape(shape)
 
 
 @operator("random.normal", inputs=("key",), kind=FusionKind.INJECTIVE, reference=_normal, attributes=NormalAttributes)
