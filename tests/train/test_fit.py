@@ -114,9 +114,9 @@ def test_a_checkpoint_has_everything(tmp_path: Path) -> None:
 def test_checkpoints_of_something_else_are_refused(tmp_path: Path) -> None:
     step = make()
     step.save(tmp_path / "step.npz")
-    with pytest.raises(UserError, match="the checkpoint has no 'a:velocity'"):
+    with pytest.raises(UserError, match=r"the checkpoint has no '\w:velocity'"):
         make(optimizer=SGD(0.1, momentum=0.5)).restore(tmp_path / "step.npz")
-    with pytest.raises(UserError, match="the step has no 'a:mean'"):
+    with pytest.raises(UserError, match=r"the step has no '\w:\w+'"):
         make(optimizer=SGD(0.1)).restore(tmp_path / "step.npz")
     step.executable.state.save(tmp_path / "state.npz")
     with pytest.raises(UserError, match="no checkpoint of training"):
