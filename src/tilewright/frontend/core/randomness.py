@@ -142,5 +142,3 @@ def dropout(builder: Builder, key: GraphExpr, x: GraphExpr, rate: GraphExpr) -> 
     rest = builder.call("subtract", builder.constant(1.0, FLOAT32), builder.cast(rate, FLOAT32))
     grown = builder.call("divide", x, builder.cast(rest, dtype_of(x)))
     return builder.call("where", kept, grown, builder.constant_like(0, x)), kept
-
-
