@@ -40,6 +40,7 @@ FLOORS: dict[str, int] = {
     "quantization": 12,
     "compiler": 13,
     "front": 14,
+    "train": 15,
     "tune": 15,
     "torch_backend": 15,
     "placement": 15,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tilewright.support.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from tilewright import frontend, graph, rpc, runtime, te, tir, tune
+    from tilewright import frontend, graph, rpc, runtime, te, tir, train, tune
     from tilewright.compiler import Compilation, build
     from tilewright.front import compile, quantize
     from tilewright.frontend.formats import load_model
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tilewright.tir.schedule.schedule import Schedule
     from tilewright.tir.script import script
 
-_MODULES = ("frontend", "graph", "rpc", "runtime", "te", "tir", "tune")
+_MODULES = ("frontend", "graph", "rpc", "runtime", "te", "tir", "train", "tune")
 _NAMES = {
     "Compilation": "tilewright.compiler",
     "CompileOptions": "tilewright.options",
@@ -88,6 +88,7 @@ __all__ = [
     "script",
     "te",
     "tir",
+    "train",
     "tune",
     "value_and_grad",
     "vjp",

@@ -22,6 +22,7 @@ from tilewright.graph.ir.expr import Function
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.pipeline import optimize
+from tilewright.graph.state import with_state
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.function import IRModule
@@ -127,6 +128,8 @@ def import_model(request: CompileRequest) -> Imported:
     else:
         with trace.span("import"):
             module = from_file(request.model, shapes=request.options.shapes)
+    if request.options.state is not None:
+        module = with_state(module, request.options.state)
     if request.options.precision not in LOW_PRECISIONS:
         return Imported(module)
     with trace.span("quantize"):

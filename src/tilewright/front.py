@@ -39,7 +39,7 @@ def compile(
 
     The rest are options: keywords by the names of the fields of `CompileOptions`, where each is explained (`threads`,
     `shapes`, `winograd`, `infinities`, `specialize`, `database`, `precision`, `calibration`, `cpus`, `on_host`,
-    `unchecked`), or such an object; keywords go before its fields.
+    `unchecked`, `state`), or such an object; keywords go before its fields.
     """
     wanted = make_request(model, target, make_options(options, threads, changes))
     if wanted.runs_here and wanted.key is not None and not wanted.options.cpus:

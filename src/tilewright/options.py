@@ -98,6 +98,11 @@ class CompileOptions:
     An index out of range then reads or writes some other element (never outside the data), and what a division of whole
     numbers by zero gives is anything.
     """
+    state: Mapping[str, str | int] | None = None
+    """Inputs that the executable keeps from call to call, each with the output that is its next value.
+
+    `{"count": "count_after"}`, or with the output's number. See `Executable.state`.
+    """
 
     def __post_init__(self) -> None:
         threads = self.threads
@@ -115,6 +120,13 @@ class CompileOptions:
                 raise UserError(f"the option {name} is True or False, not {getattr(self, name)!r}")
         if self.shapes is not None:
             object.__setattr__(self, "shapes", {name: tuple(shape) for name, shape in self.shapes.items()})
+        if self.state is not None:
+            if not isinstance(self.state, Mapping) or not all(isinstance(name, str) for name in self.state):
+                raise UserError(
+                    f"state is a mapping of inputs to outputs, not {kind_of(self.state)}",
+                    hint="state={'count': 'count_after'}",
+                )
+            object.__setattr__(self, "state", dict(self.state))
         object.__setattr__(self, "specialize", tuple(dict(sizes) for sizes in self.specialize))
         if isinstance(self.cpus, str) or not all(isinstance(cpu, str) for cpu in self.cpus):
             raise UserError(f"cpus are texts in a list, not {self.cpus!r}", hint='cpus=["x86-64-v2", "x86-64-v3"]')
@@ -137,6 +149,7 @@ class OptionFields(TypedDict, total=False):
     cpus: Sequence[str]
     on_host: Sequence[str]
     unchecked: bool
+    state: Mapping[str, str | int] | None
 
 
 def make_options(

@@ -39,6 +39,7 @@ OTHERS: dict[str, object] = {
     "cpus": ("generic",),
     "on_host": ("a_kernel", "b_kernel"),
     "unchecked": True,
+    "state": {"x": "y"},
 }
 """A value of each field that is not the default."""
 
@@ -57,6 +58,7 @@ WORDS: dict[str, list[str]] = {
     "cpus": ["--cpus", "generic"],
     "on_host": ["--on-host", "b_kernel,a_kernel"],
     "unchecked": ["--unchecked"],
+    "state": ["--state", "x=y"],
 }
 """The same on the command line."""
 

@@ -52,7 +52,7 @@ def test_damaged_metadata(damage: dict[str, object]) -> None:
 def test_every_field_of_a_model_is_needed() -> None:
     whole = mini.model_artifact().metadata()
     since_format_2 = {"symbols", "slots", "requires", "program", "segments", "variants", "fixed"}
-    since_format_2 |= {"checks", "first_check", "sizes"}
+    since_format_2 |= {"checks", "first_check", "sizes", "state"}
     first = {key: value for key, value in whole["model"].items() if key not in since_format_2}
     assert artifact_from_metadata({**whole, "format": 1, "model": first}, where="x.so").model is not None
     for name in first:

@@ -180,16 +180,9 @@ def tables() -> list[Case]:
     return cases
 
 
-def draws() -> list[Case]:
-    """Calls that draw numbers by a seed, and that count n-grams."""
+def ngrams() -> list[Case]:
+    """Calls that count n-grams."""
     cases: list[Case] = []
-    for seed in (0.0, 17.0, -3.0, 2.0**40 + 5):
-        shape = longs(40, 20)
-        cases.append(("random.uniform", [shape], {"low": -1.0, "high": 3.0, "seed": seed}))
-        cases.append(("random.normal", [longs(7, 5)], {"mean": 2.0, "scale": 0.5, "seed": seed}))
-        cases.append(("random.categories", [FLOATS[0], longs(30)], {"seed": seed}))
-    cases.append(("random.uniform", [longs(-1)], {"low": 0.0, "high": 1.0, "seed": 1.0}))
-    cases.append(("random.categories", [FLOATS[0], longs(2, 2)], {"seed": 1.0}))
     grams = {"pool": (1, 0, -1, 2, 1, 1, -2, 0), "places": (0, 2, 4, 1, 3), "starts": (0, 2), "width": 5}
     for longest, skips in ((1, 0), (2, 0), (2, 3)):
         attributes = grams | {"longest": longest, "shortest": 1, "skips": skips}
@@ -233,18 +226,15 @@ def run(cases: list[Case]) -> tuple[list[str], list[Any]]:
     return names, results
 
 
-def test_numbers_without_a_seed_differ_from_call_to_call() -> None:
-    attributes = {"low": -2.0, "high": 5.0, "seed": None}
-    _, results = run([("random.uniform", [longs(1000)], attributes)] * 2)
-    first, second = (np.frombuffer(b64decode(result[0]["bytes"]), np.float32) for result in results)
-    assert not np.array_equal(first, second)
-    for numbers in (first, second):
-        assert -2 <= numbers.min() < -1.5 and 4.5 < numbers.max() <= 5 and abs(numbers.mean() - 1.5) < 0.5
+def test_keys_differ_from_call_to_call() -> None:
+    _, results = run([("random.key", [], {"draw": 0})] * 2)
+    first, second = (np.frombuffer(b64decode(result[0]["bytes"]), np.uint32) for result in results)
+    assert first.shape == second.shape == (2,) and not np.array_equal(first, second)
 
 
 def test_host_functions_are_those_of_the_runtime() -> None:
-    cases = [*selections(), *shapes(), *sequences(), *tables(), *draws()]
-    assert {name for name, _, _ in cases} == HOST_FUNCTIONS
+    cases = [*selections(), *shapes(), *sequences(), *tables(), *ngrams()]
+    assert {name for name, _, _ in cases} == HOST_FUNCTIONS - {"random.key"}
     names, results = run(cases)
     assert set(names) == HOST_FUNCTIONS
     refused = 0

@@ -30,6 +30,7 @@ Tilewright compiles deep-learning models to fast, self-contained modules.
   tilewright tune    resnet18.onnx --time 20m         measure quicker schedules, kept for later compilations
   tilewright calibrate                                measure this machine, once
   tilewright quantize resnet18.onnx --data images/    weights and activations in 8 bits
+  tilewright train   digits.onnx --data train.npz     gradients and updates in one compiled step
   tilewright check   resnet18.onnx                    compare it with onnxruntime
   tilewright convert resnet18.pt2 -o resnet18.onnx    any format in, ONNX out
   tilewright formats                                  the formats of model files
@@ -53,6 +54,7 @@ COMMANDS = {
     "inspect": "print any stage of a compilation",
     "tune": "find quicker schedules of a model's kernels by measuring",
     "quantize": "round a model to few bits with calibration data",
+    "train": "train a model, or train it further",
     "calibrate": "measure this machine, for schedules that fit it",
     "database": "look at, join and export what tuning has measured",
     "rpc": "serve this machine, or a pool of machines, to remote clients",

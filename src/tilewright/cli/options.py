@@ -36,6 +36,7 @@ FLAGS = {
     "cpus": "--cpus",
     "on_host": "--on-host",
     "unchecked": "--unchecked",
+    "state": "--state",
 }
 """The flag of each field of `CompileOptions`."""
 
@@ -80,6 +81,13 @@ def add_model(
         default=[],
         metavar="SYMBOL=N,...",
         help="code of its own for these sizes of all symbolic dimensions (repeat for several)",
+    )
+    parser.add_argument(
+        FLAGS["state"],
+        action="append",
+        default=[],
+        metavar="INPUT=OUTPUT",
+        help="keep an input from call to call: this output is its next value (repeat for several)",
     )
     add_algorithms(parser)
 
@@ -147,12 +155,20 @@ def compile_options(given: argparse.Namespace) -> CompileOptions:
         specialize=[parse_sizes(item.split(","), FLAGS["specialize"]) for item in given.specialize],
         cpus=given.cpus,
         on_host=given.on_host,
+        state=dict(_state_pair(item) for item in given.state) or None,
     )
 
 
 def _names(text: str) -> tuple[str, ...]:
     """`"x86-64-v2,x86-64-v3"` -> `("x86-64-v2", "x86-64-v3")`."""
     return tuple(name.strip() for name in text.split(","))
+
+
+def _state_pair(text: str) -> tuple[str, str]:
+    name, equals, result = text.partition("=")
+    if not equals or not name or not result:
+        raise UserError(f"{FLAGS['state']} {text!r} is not of the form INPUT=OUTPUT")
+    return name, result
 
 
 def algorithm_options(given: argparse.Namespace) -> CompileOptions:

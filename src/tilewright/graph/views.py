@@ -9,6 +9,10 @@ from tilewright.graph.ir.rewrite import static_shape
 from tilewright.graph.ops.shape import SliceAttributes
 
 
+DEPENDENT_VIEWS = ("checked", "after")
+"""Operators whose result is their first input itself, once their second one is there."""
+
+
 def is_view(item: GraphExpr) -> bool:
     """Whether an expression is part of its first input's memory under another shape: it needs no kernel."""
     return is_whole_view(item) or view_offset(item) is not None
@@ -16,7 +20,7 @@ def is_view(item: GraphExpr) -> bool:
 
 def is_whole_view(item: GraphExpr) -> bool:
     """Whether an expression is all of its first input's memory."""
-    return is_call_to(item, "reshape") or is_call_to(item, "checked")
+    return any(is_call_to(item, name) for name in ("reshape", *DEPENDENT_VIEWS))
 
 
 def view_offset(item: GraphExpr) -> int | None:

@@ -14,6 +14,7 @@ from tilewright.backends.llvm.compiler import llvm_compiler
 from tilewright.backends.llvm.entry import emit_entry
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.passes.plan_memory import MemoryPlan, PlannedStep
+from tilewright.graph.state import state_pairs
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.stage_files import StageFiles
@@ -26,7 +27,7 @@ from tilewright.lower.parallel import compile_kernels
 from tilewright.lower.segment import KernelSet, Segment, lower_segment, tensor_dims
 from tilewright.lower.symbols import SymbolTable
 from tilewright.lower.vm.program import LoweredProgram, lower_program, needs_machine
-from tilewright.runtime.core.artifact import ArgKind, ArgRef, Artifact, DeviceInfo, ModelInfo, Step
+from tilewright.runtime.core.artifact import ArgKind, ArgRef, Artifact, DeviceInfo, ModelInfo, StateInfo, Step
 from tilewright.support import settings, trace
 from tilewright.support.errors import UnsupportedError
 from tilewright.support.progress import Progress
@@ -231,17 +232,20 @@ def lower_model(
     kernels = KernelSet(on_cpu=on_cpu, in_slots=not on_cpu and not target.capabilities.flat_memory, cpu_forms=forms)
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
+    state = state_pairs(module, ENTRY)
     if needs_machine(main):
         if variants:
             raise UnsupportedError("a model with control flow or sizes from data cannot be specialized")
         program = lower_program(module, ENTRY, name, outputs, kernels)
+        kept = tuple(StateInfo(pair.parameter, pair.result) for pair in state)
+        program = replace(program, info=replace(program.info, state=kept))
         return LoweredModel(target, host, _tuned(kernels, answers), program.segments, program.info, program)
-    segment = lower_segment(main, name, outputs, kernels, SymbolTable(), input_symbols(main))
+    segment = lower_segment(main, name, outputs, kernels, SymbolTable(), input_symbols(main), state)
     special = []
     for number, (fixed, variant) in enumerate(variants):
         part = variant[ENTRY]
         assert isinstance(part, Function)
-        made = lower_segment(part, f"{name}_variant{number}", outputs, kernels, SymbolTable(), ())
+        made = lower_segment(part, f"{name}_variant{number}", outputs, kernels, SymbolTable(), (), state)
         special.append((tuple(fixed), made))
     return LoweredModel(target, host, _tuned(kernels, answers), (segment,), segment.info, None, tuple(special))
 

@@ -13,6 +13,7 @@ from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.eliminate_common_subexpressions import attribute_key
 from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
+from tilewright.graph.state import StatePair
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
@@ -24,7 +25,17 @@ from tilewright.lower.joined_pixels import join_pixels
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel, plain_label
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
-from tilewright.runtime.core.artifact import ArgKind, ArgRef, CheckInfo, Extent, KernelInfo, ModelInfo, Step, TensorInfo
+from tilewright.runtime.core.artifact import (
+    ArgKind,
+    ArgRef,
+    CheckInfo,
+    Extent,
+    KernelInfo,
+    ModelInfo,
+    StateInfo,
+    Step,
+    TensorInfo,
+)
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.analysis.in_place import Pair, could_share, with_in_place
@@ -134,6 +145,7 @@ class Segment:
     info: ModelInfo
     symbols: tuple[Symbol, ...]
     in_slots: bool = False
+    state: tuple[StatePair, ...] = ()
 
     def with_kernels(self, compiled: Mapping[str, CompiledKernel]) -> Segment:
         """The segment planned around compiled kernels: with their scratch memory, and with results over arguments."""
@@ -143,13 +155,14 @@ class Segment:
             first = len(planned.arguments)
             pairs = tuple((source, result - first) for source, result in kernel.in_place)
             needs.append(KernelMemory(pairs, kernel.scratch))
-        plan = _plan(self.function, needs, self.in_slots)
+        plan = _plan(self.function, needs, self.in_slots, self.state)
         steps = tuple(
             Step(step.kernel, _arguments(planned, [arg for arg in step.args if arg.kind is ArgKind.SYMBOL]))
             for step, planned in zip(self.info.steps, plan.steps, strict=True)
         )
         slots = tuple(self.table.extent(size) for size in plan.slots)
-        info = replace(self.info, workspace_bytes=plan.workspace_bytes, steps=steps, slots=slots)
+        state = tuple(replace(item, in_place=over) for item, over in zip(self.info.state, plan.over, strict=True))
+        info = replace(self.info, workspace_bytes=plan.workspace_bytes, steps=steps, slots=slots, state=state)
         return replace(self, plan=plan, info=info)
 
 
@@ -160,12 +173,14 @@ def lower_segment(
     kernels: KernelSet,
     table: SymbolTable,
     symbols: Sequence[Symbol] | None = None,
+    state: Sequence[StatePair] = (),
 ) -> Segment:
     """Plan the memory and the steps of a fused first-order function.
 
-    `symbols` are those that the caller binds, in order; None takes every symbol that the function uses.
+    `symbols` are those that the caller binds, in order; None takes every symbol that the function uses. `state` are
+    values that the runner keeps from call to call.
     """
-    plan = _plan(function, (), kernels.in_slots)
+    plan = _plan(function, (), kernels.in_slots, state)
     infos: list[KernelInfo] = []
     uses: list[_Use] = []
     for step in plan.steps:
@@ -195,8 +210,9 @@ def lower_segment(
         slots=tuple(table.extent(size) for size in plan.slots),
         requires=tuple((table.extent(a), table.extent(b)) for a, b in required),
         checks=_checks(plan, table),
+        state=tuple(StateInfo(pair.parameter, pair.result) for pair in state),
     )
-    return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots)
+    return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots, tuple(state))
 
 
 def _checks(plan: MemoryPlan, table: SymbolTable) -> tuple[CheckInfo, ...]:
@@ -213,9 +229,11 @@ def _checks(plan: MemoryPlan, table: SymbolTable) -> tuple[CheckInfo, ...]:
     return tuple(checks)
 
 
-def _plan(function: Function, kernels: Sequence[KernelMemory], in_slots: bool) -> MemoryPlan:
+def _plan(
+    function: Function, kernels: Sequence[KernelMemory], in_slots: bool, state: Sequence[StatePair]
+) -> MemoryPlan:
     module = IRModule({function.name: function})
-    return plan_memory(module, entry=function.name, kernels=kernels, in_slots=in_slots)
+    return plan_memory(module, entry=function.name, kernels=kernels, in_slots=in_slots, state=state)
 
 
 def _arguments(step: PlannedStep, symbols: Sequence[ArgRef]) -> tuple[ArgRef, ...]:

@@ -409,7 +409,7 @@ def _check_values(writer: Writer, call: Call, inputs: list[str]) -> str:
     return writer.constant(np.zeros(call.tensor_type.static_shape or (), call.tensor_type.dtype.numpy()))
 
 
-@rule("checked")
+@rule("checked", "after")
 def _checked(writer: Writer, call: Call, inputs: list[str]) -> str:
     return str(writer.node("Identity", inputs[0]))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.graph.ir.dimensions import as_size
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr
+from tilewright.graph.ir.op import is_call_to
 from tilewright.ir.dtype import FLOAT32, INT64, DataType
 from tilewright.ir.expr import const_value
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -385,22 +386,25 @@ def _fail(writer: Writer, call: Call, inputs: list[str]) -> str:
 # Random numbers
 
 
+@rule("random.key")
+def _key(writer: Writer, call: Call, inputs: list[str]) -> str:
+    # Nothing reads it: a draw without a seed has no other input.
+    return str(writer.constant([0, 0], np.uint32))
+
+
 @rule("random.uniform", "random.normal")
 def _random(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
-    like = writer.node("ConstantOfShape", as_list(writer, call.args[0], inputs[0]))
-    seed: dict[str, Any] = {} if own.seed is None else {"seed": float(own.seed)}
+    key = call.args[0]
+    seed: dict[str, Any] = {}
+    if isinstance(key, Constant):
+        high, low = (int(word) for word in key.data)
+        seed = {"seed": float(np.asarray(high << 32 | low, np.uint64).view(np.float64))}
+        if not np.isfinite(np.float32(seed["seed"])):
+            seed = {"seed": float(low)}
+    elif not is_call_to(key, "random.key"):
+        raise UnsupportedError("random numbers of a key that is computed cannot be written to an ONNX model")
+    like = writer.node("ConstantOfShape", writer.sizes(own.shape))
     if name_of(call) == "random.uniform":
         return str(writer.node("RandomUniformLike", like, low=own.low, high=own.high, **seed))
     return str(writer.node("RandomNormalLike", like, mean=own.mean, scale=own.scale, **seed))
-
-
-@rule("random.categories")
-def _categories(writer: Writer, call: Call, inputs: list[str]) -> str:
-    own: Any = call.attributes
-    count = call.args[1]
-    if not isinstance(count, Constant):
-        raise UnsupportedError("a number of draws that is computed cannot be written to an ONNX model")
-    seed: dict[str, Any] = {} if own.seed is None else {"seed": float(own.seed)}
-    size = int(np.asarray(count.data).reshape(-1)[0])
-    return str(writer.node("Multinomial", inputs[0], sample_size=size, dtype=writer.element(INT64), **seed))

@@ -20,7 +20,7 @@ from tilewright.support.errors import CompilerBug, UnsupportedError
 HOST_FUNCTIONS: Final = frozenset(
     """axes.from_end axes.insert axes.remove axes.to_end host.col2im host.compress host.fail host.mel_weights
     host.non_max_suppression host.nonzero host.rank host.require host.resize_weights host.topk host.unique
-    optional.get optional.has optional.make random.categories random.normal random.uniform sequence.at
+    optional.get optional.has optional.make random.key sequence.at
     sequence.concatenate sequence.erase sequence.insert sequence.length sequence.make sequence.split
     sequence.stack shape.broadcast shape.match shape.pad shape.range shape.reshape shape.slice shape.split
     shape.tile text.ngrams""".split()

@@ -51,6 +51,9 @@ MOST_DIMENSIONS = 64
 _VIEWS = frozenset({"reshape", "slice", "split"})
 """Operators whose results are no larger than their inputs: constants go through them whatever their size."""
 
+_SAME_NUMBERS = frozenset({"cast", "reshape", "transpose"})
+"""Operators whose result is all the numbers of their input, in another form."""
+
 _OF_ANY_RANK = frozenset({"host.rank", "shape.match", "shape.reshape"})
 """Operators, beside those on sequences and optionals, on tensors of any number of dimensions."""
 
@@ -452,7 +455,11 @@ class Builder:
             folded = Tuple(tuple(items))
             folded.type, folded.span = kind, self.span
             return folded
-        return self.constant(np.asarray(result), dtypes[0])
+        whole = self.constant(np.asarray(result), dtypes[0])
+        if isinstance(made.callee, Operator) and made.callee.name in _SAME_NUMBERS and made.args[0].span is not None:
+            # A weight in another form is still that weight, by its name.
+            whole.span = made.args[0].span
+        return whole
 
     def item(self, value: GraphExpr, index: int) -> GraphExpr:
         """One item of a tuple."""

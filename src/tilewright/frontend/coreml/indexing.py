@@ -8,9 +8,10 @@ import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.core.indexing import gather_nd
+from tilewright.frontend.core.randomness import draw_key
 from tilewright.frontend.coreml.operation import Operation, operation
 from tilewright.frontend.coreml.types import named_dtype
-from tilewright.graph.ir.dimensions import Size, as_dims, multiply
+from tilewright.graph.ir.dimensions import Size, multiply
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT32, INT64, DataType
 from tilewright.ir.expr import Var as Symbol
@@ -286,16 +287,8 @@ def _shape(op: Operation) -> tuple[Size, ...]:
 
 
 def _drawn(op: Operation, name: str, **options: float) -> GraphExpr:
-    shape = _shape(op)
-    seed = op.integer("seed", -1)
-    return op.call(
-        name,
-        op.builder.shape_tensor(shape),
-        dims=as_dims(shape),
-        draw=next(op.builder.numbers),
-        seed=None if seed < 0 else float(seed),
-        **options,
-    )
+    shape, seed = _shape(op), op.integer("seed", -1)
+    return op.call(name, draw_key(op.builder, None if seed < 0 else float(seed)), shape=tuple(shape), **options)
 
 
 @operation("random_normal")

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.randomness import categories, draw_key
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.reader import data_type
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.ir.dimensions import Size, as_dims
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
-from tilewright.ir.dtype import BOOL, DataType
+from tilewright.ir.dtype import BOOL, FLOAT32, DataType
 from tilewright.support.errors import UserError
 
 
@@ -26,8 +27,9 @@ def _seed(node: NodeContext) -> float | None:
 
 def _draw(node: NodeContext, name: str, shape: Sequence[Size], **attributes: float) -> GraphExpr:
     """Numbers in a shape, as float32."""
-    sizes = node.builder.shape_tensor(shape)
-    return node.call(name, sizes, dims=as_dims(shape), draw=next(node.builder.numbers), seed=_seed(node), **attributes)
+    if 0 in shape:
+        return node.builder.filled(0, shape, FLOAT32)
+    return node.call(name, draw_key(node.builder, _seed(node)), shape=tuple(shape), **attributes)
 
 
 def _distribution(node: NodeContext, shape: Sequence[Size], dtype: DataType) -> GraphExpr:
@@ -71,14 +73,7 @@ def multinomial(node: NodeContext) -> GraphExpr:
         raise UserError(f"Multinomial needs a matrix of logits, it is {sizes_text(sizes_of(logits))}")
     count = node.integer("sample_size", 1)
     dtype = data_type(node.integer("dtype", 6), "Multinomial")
-    drawn = node.call(
-        "random.categories",
-        node.builder.cast(logits, "float32"),
-        node.builder.shape_tensor((count,)),
-        dims=as_dims((sizes_of(logits)[0], count)),
-        draw=next(node.builder.numbers),
-        seed=_seed(node),
-    )
+    drawn = categories(node.builder, draw_key(node.builder, _seed(node)), logits, count)
     return node.builder.cast(drawn, dtype)
 
 

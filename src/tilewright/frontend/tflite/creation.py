@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tilewright.frontend.core.builder import dtype_of, sizes_of
+from tilewright.frontend.core.randomness import categories, draw_key, normal, uniform
 from tilewright.frontend.core.shapes import counted, shape_input
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.registry import converter
-from tilewright.graph.ir.dimensions import as_dims
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import INT64
 from tilewright.support.errors import UnsupportedError
 
 
@@ -52,16 +51,9 @@ def _seed(node: NodeContext) -> int | None:
 
 @converter("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL")
 def random_numbers(node: NodeContext) -> GraphExpr:
-    """Random numbers in a shape, which the host draws."""
-    shape = shape_input(node, 0)
-    name = "random.uniform" if node.node.name == "RANDOM_UNIFORM" else "random.normal"
-    drawn = node.call(
-        name,
-        node.builder.cast(node.builder.shape_tensor(shape), INT64),
-        dims=as_dims(shape),
-        draw=next(node.builder.numbers),
-        seed=_seed(node),
-    )
+    """Random numbers in a shape."""
+    draw = uniform if node.node.name == "RANDOM_UNIFORM" else normal
+    drawn = draw(node.builder, draw_key(node.builder, _seed(node)), shape_input(node, 0))
     return node.builder.cast(drawn, node.output_dtype())
 
 
@@ -69,13 +61,5 @@ def random_numbers(node: NodeContext) -> GraphExpr:
 def multinomial(node: NodeContext) -> GraphExpr:
     """Classes drawn by their unnormalised logarithms of probabilities, so many for each row."""
     count = node.size(1, "the number of draws")
-    rows = sizes_of(node.input(0))[0]
-    drawn = node.call(
-        "random.categories",
-        node.input(0),
-        node.builder.shape_tensor([count]),
-        dims=as_dims([rows, count]),
-        draw=next(node.builder.numbers),
-        seed=_seed(node),
-    )
+    drawn = categories(node.builder, draw_key(node.builder, _seed(node)), node.input(0), count)
     return node.builder.cast(drawn, node.output_dtype())

@@ -75,7 +75,8 @@ def from_torch(
 
     A program that draws random numbers needs a `seed`: a number, from which it draws the same numbers in every run, or
     "input", for an input `seed` more. With `return_changes`, what a program writes to its inputs and buffers becomes
-    further outputs of their names; a buffer that it writes to is an input as well.
+    further outputs of their names; a buffer that it writes to is an input as well, and its value is in the attribute
+    `buffers`.
     """
     torch = load_torch()
     asked = dynamic_shapes
@@ -418,6 +419,7 @@ class _ProgramImporter(GraphImporter):
             [item.arg.name for item in self.called.graph_signature.input_specs if item.kind is kinds.USER_INPUT]
         )
         params: list[Var] = []
+        buffers: dict[str, Any] = {}
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
             if spec.kind is kinds.USER_INPUT or spec.target in changed:
                 input_name = next(names) if spec.kind is kinds.USER_INPUT else _plain_name(spec.target)
@@ -427,6 +429,10 @@ class _ProgramImporter(GraphImporter):
                     continue
                 var = self.parameter(input_name, example)
                 (params if spec.kind is kinds.USER_INPUT else self.last).append(var)
+                if spec.kind is not kinds.USER_INPUT:
+                    stored = program.state_dict.get(spec.target)
+                    stored = program.constants[spec.target] if stored is None else stored
+                    buffers[input_name] = to_array(self.torch, stored, dtype_of(var)).copy()
                 self.values[node] = self.value_of(var)
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
                 stored = program.state_dict.get(spec.target)
@@ -444,7 +450,8 @@ class _ProgramImporter(GraphImporter):
         count = len(changed)
         results = [*self._output_names()[count:], *(_plain_name(item) for item in changed)]
         outputs = [*outputs[count:], *outputs[:count]]
-        return finish_module(self.builder, name, [*params, *self.last], outputs, results, self.control.functions)
+        made = finish_module(self.builder, name, [*params, *self.last], outputs, results, self.control.functions)
+        return made.with_attributes(buffers=buffers) if buffers else made
 
     def _changes(self) -> list[str]:
         """The inputs and buffers that the program writes to, in the order of their values among the outputs."""

@@ -48,7 +48,7 @@ from tilewright.graph.ir.traverse import (
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.views import is_view, is_whole_view
+from tilewright.graph.views import DEPENDENT_VIEWS, is_view, is_whole_view
 from tilewright.ir.dtype import BFLOAT16, INT8, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -126,7 +126,7 @@ class _Group:
 def _operator(item: GraphExpr) -> Operator | None:
     """The operator of a call that fusion may touch (with one tensor as the result)."""
     if isinstance(item, Call) and isinstance(item.callee, Operator) and isinstance(item.type, TensorType):
-        return None if item.callee.host or item.callee.name == "checked" else item.callee
+        return None if item.callee.host or item.callee.name in DEPENDENT_VIEWS else item.callee
     return None
 
 

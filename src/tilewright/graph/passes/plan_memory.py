@@ -29,6 +29,7 @@ from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.ops.checks import check_of
 from tilewright.graph.passes.fuse import is_primitive
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
+from tilewright.graph.state import StatePair, updates_last
 from tilewright.graph.views import is_view, is_whole_view, view_offset
 from tilewright.ir.build import as_expr
 from tilewright.ir.expr import PrimExpr
@@ -110,6 +111,8 @@ class MemoryPlan:
     """Place, first and last step of each piece of memory in the workspace."""
     slots: tuple[PrimExpr, ...] = ()
     """Sizes of the slots of a symbolic plan; the figures of the workspace above are 0 then."""
+    over: tuple[bool, ...] = ()
+    """For each piece of state, whether its new value may be written over the old one."""
 
     def __str__(self) -> str:
         rows = []
@@ -136,18 +139,23 @@ class MemoryPlan:
 
 
 def plan_memory(
-    module: IRModule, *, entry: str = "main", kernels: Sequence[KernelMemory] = (), in_slots: bool = False
+    module: IRModule,
+    *,
+    entry: str = "main",
+    kernels: Sequence[KernelMemory] = (),
+    in_slots: bool = False,
+    state: Sequence[StatePair] = (),
 ) -> MemoryPlan:
     """Plan the memory of a fused, first-order function of static or symbolic shapes.
 
     `kernels` says what the kernel of each step allows and needs; without it, no memory is shared within a step and
     none is scratch. With `in_slots`, the workspace is a row of slots whatever the shapes are: for devices whose kernels
-    take whole pieces of memory.
+    take whole pieces of memory. `state` are results that may lie where a parameter is once all have read it.
     """
     function = module[entry]
     if not isinstance(function, Function):
         raise UnsupportedError(f"{entry} is not a graph function")
-    return _Planner(function, kernels, in_slots).run()
+    return _Planner(function, kernels, in_slots, state).run()
 
 
 def tensor_bytes(kind: Type | None) -> int:
@@ -211,11 +219,16 @@ class _Value:
 class _Planner:
     """One run over a function."""
 
-    def __init__(self, function: Function, kernels: Sequence[KernelMemory], in_slots: bool) -> None:
+    def __init__(
+        self, function: Function, kernels: Sequence[KernelMemory], in_slots: bool, state: Sequence[StatePair]
+    ) -> None:
         self.function = function
+        self.state = state
         self.kernels = kernels
         self.symbolic = in_slots or is_symbolic(function)
         self.order = begin_order([item for item in post_order(function, closures=False) if item is not function])
+        if state:
+            self.order = updates_last(self.order, function, state)
         self.inputs = {id(param): index for index, param in enumerate(function.params)}
         self.constants: dict[int, int] = {}
         self.constant_list: list[Constant] = []
@@ -256,6 +269,7 @@ class _Planner:
             sum(aligned(value.size) for value in pieces),
             tuple((self._value_place(value), value.first, value.last) for value in owners),
             slots,
+            tuple(self._is_over(pair) for pair in self.state),
         )
 
     def _find_values(self) -> None:
@@ -367,10 +381,10 @@ class _Planner:
 
         Sizes that are symbolic are left out: kernels could not be checked for them.
         """
+        pairs = self._state_ending(step, call) if self.state else []
         if self.symbolic:
-            return ()
+            return tuple(pairs)
         keys = [self._key(arg) for arg in call.args]
-        pairs: list[tuple[int, int]] = []
         for number, (arg, key) in enumerate(zip(call.args, keys, strict=True)):
             # A second argument in the same memory would see what is written.
             if key is None or keys.count(key) > 1 or tensor_bytes(arg.type) != self.values[key].size:
@@ -383,6 +397,37 @@ class _Planner:
                     pairs.append((number, index))
         return tuple(pairs)
 
+    def _state_ending(self, step: int, call: Call) -> list[tuple[int, int]]:
+        """Pairs of an argument that is state and the result of a call that is its new value."""
+        pairs: list[tuple[int, int]] = []
+        bases = [id(self._base(arg)) for arg in call.args]
+        for pair in self.state:
+            parameter = self.function.params[pair.parameter]
+            for index, result in enumerate(self._results(call)):
+                # A second argument in the same memory would see what is written.
+                if self.values[result].output == pair.result and bases.count(id(parameter)) == 1:
+                    number = bases.index(id(parameter))
+                    if tensor_bytes(call.args[number].type) == tensor_bytes(parameter.type):
+                        pairs.append((number, index))
+        return pairs
+
+    def _is_over(self, pair: StatePair) -> bool:
+        """Whether the new value of state may be written over the old one: nothing reads or checks after that."""
+        if not self.kernels:
+            return False
+        parameter = self.function.params[pair.parameter]
+        key = next(key for key, value in self.values.items() if value.output == pair.result)
+        written = self.values[key].first
+        for step, call in enumerate(self.calls):
+            places = [number for number, arg in enumerate(call.args) if self._base(arg) is parameter]
+            if (places and step > written) or (check_of(call.callee) is not None and step > written):
+                return False
+            if places and step == written:
+                allowed = (places[0], key[1]) in self._state_ending(step, call)
+                if not allowed or (places[0], key[1]) not in self.kernels[step].in_place:
+                    return False
+        return True
+
     def _apply_kernels(self, ending: Sequence[tuple[tuple[int, int], ...]]) -> None:
         """Results take over the memory of arguments where kernels allow it; kernels get their scratch memory."""
         for step, (call, kernel) in enumerate(zip(self.calls, self.kernels, strict=True)):
@@ -392,7 +437,9 @@ class _Planner:
                 if (number, index) not in kernel.in_place or number in taken or target.owner is not None:
                     continue
                 key = self._key(call.args[number])
-                assert key is not None
+                if key is None:
+                    # State: it is no part of the workspace.
+                    continue
                 target.owner = self.values[key]
                 target.storage.last = max(target.storage.last, target.last)
                 taken.add(number)

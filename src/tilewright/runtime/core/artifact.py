@@ -190,6 +190,18 @@ class CheckInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class StateInfo:
+    """A value that a model keeps from call to call: the number of an input, and of the output that is its next value.
+
+    With `in_place` the two may be one piece of memory.
+    """
+
+    input: int
+    output: int
+    in_place: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A compiled model: its interface, memory plan and steps. `threads` is the number it was compiled for, if any.
 
@@ -225,6 +237,8 @@ class ModelInfo:
     """Steps that check data. If one fails, the entry returns its code: 16, `first_check` and its number, added up."""
     first_check: int = 0
     """In a variant: how many checks those before it have, so that codes of all are different."""
+    state: tuple[StateInfo, ...] = ()
+    """Inputs and outputs that are values kept from call to call."""
 
     @property
     def entry(self) -> str:
@@ -408,6 +422,10 @@ def _check(data: Mapping[str, Any]) -> CheckInfo:
     return CheckInfo(_number(data["step"]), _text(data["node"]), _text(data["what"]), axes, shape)
 
 
+def _state(data: Mapping[str, Any]) -> StateInfo:
+    return StateInfo(_number(data["input"]), _number(data["output"]), bool(data["in_place"]))
+
+
 def _model(data: Mapping[str, Any]) -> ModelInfo:
     model = ModelInfo(
         name=_text(data["name"]),
@@ -429,7 +447,11 @@ def _model(data: Mapping[str, Any]) -> ModelInfo:
         fixed=tuple(_each(_number, data.get("fixed", ()))),
         checks=tuple(_each(_check, data.get("checks", ()))),
         first_check=_number(data.get("first_check", 0)),
+        state=tuple(_each(_state, data.get("state", ()))),
     )
+    for item in model.state:
+        if not (0 <= item.input < len(model.inputs) and 0 <= item.output < len(model.outputs)):
+            raise ValueError(f"the state {item} is no input and output of the model")
     if not model.symbols and not model.program:
         symbolic = [item for item in (*model.inputs, *model.outputs) if not all(isinstance(n, int) for n in item.shape)]
         if symbolic:

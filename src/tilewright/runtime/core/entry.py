@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -423,6 +423,20 @@ class EntryRunner:
         frame = self._frame(prepared)
         try:
             outputs = frame.place(inputs, prepared)
+            prepared.call_in(frame)
+        except MemoryError:
+            raise UserError("no memory for the model's outputs") from None
+        finally:
+            self._frames.append(frame)
+        return outputs
+
+    def run_over(self, inputs: list[Array], prepared: Prepared, places: Mapping[int, Array]) -> list[Array]:
+        """One inference that writes some results, by number, to arrays given, which may be inputs of a plan for it."""
+        frame = self._frame(prepared)
+        try:
+            kinds = enumerate(prepared.outputs)
+            outputs = [places[n] if n in places else aligned_empty(*kind) for n, kind in kinds]
+            frame.place_into(inputs, outputs)
             prepared.call_in(frame)
         except MemoryError:
             raise UserError("no memory for the model's outputs") from None

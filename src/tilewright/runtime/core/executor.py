@@ -25,6 +25,7 @@ from tilewright.runtime.core.library import Library, check_threads, thread_sette
 from tilewright.runtime.core.module import Exportable, Exporter, TimingResult, exported_bytes, timed
 from tilewright.runtime.core.outputs import as_list, copy_into, user_arrays
 from tilewright.runtime.core.profiler import Profile, profile_entry, profile_program
+from tilewright.runtime.core.state import State, StatefulRunner, stateful
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.devices import choosing, find_device
 from tilewright.runtime.device.model import DeviceRunner
@@ -59,7 +60,7 @@ class Executable(Exportable):
         self._absent = absent
         self.threads = check_threads(threads if threads is not None else self.model.threads)
         self._exporter = exporter
-        self._runner: EntryRunner | ProgramRunner | DeviceRunner
+        self._runner: EntryRunner | ProgramRunner | DeviceRunner | StatefulRunner
         if absent is not None:
             self._runner = AbsentRunner(self.model, absent)
         elif self.model.program:
@@ -68,24 +69,32 @@ class Executable(Exportable):
             self._runner = DeviceRunner(artifact, self.device, library)
         else:
             self._runner = EntryRunner(artifact, library)
+        self._interface = self.model
+        """What a call sees of the model: without state."""
+        kept: StatefulRunner | None = None
+        if self.model.state and not isinstance(self._runner, AbsentRunner):
+            self._runner = kept = stateful(self._runner, self.model)
+            self._interface = kept.model
+        self.state = State(kept)
+        """The values that the model keeps from call to call, by the names of its inputs."""
         self._entry = self._runner if type(self._runner) is EntryRunner else None
         self._set_threads = thread_setter(library, self.model.name)
-        self._input_places = {info.name: place for place, info in enumerate(self.model.inputs)}
+        self._input_places = {info.name: place for place, info in enumerate(self._interface.inputs)}
 
     @property
-    def runner(self) -> EntryRunner | ProgramRunner | DeviceRunner:
+    def runner(self) -> EntryRunner | ProgramRunner | DeviceRunner | StatefulRunner:
         """What runs the model: for tools that look closer."""
         return self._runner
 
     @property
     def input_info(self) -> tuple[TensorInfo, ...]:
         """Name, shape and data type of each input, in order."""
-        return self.model.inputs
+        return self._interface.inputs
 
     @property
     def output_info(self) -> tuple[TensorInfo, ...]:
         """Name, shape and data type of each output, in order."""
-        return self.model.outputs
+        return self._interface.outputs
 
     def __call__(self, *arrays: object, out: object = None, **named: object) -> Any:
         """Run the model; one output comes back as it is, several as a tuple.
@@ -112,7 +121,7 @@ class Executable(Exportable):
             return self._run_there(values)
         outputs = self._run(values)
         if values and is_torch(values[0]):
-            results = [_to_torch(array, info) for array, info in zip(outputs, self.model.outputs, strict=True)]
+            results = [_to_torch(array, info) for array, info in zip(outputs, self._interface.outputs, strict=True)]
             return results[0] if len(results) == 1 else tuple(results)
         outputs = self._to_user(outputs)
         if values and is_jax(values[0]):
@@ -133,18 +142,18 @@ class Executable(Exportable):
         return self._to_user(self._run(self._by_name(inputs)))
 
     def _to_user(self, outputs: list[Any]) -> list[Any]:
-        return [to_user(array, info.dtype) for array, info in zip(outputs, self.model.outputs, strict=True)]
+        return [to_user(array, info.dtype) for array, info in zip(outputs, self._interface.outputs, strict=True)]
 
     def _run_into(self, values: list[object], out: object) -> list[Any]:
         """One run whose results go into arrays of the user's."""
-        given = as_list(out, self.model.outputs)
-        arrays = user_arrays(given, self.model.outputs)
+        given = as_list(out, self._interface.outputs)
+        arrays = user_arrays(given, self._interface.outputs)
         kept: list[Any] = self._runner.admit(values)
         self._set_threads(self.threads or 0)
         if isinstance(self._runner, EntryRunner):
             self._runner.run_into(kept, arrays)
         else:
-            copy_into(arrays, self._runner.run(kept), self.model.outputs)
+            copy_into(arrays, self._runner.run(kept), self._interface.outputs)
         return given
 
     def _run_there(self, values: list[object]) -> Any:
@@ -201,24 +210,34 @@ class Executable(Exportable):
         """
         if repeat < 1:
             raise UserError(f"the number of repeats must be at least 1, not {repeat}")
-        kept: list[Any] = self._runner.admit(list(arrays))
+        runner, kept = self._whole(arrays)
         self._set_threads(self.threads or 0)
-        if isinstance(self._runner, EntryRunner):
-            return profile_entry(self._runner, self.library, kept, repeat, clock)
-        if isinstance(self._runner, DeviceRunner):
-            return profile_device(self._runner, kept, repeat)
-        return profile_program(self._runner, kept, repeat)
+        if isinstance(runner, EntryRunner):
+            return profile_entry(runner, self.library, kept, repeat, clock)
+        if isinstance(runner, DeviceRunner):
+            return profile_device(runner, kept, repeat)
+        return profile_program(runner, kept, repeat)
+
+    def _whole(self, arrays: Sequence[object]) -> tuple[EntryRunner | ProgramRunner | DeviceRunner, list[Any]]:
+        """What runs the model on state as on any inputs, for tools that run its kernels by themselves, and these.
+
+        They write new values elsewhere: state does not change.
+        """
+        kept: list[Any] = self._runner.admit(list(arrays))
+        if isinstance(self._runner, StatefulRunner):
+            return self._runner.inner, self._runner.joined(kept)
+        return self._runner, kept
 
     def timeline(self, *arrays: object, **named: object) -> Timeline:
         """When each kernel of a run on these inputs began and ended, on the device and on the host beside it."""
-        kept: list[Any] = self._runner.admit(list(self._by_position(arrays, named)))
-        if not isinstance(self._runner, DeviceRunner):
+        runner, kept = self._whole(self._by_position(arrays, named))
+        if not isinstance(runner, DeviceRunner):
             raise UserError(
                 "only models on devices have a timeline, and only those of kernels alone",
                 hint="profile() has the time of each kernel",
             )
         self._set_threads(self.threads or 0)
-        return timeline_of(self._runner, kept)
+        return timeline_of(runner, kept)
 
     def placement(self) -> str:
         """A table of where each kernel runs, and why where that is not the model's device."""
@@ -241,33 +260,35 @@ class Executable(Exportable):
     def __copy__(self) -> Executable:
         kind = "" if self.artifact.device is None else self.artifact.device.kind
         with choosing(kind, 0 if self.device is None else self.device.index):
-            return Executable(self.artifact, self.library, self._exporter, self.threads, self._absent)
+            made = Executable(self.artifact, self.library, self._exporter, self.threads, self._absent)
+        made.state.assign(self.state.snapshot())
+        return made
 
     def __deepcopy__(self, memo: dict[int, object]) -> Executable:
         # Code and constants are never written, so that two executables may share them.
         return self.__copy__()
 
     def __repr__(self) -> str:
-        inputs = ", ".join(map(str, self.model.inputs))
-        outputs = ", ".join(map(str, self.model.outputs))
+        inputs = ", ".join(map(str, self._interface.inputs))
+        outputs = ", ".join(map(str, self._interface.outputs))
         return f"Executable({self.model.name}: ({inputs}) -> ({outputs}))"
 
     def _by_position(self, arrays: tuple[object, ...], named: Mapping[str, object]) -> list[object]:
         if named:
-            if len(arrays) > len(self.model.inputs):
+            if len(arrays) > len(self._interface.inputs):
                 raise self._count_error(len(arrays))
-            given = {info.name: value for info, value in zip(self.model.inputs, arrays, strict=False)}
+            given = {info.name: value for info, value in zip(self._interface.inputs, arrays, strict=False)}
             twice = sorted(set(given) & set(named))
             if twice:
                 raise UserError(f"the input '{twice[0]}' is given twice, by position and by name")
             return self._by_name({**given, **named})
-        if len(arrays) != len(self.model.inputs):
+        if len(arrays) != len(self._interface.inputs):
             raise self._count_error(len(arrays))
         return list(arrays)
 
     def _count_error(self, count: int) -> UserError:
-        expected = ", ".join(map(str, self.model.inputs))
-        return UserError(f"the model takes {plural(len(self.model.inputs), 'input')} ({expected}), not {count}")
+        expected = ", ".join(map(str, self._interface.inputs))
+        return UserError(f"the model takes {plural(len(self._interface.inputs), 'input')} ({expected}), not {count}")
 
     def _by_name(self, inputs: Mapping[str, object]) -> list[object]:
         known = self._input_places
@@ -277,10 +298,10 @@ class Executable(Exportable):
         for name in inputs:
             if name not in known:
                 raise UserError(f"the model has no input '{name}'", hint=f"its inputs: {expected}")
-        for info in self.model.inputs:
+        for info in self._interface.inputs:
             if info.name not in inputs:
                 raise UserError(f"the input '{info.name}' is missing", hint=f"the model needs {info}")
-        return [inputs[info.name] for info in self.model.inputs]
+        return [inputs[info.name] for info in self._interface.inputs]
 
     def _run(self, values: list[object]) -> list[Any]:
         kept: list[Any] = self._runner.admit(values)

@@ -10,7 +10,7 @@ import {
   axesOf, axesWithin, checkedShape, compare, entries, joined, listed, longs, partsAlong, refuse, scalar, sequence,
   stacked, stridesOf, taken, takenAlong, tensor, transposed, upTo,
 } from "./arrays.js";
-import { drawCategories, drawNormal, drawUniform } from "./random.js";
+import { drawKey } from "./random.js";
 import { columnsToImage, countGrams, melWeights, nonMaxSuppression, resizeWeights } from "./tables.js";
 import { arrayOf, elementsOf, numbersOf, product, Sequence } from "./values.js";
 
@@ -322,9 +322,7 @@ export const hosts = {
   "host.mel_weights": melWeights,
   "host.col2im": columnsToImage,
   "host.resize_weights": resizeWeights,
-  "random.uniform": drawUniform,
-  "random.normal": drawNormal,
-  "random.categories": drawCategories,
+  "random.key": drawKey,
   "text.ngrams": countGrams,
   "sequence.make": makeSequence,
   "sequence.insert": insertItem,

@@ -140,7 +140,7 @@ blocks_gradient(
 )
 blocks_gradient(
     "random numbers do not depend on what they are drawn for",
-    *("random.uniform", "random.normal", "random.categories"),
+    *("random.bits", "random.fold_in", "random.key", "random.uniform", "random.normal"),
 )
 refuses_gradient(
     "its sizes are data",

@@ -175,7 +175,7 @@ def tile(call: Call, cotangent: GraphExpr) -> Cotangents:
     return [total(apart, range(0, len(shape), 2))]
 
 
-@linear("checked")
+@linear("checked", "after")
 def checked(call: Call, cotangent: GraphExpr) -> Cotangents:
     """The cotangent itself."""
     return [cotangent, None]
