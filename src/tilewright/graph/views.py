@@ -8,7 +8,6 @@ from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import static_shape
 from tilewright.graph.ops.shape import SliceAttributes
 
-
 DEPENDENT_VIEWS = ("checked", "after")
 """Operators whose result is their first input itself, once their second one is there."""
 

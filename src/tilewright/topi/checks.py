@@ -149,6 +149,6 @@ def _checked_in_vectors(inputs: list[Tensor], attributes: Any, result: Type) -> 
 
 @compute_of("checked", "after")
 def _checked(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    """The data: a model has it as a view. Whether it is right is what `check_values` looks at, and when is no matter."""
+    """The data: a model has it as a view. Whether it is right is what `check_values` looks at; when does not matter."""
     data = inputs[0]
     return compute(data.shape, lambda *i: data[i], "checked")

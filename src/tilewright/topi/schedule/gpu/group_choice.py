@@ -75,5 +75,6 @@ def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, cos
     read = tile.groups * (ROWS + tile.columns) * 128 / costs.shared_bytes_per_cycle
     # The latency of copies is never quite hidden behind the rest.
     waiting = costs.latency(dtype.itemsize) / (tile.stages - 2)
-    busy = ((together * max(work, fetched, read)) ** costs.overlap + waiting**costs.overlap) ** (1 / costs.overlap)
+    taken = (together * max(work, fetched, read), waiting)
+    busy = float(sum(cycles**costs.overlap for cycles in taken) ** (1 / costs.overlap))
     return costs.start + steps * (busy + costs.step) + tile.rows * tile.columns / costs.results_per_cycle
