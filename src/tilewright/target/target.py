@@ -144,6 +144,11 @@ class Target:
         return self._allows(self.capabilities.dot4)
 
     @property
+    def has_run_dots(self) -> bool:
+        """Whether there are functions for dot products of whole runs of signed bytes."""
+        return self._allows(self.capabilities.run_dots)
+
+    @property
     def most_steps(self) -> int | None:
         """Steps that all loops of a thread take together, where drivers end them then; None where they do not."""
         return MOST_STEPS if self._allows(self.capabilities.few_steps) else None

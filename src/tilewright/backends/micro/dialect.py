@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.backends.c.dialect import CSource
+from tilewright.backends.micro.run_dots import run_dots_text
 from tilewright.codegen.c.dialect import DOT4_FUNCTION
 from tilewright.tir.machine import DOT4
 
@@ -55,5 +56,8 @@ class MicroC(CSource):
         return f"tw_word({place})"
 
     def instruction_helper(self, name: str) -> tuple[str, str] | None:
-        """The product of words, by two instructions of the DSP extension."""
-        return (DOT4_FUNCTION, _DOT4) if name == DOT4 else None
+        """The product of words, by two instructions of the DSP extension; and dot products of runs."""
+        if name == DOT4:
+            return DOT4_FUNCTION, _DOT4
+        text = run_dots_text(name)
+        return None if text is None else (name, text)

@@ -13,10 +13,9 @@ KIND: Final = TargetKind(
     "C sources for a microcontroller: no heap, no threads, no operating system",
     CPU_OPTIONS,
     is_cpu=True,
-    # Vectors of C are arrays: compilers do not find them again in registers of MVE.
-    defaults={"cores": 1, "vector_bits": 32},
+    defaults={"cores": 1},
     triple="thumbv7em-none-eabi",
-    capabilities=Capabilities(little_memory=True, dot4="dsp"),
+    capabilities=Capabilities(little_memory=True, dot4="dsp", run_dots="dsp"),
     features_of=effective_features,
 )
 """Cortex-M; RISC-V is named by its triple, `micro -mtriple=riscv32-unknown-elf`."""

@@ -1,0 +1,116 @@
+"""Functions of C that add dot products of runs of bytes to sums: by MVE, by the DSP extension, and plain.
+
+    tw_run_dots_1x4(sums, row, distance, columns, depth):  sums[j] += row[0] * columns[j * depth] + ...
+
+Rows are `distance` bytes apart, columns lie one after the other. The versions compute the same bits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tilewright.tir.machine import RUN_DOTS
+
+_MOST_VECTOR_SUMS = 4
+"""Sums of products are in registers of even numbers, of which there are few beside the addresses."""
+
+
+def run_dots_text(name: str) -> str | None:
+    """The text of such a function by its name; None for any other name."""
+    found = re.fullmatch(rf"{RUN_DOTS}_(\d+)x(\d+)", name)
+    if found is None:
+        return None
+    rows, columns = map(int, found.groups())
+    head = (
+        f"static inline void {name}(int32_t* sums, const int8_t* row, int32_t distance, const int8_t* columns, "
+        "int32_t depth) {"
+    )
+    lines: list[str] = []
+    if rows * columns <= _MOST_VECTOR_SUMS:
+        lines += ["#if defined(__ARM_FEATURE_MVE)", head, *_operands(rows, columns), *_vectors(rows, columns), "}"]
+        lines += ["#elif defined(__ARM_FEATURE_SIMD32)"]
+    else:
+        lines += ["#if defined(__ARM_FEATURE_SIMD32)"]
+    lines += [head, *_operands(rows, columns), *_words(rows, columns), "}", "#else", head, *_plain(rows, columns), "}"]
+    return "\n".join([*lines, "#endif"])
+
+
+def _operands(rows: int, columns: int) -> list[str]:
+    """Addresses and sums in variables of their own."""
+    return [
+        *(f"  const int8_t* a{r} = row{f' + {r} * distance' if r else ''};" for r in range(rows)),
+        *(f"  const int8_t* b{j} = columns{f' + {j} * depth' if j else ''};" for j in range(columns)),
+        *(f"  int32_t {_sum(r, j)} = sums[{r * columns + j}];" for r in range(rows) for j in range(columns)),
+        *(["  (void)distance;"] if rows == 1 else []),
+    ]
+
+
+def _sum(row: int, column: int) -> str:
+    return f"s{row}{column}"
+
+
+def _results(rows: int, columns: int) -> list[str]:
+    return [f"  sums[{r * columns + j}] = {_sum(r, j)};" for r in range(rows) for j in range(columns)]
+
+
+def _vectors(rows: int, columns: int) -> list[str]:
+    """A loop over vectors of 16 bytes whose last one is as short as the run asks for."""
+    steps = ["dlstp.8 lr, %[depth]", "1:"]
+    steps += [f"vldrb.8 q{r}, [%[a{r}]], #16" for r in range(rows)]
+    for j in range(columns):
+        steps.append(f"vldrb.8 q{rows + j}, [%[b{j}]], #16")
+        steps += [f"vmladava.s8 %[{_sum(r, j)}], q{r}, q{rows + j}" for r in range(rows)]
+    steps.append("letp lr, 1b")
+    sums = [f'[{_sum(r, j)}] "+Te"({_sum(r, j)})' for r in range(rows) for j in range(columns)]
+    addresses = [f'[{name}] "+r"({name})' for name in _addresses(rows, columns)]
+    clobbers = ", ".join(f'"q{number}"' for number in range(rows + columns))
+    return [
+        "  __asm__ volatile(",
+        *(f'      "{step}\\n"' for step in steps),
+        f"      : {', '.join([*sums, *addresses])}",
+        '      : [depth] "r"(depth)',
+        f'      : {clobbers}, "lr", "memory");',
+        *_results(rows, columns),
+    ]
+
+
+def _addresses(rows: int, columns: int) -> list[str]:
+    return [*(f"a{r}" for r in range(rows)), *(f"b{j}" for j in range(columns))]
+
+
+def _words(rows: int, columns: int) -> list[str]:
+    """A loop over words of four bytes, two products of 16 bits an instruction; then the bytes that are left."""
+    lines = ["  int32_t word;", "  for (int32_t count = depth >> 2; count; --count) {"]
+    for operand in _addresses(rows, columns):
+        even, odd = f"{operand}_even", f"{operand}_odd"
+        lines += [
+            f"    int32_t {even}, {odd};",
+            f"    memcpy(&word, {operand}, 4);",
+            f"    {operand} += 4;",
+            f'    __asm__("sxtb16 %0, %1" : "=r"({even}) : "r"(word));',
+            f'    __asm__("sxtb16 %0, %1, ror #8" : "=r"({odd}) : "r"(word));',
+        ]
+        lines += [
+            f'    __asm__("smlad %0, %1, %2, %0" : "+r"({_sum(r, int(operand[1:]))}) : "r"(a{r}_{half}), '
+            f'"r"({operand}_{half}));'
+            for r in range(rows)
+            for half in ("even", "odd")
+            if operand.startswith("b")
+        ]
+    lines += ["  }", "  for (int32_t k = 0; k < (depth & 3); ++k) {"]
+    lines += [f"    {_sum(r, j)} += a{r}[k] * b{j}[k];" for r in range(rows) for j in range(columns)]
+    return [*lines, "  }", *_results(rows, columns)]
+
+
+def _plain(rows: int, columns: int) -> list[str]:
+    return [
+        f"  for (int32_t r = 0; r < {rows}; ++r) {{",
+        f"    for (int32_t j = 0; j < {columns}; ++j) {{",
+        f"      uint32_t sum = (uint32_t)sums[r * {columns} + j];",
+        "      for (int32_t k = 0; k < depth; ++k) {",
+        "        sum += (uint32_t)(row[r * distance + k] * columns[j * depth + k]);",
+        "      }",
+        f"      sums[r * {columns} + j] = (int32_t)sum;",
+        "    }",
+        "  }",
+    ]
