@@ -180,20 +180,20 @@ static inline tw_i tw_max_i(tw_i a, tw_i b) { return (tw_i)vmaxq_s32((int32x4_t)
 static inline tw_i tw_min_i(tw_i a, tw_i b) { return (tw_i)vminq_s32((int32x4_t)a, (int32x4_t)b); }
 static inline tw_f tw_f_of_i(tw_i x) { return (tw_f)vcvtq_f32_s32((int32x4_t)x); }
 static inline tw_f tw_at_least_f(tw_f x, float least) {
-  __asm__("vpt.f32 le, %q0, %1\\n vdupt.32 %q0, %1" : "+w"(x) : "r"(least) : "vpr");
+  __asm__("vpt.f32 le, %q0, %1\\n vdupt.32 %q0, %1" : "+w"(x) : "r"(least) : "p0");
   return x;
 }
 /* To the nearest, even ones of two; NaN is 0. */
 static inline tw_i tw_rounded_int8(tw_f x, int32_t zero) {
   tw_i y;
   __asm__("vcvtn.s32.f32 %q0, %q1\\n vpt.f32 eq, %q1, %q1\\n vqaddt.s32 %q0, %q0, %2\\n"
-          "vqmovnb.s32 %q0, %q0\\n vqmovnb.s16 %q0, %q0" : "=&w"(y) : "w"(x), "r"(zero) : "vpr");
+          "vqmovnb.s32 %q0, %q0\\n vqmovnb.s16 %q0, %q0" : "=&w"(y) : "w"(x), "r"(zero) : "p0");
   return y;
 }
 static inline tw_i tw_rounded_uint8(tw_f x, int32_t zero) {
   tw_i y;
   __asm__("vcvtn.s32.f32 %q0, %q1\\n vpt.f32 eq, %q1, %q1\\n vqaddt.s32 %q0, %q0, %2\\n"
-          "vqmovunb.s32 %q0, %q0\\n vqmovnb.u16 %q0, %q0" : "=&w"(y) : "w"(x), "r"(zero) : "vpr");
+          "vqmovunb.s32 %q0, %q0\\n vqmovnb.u16 %q0, %q0" : "=&w"(y) : "w"(x), "r"(zero) : "p0");
   return y;
 }
 #else
