@@ -27,21 +27,26 @@ def run_dots_text(name: str) -> str | None:
     )
     lines: list[str] = []
     if rows * columns <= _MOST_VECTOR_SUMS:
-        lines += ["#if defined(__ARM_FEATURE_MVE)", head, *_operands(rows, columns), *_vectors(rows, columns), "}"]
+        lines += ["#if defined(__ARM_FEATURE_MVE)", head, *_sums(rows, columns), *_operands(rows, columns)]
+        lines += [*_vectors(rows, columns), "}"]
         lines += ["#elif defined(__ARM_FEATURE_SIMD32)"]
     else:
         lines += ["#if defined(__ARM_FEATURE_SIMD32)"]
-    lines += [head, *_operands(rows, columns), *_words(rows, columns), "}", "#else", head, *_plain(rows, columns), "}"]
+    lines += [head, *_sums(rows, columns), *_words(rows, columns), "}", "#else", head, *_plain(rows, columns), "}"]
     return "\n".join([*lines, "#endif"])
 
 
+def _sums(rows: int, columns: int) -> list[str]:
+    """Sums in variables of their own."""
+    held = [f"  int32_t {_sum(r, j)} = sums[{r * columns + j}];" for r in range(rows) for j in range(columns)]
+    return [*held, "  (void)distance;"]
+
+
 def _operands(rows: int, columns: int) -> list[str]:
-    """Addresses and sums in variables of their own."""
+    """Addresses in variables of their own."""
     return [
         *(f"  const int8_t* a{r} = row{f' + {r} * distance' if r else ''};" for r in range(rows)),
         *(f"  const int8_t* b{j} = columns{f' + {j} * depth' if j else ''};" for j in range(columns)),
-        *(f"  int32_t {_sum(r, j)} = sums[{r * columns + j}];" for r in range(rows) for j in range(columns)),
-        *(["  (void)distance;"] if rows == 1 else []),
     ]
 
 
@@ -79,27 +84,51 @@ def _addresses(rows: int, columns: int) -> list[str]:
 
 
 def _words(rows: int, columns: int) -> list[str]:
-    """A loop over words of four bytes, two products of 16 bits an instruction; then the bytes that are left."""
-    lines = ["  int32_t word;", "  for (int32_t count = depth >> 2; count; --count) {"]
-    for operand in _addresses(rows, columns):
-        even, odd = f"{operand}_even", f"{operand}_odd"
+    """A loop over words of four bytes, two products of 16 bits an instruction; then the bytes that are left.
+
+    Lengths are constants where the function is called: operands are found from two addresses.
+    """
+    names = [*(f"a{r}" for r in range(rows)), "b"]
+    declared = ", ".join(f"{name}_{half}" for name in names for half in ("even", "odd"))
+    tail = [
+        f"    {_sum(r, j)} += row[{r} * distance + k] * columns[{j} * depth + k];"
+        for r in range(rows)
+        for j in range(columns)
+    ]
+    return [
+        f"  int32_t word, {declared};",
+        "  for (int32_t count = depth >> 2; count; --count) {",
+        *_step(rows, columns),
+        "    row += 4;",
+        "    columns += 4;",
+        "  }",
+        "  for (int32_t k = 0; k < (depth & 3); ++k) {",
+        *tail,
+        "  }",
+        *_results(rows, columns),
+    ]
+
+
+def _step(rows: int, columns: int) -> list[str]:
+    """The products of a word of each row with one of each column."""
+    lines = [line for r in range(rows) for line in _word(f"a{r}", f"row + {r} * distance")]
+    for j in range(columns):
+        lines += _word("b", f"columns + {j} * depth")
         lines += [
-            f"    int32_t {even}, {odd};",
-            f"    memcpy(&word, {operand}, 4);",
-            f"    {operand} += 4;",
-            f'    __asm__("sxtb16 %0, %1" : "=r"({even}) : "r"(word));',
-            f'    __asm__("sxtb16 %0, %1, ror #8" : "=r"({odd}) : "r"(word));',
-        ]
-        lines += [
-            f'    __asm__("smlad %0, %1, %2, %0" : "+r"({_sum(r, int(operand[1:]))}) : "r"(a{r}_{half}), '
-            f'"r"({operand}_{half}));'
+            f'    __asm__("smlad %0, %1, %2, %0" : "+r"({_sum(r, j)}) : "r"(a{r}_{half}), "r"(b_{half}));'
             for r in range(rows)
             for half in ("even", "odd")
-            if operand.startswith("b")
         ]
-    lines += ["  }", "  for (int32_t k = 0; k < (depth & 3); ++k) {"]
-    lines += [f"    {_sum(r, j)} += a{r}[k] * b{j}[k];" for r in range(rows) for j in range(columns)]
-    return [*lines, "  }", *_results(rows, columns)]
+    return lines
+
+
+def _word(name: str, place: str) -> list[str]:
+    """Four bytes as two pairs of 16 bits."""
+    return [
+        f"    memcpy(&word, {place}, 4);",
+        f'    __asm__("sxtb16 %0, %1" : "=r"({name}_even) : "r"(word));',
+        f'    __asm__("sxtb16 %0, %1, ror #8" : "=r"({name}_odd) : "r"(word));',
+    ]
 
 
 def _plain(rows: int, columns: int) -> list[str]:

@@ -18,7 +18,8 @@ from tilewright.topi.schedule.cpu.narrow_product import Product, find_product
 from tilewright.topi.schedule.cpu.register_tiles import start_at_bias
 from tilewright.topi.schedule.cpu.tiling import divisors
 
-_MOST_COLUMNS = 4
+_MOST_SUMS = 4
+"""Sums of a tile: as many as there are registers for, beside operands and addresses."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -60,29 +61,38 @@ def schedule_run_dots(context: ScheduleContext, anchor: BlockHandle, output: Blo
             sch.compute_inline(producer)
     _pack(context, anchor, product)
     loops = sch.get_loops(output)
-    columns = context.choose("columns", divisors(product.width, _MOST_COLUMNS), _columns(product.width))
+    rows, columns = _tile(context, context.sizes(loops)[-2] if len(loops) > 1 else 1, product.width)
     outer, lane = sch.split(loops[-1], [None, columns])
-    pixel = loops[-2] if len(loops) > 1 else None
+    inner: list[LoopHandle] = []
+    place = outer
+    if len(loops) > 1:
+        place, row = sch.split(loops[-2], [None, rows])
+        sch.reorder(*loops[:-2], place, outer, row, lane)
+        inner.append(row)
     sch.compute_at(anchor, outer, preserve_unit_loops=True)
-    if window is not None and pixel is not None:
-        sch.compute_at(window, pixel)
+    if window is not None:
+        sch.compute_at(window, place)
         sch.set_scope(window, 0, "local")
-        _schedule_window(context, window, pixel)
-        for loop in loops[:-1]:
+        _schedule_window(context, window, place)
+        for loop in [*loops[:-2], place]:
             sch.annotate(loop, WHOLE, True)
-    _schedule_sums(context, anchor, outer, columns)
+    _schedule_sums(context, anchor, outer, (rows, columns))
+    for loop in inner:
+        sch.unroll(loop)
     sch.vectorize(lane)
 
 
-def _columns(width: int) -> int:
-    return divisors(width, _MOST_COLUMNS)[-1]
+def _tile(context: ScheduleContext, pixels: int, channels: int) -> tuple[int, int]:
+    """Pixels and channels of a tile. Vectors load what they multiply; words take instructions of both operands."""
+    two = divisors(pixels, 2)
+    rows = context.choose("rows", two, 1 if context.target.lanes(32) > 1 or channels % 2 else two[-1])
+    columns = divisors(channels, _MOST_SUMS // rows)
+    return rows, context.choose("columns", columns, columns[-1])
 
 
 def _window(context: ScheduleContext, anchor: BlockHandle, product: Product) -> BlockHandle | None:
     """The block that puts what a window holds side by side; None where that is one run as it is."""
-    steps = [item.var for item in context.block(anchor).iters if item.kind is IterKind.REDUCE]
-    moved = {item.var for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
-    if all(context_extent == 1 for context_extent in _extents(context, anchor)[:-1]) and len(moved) == len(steps):
+    if all(extent == 1 for extent in _extents(context, anchor)[:-1]):
         return None
     return context.sch.reindex(anchor, product.rows.buffer.name, "read")
 
@@ -111,19 +121,21 @@ def _schedule_window(context: ScheduleContext, window: BlockHandle, pixel: LoopH
     context.sch.vectorize(last)
 
 
-def _schedule_sums(context: ScheduleContext, anchor: BlockHandle, outer: LoopHandle, columns: int) -> None:
+def _schedule_sums(context: ScheduleContext, anchor: BlockHandle, outer: LoopHandle, tile: tuple[int, int]) -> None:
     """The dot products of a tile."""
     sch = context.sch
     reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
     below = loops_below(context, anchor, outer)
     run = [loop for loop in below if loop.var in reduce_vars]
     *rows, column = [loop for loop in below if loop.var not in reduce_vars]
+    first = rows[-1] if rows else column
     sch.set_scope(anchor, 0, "local")
-    start = sch.decompose_reduction(anchor, rows[-1] if rows else column)
-    *_, lane = loops_below(context, start, outer)
+    start = sch.decompose_reduction(anchor, first)
+    *others, lane = loops_below(context, start, outer)
     sch.vectorize(lane)
-    extents = tuple(context.sizes(run))
-    sch.tensorize(rows[-1] if rows else column, run_dots(1, columns, extents))
+    for loop in others:
+        sch.unroll(loop)
+    sch.tensorize(first, run_dots(*tile, tuple(context.sizes(run))))
 
 
 TEMPLATE = contraction_template(
