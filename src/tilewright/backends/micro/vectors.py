@@ -107,6 +107,8 @@ class VectorStores:
         if rounded is not None:
             return f"tw_rounded_{expr.dtype.element}({self._text(rounded[0], first)}, {rounded[1]})"
         text = self._text(expr.value, first)
+        if isinstance(expr.value, e.Cast) and self._rounded(expr.value) is not None:
+            text = f"tw_wide_{expr.value.dtype.element}({text})"
         return f"tw_f_of_i({text})" if expr.dtype.element is FLOAT32 else text
 
     def _arithmetic(self, expr: PrimExpr, first: int) -> str:
@@ -183,7 +185,7 @@ static inline tw_f tw_at_least_f(tw_f x, float least) {
   __asm__("vpt.f32 le, %q0, %1\\n vdupt.32 %q0, %1" : "+w"(x) : "r"(least) : "p0");
   return x;
 }
-/* To the nearest, even ones of two; NaN is 0. */
+/* To the nearest, even ones of two; NaN is 0. Only the lowest byte of a lane is to be used, or made wide. */
 static inline tw_i tw_rounded_int8(tw_f x, int32_t zero) {
   tw_i y;
   __asm__("vcvtn.s32.f32 %q0, %q1\\n vpt.f32 eq, %q1, %q1\\n vqaddt.s32 %q0, %q0, %2\\n"
@@ -196,7 +198,11 @@ static inline tw_i tw_rounded_uint8(tw_f x, int32_t zero) {
           "vqmovunb.s32 %q0, %q0\\n vqmovnb.u16 %q0, %q0" : "=&w"(y) : "w"(x), "r"(zero) : "p0");
   return y;
 }
+static inline tw_i tw_wide_int8(tw_i x) { return (tw_i)vmovlbq_s16(vmovlbq_s8((int8x16_t)x)); }
+static inline tw_i tw_wide_uint8(tw_i x) { return (tw_i)vmovlbq_u16(vmovlbq_u8((uint8x16_t)x)); }
 #else
+static inline tw_i tw_wide_int8(tw_i x) { return x; }
+static inline tw_i tw_wide_uint8(tw_i x) { return x; }
 static inline tw_i tw_load_int8(const int8_t* p) { return (tw_i){p[0], p[1], p[2], p[3]}; }
 static inline tw_i tw_load_uint8(const uint8_t* p) { return (tw_i){p[0], p[1], p[2], p[3]}; }
 static inline void tw_store_int8(int8_t* p, tw_i x) { for (int n = 0; n < 4; ++n) p[n] = (int8_t)x[n]; }
