@@ -44,6 +44,8 @@ class TargetKind:
     capabilities: Capabilities = _PLAIN
     features_of: Callable[[str, str, str], frozenset[str]] = lambda arch, cpu, features: frozenset()
     """The features that a processor has, by its architecture, its name and the features that are added or removed."""
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of processors that stand for this kind with some options: `cortex-m4`."""
     arch_of: Callable[[str], str] = str
     """The architecture that a text in a target names: itself, or what it stands for (a file, say)."""
 
@@ -112,6 +114,18 @@ def target_kinds() -> list[TargetKind]:
     return [kind_named(name) for name in tilewright.backends.SLICES]
 
 
+def without_alias(words: list[str]) -> list[str]:
+    """The words of a target whose first one may be the name of a processor that a kind knows by it.
+
+    `cortex-m4 -mattr=-dsp` is `micro -mcpu=cortex-m4 -mattr=-dsp`.
+    """
+    if words and words[0] not in tilewright.backends.SLICES:
+        for kind in target_kinds():
+            if words[0] in kind.aliases:
+                return [kind.name, *kind.aliases[words[0]], *words[1:]]
+    return words
+
+
 EXAMPLES = "'native', 'llvm -mcpu=skylake-avx512', 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'"
 
 
@@ -119,7 +133,7 @@ def find_kind(name: str, where: str) -> TargetKind:
     """The kind called `name`, or a `UserError` that lists the kinds there are."""
     known = tilewright.backends.SLICES
     if name not in known:
-        near = closest(name, [*known, "native"])
+        near = closest(name, [*known, "native", *(alias for kind in target_kinds() for alias in kind.aliases)])
         raise UserError(
             f"unknown kind of target '{name}'{near}: the kinds are {', '.join(known)} and native",
             where=where,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from tilewright.support.errors import UserError
 from tilewright.target.capabilities import MOST_STEPS, Capabilities
 from tilewright.target.host import detect_host
-from tilewright.target.kinds import EXAMPLES, TargetKind, closest, find_kind, kind_named
+from tilewright.target.kinds import EXAMPLES, TargetKind, closest, find_kind, kind_named, without_alias
 from tilewright.target.resolve import effective_features, resolve_cpu, resolve_gpu
 
 
@@ -265,6 +265,7 @@ def _parse(text: str) -> tuple[tuple[str, str | int], ...]:
         raise UserError("the target is empty", hint=f"examples: {EXAMPLES}")
     if words[0] == "native":
         words = ["llvm", *words[1:], "-mcpu=native"]
+    words = without_alias(words)
     kind = find_kind(words[0], where)
     texts: dict[str, str] = {}
     numbers: dict[str, int] = {}
@@ -280,6 +281,7 @@ def target_fields(text: str) -> frozenset[str]:
     words = shlex.split(text)
     if words and words[0] == "native":
         return frozenset()
+    words = without_alias(words)
     kind = find_kind(words[0] if words else "", text)
     options = [kind.option(flag) for flag, _ in _options(words[1:], text)]
     return frozenset(option.field for option in options if option is not None)

@@ -51,7 +51,7 @@ def write_example(folder: Path, model: ModelInfo, name: str, board: Board) -> No
         "inputs": " ".join(item.file for item in inputs),
         "zeros": "\n".join(f"{item.file}:\n\thead -c {item.nbytes} /dev/zero > $@" for item in inputs),
         "tools": board.tools,
-        "flags": board.flags,
+        "flags": f"{board.flags}{_specs(board)}",
         "emulator": board.emulator,
         "start": board.start,
         "clock_mhz": str(board.clock_mhz),
@@ -79,3 +79,9 @@ def _arrays(model: ModelInfo) -> list[_Array]:
         )
         for number, item in enumerate(parameters_of(model))
     ]
+
+
+def _specs(board: Board) -> str:
+    """The option that tells the compiler of its C library, where that is installed, as a Makefile asks for it."""
+    found = f"$(wildcard $(shell $(CC) -print-file-name={board.specs}))"
+    return f" $(if {found},--specs={board.specs})" if board.specs else ""
