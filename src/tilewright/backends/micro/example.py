@@ -45,6 +45,7 @@ def write_example(folder: Path, model: ModelInfo, name: str, board: Board) -> No
         "macro": name.upper(),
         "steps": str(len(model.steps)),
         "arrays": "\n".join(f"static {item.element} {item.name}[{max(item.count, 1)}];" for item in arrays),
+        "globals": "\n".join(f"{item.element} {item.name}[{max(item.count, 1)}];" for item in arrays),
         "reads": "\n".join(item.transfer for item in inputs),
         "writes": "\n".join(item.transfer for item in arrays if item.is_output),
         "arguments": ", ".join(item.name for item in arrays),
@@ -61,7 +62,7 @@ def write_example(folder: Path, model: ModelInfo, name: str, board: Board) -> No
         "ram_length": board.ram[1],
     }
     folder.mkdir()
-    for source in ("main.c", "step.h", "semihosting.h", "Makefile", "board.ld", board.start):
+    for source in ("main.c", "remote.c", "step.h", "semihosting.h", "Makefile", "board.ld", board.start):
         text = Template((_TEMPLATES / source).read_text(encoding="utf-8")).substitute(values)
         (folder / source).write_text(text, encoding="utf-8")
 
