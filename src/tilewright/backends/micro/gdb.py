@@ -26,6 +26,8 @@ class GdbRemote:
         self._acknowledges = True
         if self.ask("QStartNoAckMode") == "OK":
             self._acknowledges = False
+        # QEMU lets only those set registers who have read what registers there are.
+        self.ask("qXfer:features:read:target.xml:0,400")
 
     @classmethod
     def connect(cls, address: str, seconds: float = 60.0) -> GdbRemote:
