@@ -31,7 +31,8 @@ from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.support.errors import UserError
 
 Array = npt.NDArray[Any]
-_SECONDS: Final = 120.0
+TIMEOUT_SECONDS: Final = 120.0
+"""How long a debugger may take for an answer, and with it a run."""
 _STOP: Final = "tw_stop"
 _ARM_STACK, _ARM_COUNTER, _ARM_STATUS = 13, 15, 25
 _THUMB: Final = 1 << 24
@@ -70,7 +71,7 @@ def emulator(board: Board, program: Path) -> Iterator[GdbRemote]:
             stderr=subprocess.PIPE,
         )
         try:
-            link = GdbRemote(_connected(process, place), _SECONDS)
+            link = GdbRemote(_connected(process, place), TIMEOUT_SECONDS)
             yield link
             link.close()
         finally:
@@ -80,7 +81,7 @@ def emulator(board: Board, program: Path) -> Iterator[GdbRemote]:
 
 def _connected(process: subprocess.Popen[bytes], place: str) -> socket.socket:
     """A connection to a process that is starting."""
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < end and process.poll() is None:
         connection = socket.socket(socket.AF_UNIX)
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tilewright.backends.micro.board import Board
+from tilewright.backends.micro.program import Program, read_program
 from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
 
@@ -59,12 +60,33 @@ def build_library(sources: Path, name: str, board: Board, library: Path) -> None
 
 def build_program(example: Path, name: str, board: Board, main: str) -> Path:
     """Build the program of a model's example folder around one of its main files."""
-    program = example / f"{Path(main).stem}.elf"
-    command = [find_tool(board, "gcc"), *processor_flags(board), *_CODE_FLAGS, "-fdata-sections", "-I..", "-include"]
-    files = ["step.h", f"../{name}.c", main, board.start]
-    link = ["-nostartfiles", "-Wl,--gc-sections", "-T", "board.ld", "-lm", "-o", program.name]
-    _output([*command, *files, *link], example)
-    return program
+    return link_files(example, board, ["-I..", "-include", "step.h", f"../{name}.c", main, board.start], f"{Path(main).stem}.elf")
+
+
+def link_files(folder: Path, board: Board, files: list[str], program: str) -> Path:
+    """Build a program of a folder that holds its linker script."""
+    command = [find_tool(board, "gcc"), *processor_flags(board), *_CODE_FLAGS, "-fdata-sections", *files]
+    _output([*command, "-nostartfiles", "-Wl,--gc-sections", "-T", "board.ld", "-lm", "-o", program], folder)
+    return folder / program
+
+
+_IMAGE: Final = """\
+ENTRY(tw_call)
+SECTIONS {
+  . = %#x;
+  .image : { *(.text*) *(.rodata*) *(.srodata*) *(.data*) *(.sdata*) . = ALIGN(8); }
+  .bss : { *(.bss*) *(.sbss*) *(COMMON) }
+}
+"""
+
+
+def build_image(text: str, address: int, board: Board) -> Program:
+    """Code that is to lie at an address of a board's memory; its entry is the function `tw_call`."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as work:
+        folder = Path(work)
+        (folder / "image.c").write_text(text, encoding="utf-8")
+        (folder / "board.ld").write_text(_IMAGE % address, encoding="utf-8")
+        return read_program(link_files(folder, board, ["image.c"], "image.elf"))
 
 
 def _output(command: list[str], folder: Path | None = None) -> str:
