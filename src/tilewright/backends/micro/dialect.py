@@ -11,6 +11,7 @@ from tilewright.ir.dtype import DataType
 from tilewright.tir.machine import DOT4
 
 WORDS: Final = """\
+typedef int32_t tw_loose_word __attribute__((aligned(1), may_alias));
 static inline int32_t tw_word(const void* place) {
   int32_t word; /* inputs and outputs are only as aligned as bytes are */
   memcpy(&word, place, sizeof word);

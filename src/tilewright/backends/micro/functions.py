@@ -78,9 +78,7 @@ class _Kernel(CFunction):
 
     def store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
         """Emit a store; vectors are copied and filled at once, and computed in registers where there are some."""
-        if mask is not None or stmt.value.dtype.lanes == 1 or not is_lane_by_lane(stmt, mask):
-            super().store(stmt, mask)
-        elif not self._copy(stmt) and (self._vectors is None or not self._vectors.store(stmt)):
+        if mask is not None or stmt.value.dtype.lanes == 1 or not is_lane_by_lane(stmt, mask) or (not self._copy(stmt) and (self._vectors is None or not self._vectors.store(stmt))):
             super().store(stmt, mask)
 
     def _copy(self, stmt: BufferStore) -> bool:

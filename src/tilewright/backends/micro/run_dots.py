@@ -88,17 +88,23 @@ def _words(rows: int, columns: int) -> list[str]:
 
     Lengths are constants where the function is called: operands are found from two addresses.
     """
-    names = [*(f"a{r}" for r in range(rows)), "b"]
-    declared = ", ".join(f"{name}_{half}" for name in names for half in ("even", "odd"))
+    held = [f"a{r}" for r in range(rows)] if rows <= columns else [f"b{j}" for j in range(columns)]
+    declared = ", ".join(f"{name}_{half}" for name in [*held, "c"] for half in ("even", "odd"))
     tail = [
         f"    {_sum(r, j)} += row[{r} * distance + k] * columns[{j} * depth + k];"
         for r in range(rows)
         for j in range(columns)
     ]
     return [
-        f"  int32_t word, {declared};",
-        "  for (int32_t count = depth >> 2; count; --count) {",
-        *_step(rows, columns),
+        f"  int32_t {declared};",
+        "  for (int32_t count = depth >> 3; count; --count) {",
+        *_step(rows, columns, 0),
+        *_step(rows, columns, 4),
+        "    row += 8;",
+        "    columns += 8;",
+        "  }",
+        "  if (depth & 4) {",
+        *_step(rows, columns, 0),
         "    row += 4;",
         "    columns += 4;",
         "  }",
@@ -109,37 +115,38 @@ def _words(rows: int, columns: int) -> list[str]:
     ]
 
 
-def _step(rows: int, columns: int) -> list[str]:
-    """The products of a word of each row with one of each column."""
-    lines = [line for r in range(rows) for line in _word(f"a{r}", f"row + {r} * distance")]
-    for j in range(columns):
-        lines += _word("b", f"columns + {j} * depth")
-        lines += [
-            f'    __asm__("smlad %0, %1, %2, %0" : "+r"({_sum(r, j)}) : "r"(a{r}_{half}), "r"(b_{half}));'
-            for r in range(rows)
-            for half in ("even", "odd")
-        ]
+def _step(rows: int, columns: int, offset: int) -> list[str]:
+    """The products of a word of each row with one of each column. Those that are fewer stay in registers."""
+    row_words = [(f"a{r}", f"row + {r} * distance + {offset}") for r in range(rows)]
+    column_words = [(f"b{j}", f"columns + {j} * depth + {offset}") for j in range(columns)]
+    by_rows = rows <= columns
+    held, passing = (row_words, column_words) if by_rows else (column_words, row_words)
+    lines = [line for name, place in held for line in _word(name, place)]
+    for n, (_, place) in enumerate(passing):
+        lines += _word("c", place)
+        for m, (name, _) in enumerate(held):
+            total = _sum(m, n) if by_rows else _sum(n, m)
+            lines += [
+                f'    __asm__("smlad %0, %1, %2, %0" : "+r"({total}) : "r"({name}_{half}), "r"(c_{half}));'
+                for half in ("even", "odd")
+            ]
     return lines
 
 
 def _word(name: str, place: str) -> list[str]:
-    """Four bytes as two pairs of 16 bits."""
+    """Four bytes as two pairs of 16 bits. In one piece: compilers would load all words first, and lack registers."""
     return [
-        f"    memcpy(&word, {place}, 4);",
-        f'    __asm__("sxtb16 %0, %1" : "=r"({name}_even) : "r"(word));',
-        f'    __asm__("sxtb16 %0, %1, ror #8" : "=r"({name}_odd) : "r"(word));',
+        f'    __asm__("ldr %0, %2\\n sxtb16 %1, %0, ror #8\\n sxtb16 %0, %0" : "=&r"({name}_even), '
+        f'"=r"({name}_odd) : "m"(*(const tw_loose_word*)({place})));'
     ]
 
 
 def _plain(rows: int, columns: int) -> list[str]:
-    return [
-        f"  for (int32_t r = 0; r < {rows}; ++r) {{",
-        f"    for (int32_t j = 0; j < {columns}; ++j) {{",
-        f"      uint32_t sum = (uint32_t)sums[r * {columns} + j];",
-        "      for (int32_t k = 0; k < depth; ++k) {",
-        "        sum += (uint32_t)(row[r * distance + k] * columns[j * depth + k]);",
-        "      }",
-        f"      sums[r * {columns} + j] = (int32_t)sum;",
-        "    }",
-        "  }",
-    ]
+    """A loop over bytes. Sums wrap around."""
+    step = [f"    const int32_t a{r} = row[{r} * distance + k];" for r in range(rows)]
+    for j in range(columns):
+        step.append(f"    const int32_t b{j} = columns[{j} * depth + k];")
+        step += [f"    {_sum(r, j)} += (uint32_t)(a{r} * b{j});" for r in range(rows)]
+    sums = [line.replace("  int32_t ", "  uint32_t ").replace("= sums", "= (uint32_t)sums") for line in _sums(rows, columns)]
+    results = [line.replace("= s", "= (int32_t)s") for line in _results(rows, columns)]
+    return [*sums, "  for (int32_t k = 0; k < depth; ++k) {", *step, "  }", *results]

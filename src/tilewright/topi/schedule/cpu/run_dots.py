@@ -18,12 +18,16 @@ from tilewright.topi.schedule.cpu.narrow_product import Product, find_product
 from tilewright.topi.schedule.cpu.register_tiles import start_at_bias
 from tilewright.topi.schedule.cpu.tiling import divisors
 
-_MOST_SUMS = 4
+_MOST_SUMS = 5
 """Sums of a tile: as many as there are registers for, beside operands and addresses."""
+_VECTOR_SUMS = 4
+"""Sums of vectors of bytes: registers for them are fewer, and a vector of results is whole."""
+_LOOP = 4
+"""Instructions that count the steps of a run and move its addresses."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
-    if not context.target.has_run_dots:
+    if not context.target.has_run_dots and not _is_worth_memory(context, anchor):
         return "no dot products of runs on this processor"
     product = find_product(context, anchor)
     if product is None:
@@ -35,6 +39,12 @@ def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle)
     if any(not isinstance(index, Var) for index in product.columns.indices):
         return "columns are not indexed by the reduction"
     return "no elements" if prod(context.sizes(context.sch.get_loops(output))) == 0 else None
+
+
+def _is_worth_memory(context: ScheduleContext, anchor: BlockHandle) -> bool:
+    """Whether windows spare a copy of the image, where memory is short: worth it without instructions for runs, too."""
+    is_window = any(extent != 1 for extent in _extents(context, anchor)[:-1])
+    return context.target.capabilities.little_memory and is_window and bool(context.sch.get_producers(anchor))
 
 
 def schedule_run_dots(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -83,11 +93,22 @@ def schedule_run_dots(context: ScheduleContext, anchor: BlockHandle, output: Blo
 
 
 def _tile(context: ScheduleContext, pixels: int, channels: int) -> tuple[int, int]:
-    """Pixels and channels of a tile. Vectors load what they multiply; words take instructions of both operands."""
-    two = divisors(pixels, 2)
-    rows = context.choose("rows", two, 1 if context.target.lanes(32) > 1 or channels % 2 else two[-1])
-    columns = divisors(channels, _MOST_SUMS // rows)
-    return rows, context.choose("columns", columns, columns[-1])
+    """Pixels and channels of a tile: a vector of channels, or the tile that takes the fewest instructions a product."""
+    heights = divisors(pixels, _MOST_SUMS)
+    best = 1 if context.target.lanes(32) > 1 else min(_word_tiles(pixels, channels))[1]
+    rows = context.choose("rows", heights, best)
+    widths = divisors(channels, max(1, _VECTOR_SUMS if context.target.lanes(32) > 1 else _MOST_SUMS // rows))
+    return rows, context.choose("columns", widths, widths[-1])
+
+
+def _word_tiles(pixels: int, channels: int) -> list[tuple[float, int, int]]:
+    """Tiles by the instructions that a product takes: three load a word of bytes and take it apart, two multiply."""
+    tiles = []
+    for rows in divisors(pixels, _MOST_SUMS):
+        columns = divisors(channels, _MOST_SUMS // rows)[-1]
+        words, products = rows + columns, rows * columns
+        tiles.append(((3 * words + 2 * products + _LOOP) / (4 * products), rows, columns))
+    return tiles
 
 
 def _window(context: ScheduleContext, anchor: BlockHandle, product: Product) -> BlockHandle | None:
