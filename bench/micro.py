@@ -2,10 +2,10 @@
 
 Each model is compiled for each board, run in QEMU, and compared with the host byte by byte. Printed are the
 instructions of a run (counted by QEMU: no cycles), those for each multiplication, how many times as many it takes
-without the instructions of the DSP extension and of MVE (`plain`: the same processor and C compiler), the arena with the
-least that any plan could take for these kernels in this order and with what the planner of TFLite-Micro takes
-(`bench/micro_planner.py`), the weights, and what the program takes of flash. `--layers` prints the instructions of each
-step. The exit code is 1 if a byte differs, if an arena is more than 1.1 times its lower bound or larger than
+without the instructions of the DSP extension and of MVE (`plain`: the same processor and C compiler), the arena with
+the least that any plan could take for these kernels in this order and with what the planner of TFLite-Micro takes
+(`bench/micro_planner.py`), the weights, and what the program takes of flash. `--layers` prints the instructions of
+each step. The exit code is 1 if a byte differs, if an arena is more than 1.1 times its lower bound or larger than
 TFLite-Micro's, or if a processor with DSP (MVE) is not 1.5 (6) times as quick with it.
 """
 
@@ -110,12 +110,26 @@ def _instructions(name: str, target: str, flags: str) -> int:
 
 def render(results: Sequence[Result]) -> str:
     """The table."""
-    head = ["model", "board", "bytes", "instructions", "a product", "plain", "arena", "bound", "TFLM", "weights", "flash"]
+    head = [
+        "model",
+        "board",
+        "bytes",
+        "instructions",
+        "a product",
+        "plain",
+        "arena",
+        "bound",
+        "TFLM",
+        "weights",
+        "flash",
+    ]
     rows = []
     for item in results:
         count, products = item["instructions"], item["products"]
         assert isinstance(count, int) and isinstance(products, int)
-        sizes = [item[key] for key in ("arena_bytes", "lower_bound_bytes", "tflm_arena_bytes", "weight_bytes", "flash_bytes")]
+        sizes = [
+            item[key] for key in ("arena_bytes", "lower_bound_bytes", "tflm_arena_bytes", "weight_bytes", "flash_bytes")
+        ]
         rows.append(
             [
                 str(item["model"]),

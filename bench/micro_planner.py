@@ -1,9 +1,9 @@
 """The memory plan that TensorFlow Lite for Microcontrollers makes, as published, for comparison: `greedy_arena`.
 
-Its `GreedyMemoryPlanner` places values by size, the largest first, each at the lowest place where it meets no value that
-lives at the same time; sizes are whole multiples of 16 bytes. Values live from the layer that writes them to the last
-one that reads them, inputs from the first layer on, outputs to the last. What kernels ask for beside that (windows of
-CMSIS-NN), and what the interpreter keeps of tensors and nodes, is not counted. This is an implementation of our own:
+Its `GreedyMemoryPlanner` places values by size, the largest first, each at the lowest place where it meets no value
+that lives at the same time; sizes are whole multiples of 16 bytes. Values live from the layer that writes them to the
+last one that reads them, inputs from the first layer on, outputs to the last. What kernels ask for beside that (windows
+of CMSIS-NN), and what the interpreter keeps of tensors and nodes, is not counted. This is an implementation of our own:
 the library itself is not run.
 """
 

@@ -40,9 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547", "virt"])
-def test_the_command_runs_a_model(
-    model: Path, board: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_runs_a_model(model: Path, board: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need("riscv-none-elf" if board == "virt" else "arm-none-eabi")
     image = np.random.default_rng(1).integers(-128, 128, (1, 3, 9, 9), np.int8)
     np.savez(tmp_path / "given.npz", input=image)
@@ -75,8 +73,9 @@ def test_a_program_is_loaded_through_a_debugger(model: Path, tmp_path: Path) -> 
     with emulator(M4, paths["other"]) as link:
         load_program(link, program, M4)
         run = run_remotely(link, program, M4, info, {"input": image})
-        with pytest.raises(UserError, match="went away|did not stop"):
-            link.set_register(15, 0xF0000000)
+        # There is no memory.
+        link.set_register(15, 0xF0000000)
+        with pytest.raises(UserError, match=r"went away|did not stop"):
             link.resume()
     np.testing.assert_array_equal(run.outputs["output"], tw.compile(model, threads=1)(image))
     assert run.unit == "instructions" and len(run.counts) == 7 and all(run.counts)
@@ -142,11 +141,11 @@ def test_compilers_that_fail_are_quoted(model: Path, tmp_path: Path) -> None:
     (tmp_path / "tiny" / "tiny.c").write_text("#error broken\n", encoding="utf-8")
     with pytest.raises(UserError, match="error broken"):
         build_program(tmp_path / "tiny" / "example", "tiny", M4, "remote.c")
-    (tmp_path / "tiny" / "tiny.c").write_text("", encoding="utf-8")
+    nothing = "int tiny_run(const void* a, void* b) { (void)a; (void)b; return 0; }\n"
+    (tmp_path / "tiny" / "tiny.c").write_text(nothing, encoding="utf-8")
+    program = read_program(build_program(tmp_path / "tiny" / "example", "tiny", M4, "remote.c"))
     with pytest.raises(UserError, match="has no 'tw_nowhere'"):
-        main_only = "int tiny_run(const void* a, void* b) { (void)a; (void)b; return 0; }\n"
-        (tmp_path / "tiny" / "tiny.c").write_text(main_only, encoding="utf-8")
-        read_program(build_program(tmp_path / "tiny" / "example", "tiny", M4, "remote.c")).symbol("tw_nowhere")
+        program.symbol("tw_nowhere")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tilewright.support.text import human_bytes, table
 Array = npt.NDArray[Any]
 
 DESCRIPTION = """\
-Build a model for a board with a microcontroller and say what memory it takes; run it there, and say what each step took.
+Build a model for a board with a microcontroller and say what memory it takes; run it there and profile its steps.
 
   tilewright micro keywords.tflite --board mps2-an386
   tilewright micro keywords.tflite --board mps2-an386 --run input.npz --profile
@@ -97,11 +97,11 @@ def _sizes(compilation: Compilation, program: Program, path: Path | None) -> str
     assert model is not None
     weights = weight_bytes(model)
     ports = sum(info.nbytes for info in (*model.inputs, *model.outputs))
+    of_ram = f"arena {human_bytes(model.workspace_bytes)}, inputs and outputs {human_bytes(ports)}; without the stack"
     rows = [
         ["flash", human_bytes(program.flash_bytes), f"weights {human_bytes(weights)}, the rest is code"],
-        ["RAM", human_bytes(program.ram_bytes), f"arena {human_bytes(model.workspace_bytes)}, inputs and outputs "
-         f"{human_bytes(ports)}; without the stack"],
-    ]  # fmt: skip
+        ["RAM", human_bytes(program.ram_bytes), of_ram],
+    ]
     where = f"{path}: " if path is not None else ""
     return f"{where}built for {compilation.target.describe()}\n{table(['memory', 'bytes', 'of them'], rows)}"
 

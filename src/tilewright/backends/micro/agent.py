@@ -3,8 +3,8 @@
     with BoardAgent.start(board) as agent:
         run = agent.call(source, "kernel", arrays)           # what is in the arrays afterwards, and what it took
 
-The runtime (`templates/agent.c`) is loaded once. Code and arrays then go into its memory, which need not be more than 64
-KB: a mailbox says which function to call with which addresses.
+The runtime (`templates/agent.c`) is loaded once. Code and arrays then go into its memory, which need not be more than
+64 KB: a mailbox says which function to call with which addresses.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class BoardAgent:
         """Call a function of some C source with the addresses of copies of arrays."""
         memory = self._program.symbol("tw_memory")
         image = self._image(source, function, memory, len(arrays))
-        end = max(segment.address + len(segment.data) for segment in image.segments) + image.zero_bytes
+        end = max(segment.address + len(segment.data) for segment in image.segments)
         places = []
         for array in arrays:
             end = -(-end // _ALIGNMENT) * _ALIGNMENT
@@ -109,7 +109,10 @@ class BoardAgent:
         if (source, function) not in self._images:
             arguments = ", ".join(f"a[{number}]" for number in range(count))
             text = f"{source}\nint32_t tw_call(void* const* a) {{ return {function}({arguments}); }}\n"
-            self._images = {**dict(list(self._images.items())[-3:]), (source, function): build_image(text, memory, self._board)}
+            self._images = {
+                **dict(list(self._images.items())[-3:]),
+                (source, function): build_image(text, memory, self._board),
+            }
         return self._images[source, function]
 
     def _pass_stop(self) -> None:

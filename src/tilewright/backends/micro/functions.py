@@ -78,7 +78,12 @@ class _Kernel(CFunction):
 
     def store(self, stmt: BufferStore, mask: PrimExpr | None) -> None:
         """Emit a store; vectors are copied and filled at once, and computed in registers where there are some."""
-        if mask is not None or stmt.value.dtype.lanes == 1 or not is_lane_by_lane(stmt, mask) or (not self._copy(stmt) and (self._vectors is None or not self._vectors.store(stmt))):
+        if (
+            mask is not None
+            or stmt.value.dtype.lanes == 1
+            or not is_lane_by_lane(stmt, mask)
+            or (not self._copy(stmt) and (self._vectors is None or not self._vectors.store(stmt)))
+        ):
             super().store(stmt, mask)
 
     def _copy(self, stmt: BufferStore) -> bool:
@@ -132,7 +137,9 @@ def _written_buffers(func: PrimFunc) -> set[Buffer]:
 def _given_to_write(call: PrimExpr) -> set[Buffer]:
     """The buffers whose addresses a call gets, but for those that it says it only reads."""
     pointers = [part for part in pre_order(call) if isinstance(part, Call) and part.name == "access_ptr"]
-    only_read = {part.args[1].buffer for part in pointers if _is_only_read(part) and isinstance(part.args[1], BufferLoad)}
+    only_read = {
+        part.args[1].buffer for part in pointers if _is_only_read(part) and isinstance(part.args[1], BufferLoad)
+    }
     return {part.buffer for part in pre_order(call) if isinstance(part, BufferLoad)} - only_read
 
 

@@ -1,6 +1,6 @@
 """The remote serial protocol of GDB, as probes (OpenOCD, pyOCD, J-Link) and emulators (QEMU) speak it: a client.
 
-    $m20000000,4#..   ->   $01020304#..        a packet, with the sum of its bytes modulo 256
+$m20000000,4#..   ->   $01020304#..        a packet, with the sum of its bytes modulo 256
 """
 
 from __future__ import annotations

@@ -37,9 +37,6 @@ class Program:
     ram_bytes: int
     """What is written: the arena, inputs and outputs, without the stack."""
 
-    zero_bytes: int = 0
-    """What begins as zeros behind what is loaded."""
-
     def symbol(self, name: str) -> int:
         """The address of a name."""
         found = self.symbols.get(name)
@@ -67,16 +64,15 @@ def _parse(data: bytes) -> Program:
         if kind == _LOADED and size:
             segments.append(Segment(physical, data[offset : offset + size]))
     sections = [_SECTION.unpack_from(data, sections_at + n * _SECTION.size) for n in range(section_count)]
-    flash = ram = zeros = 0
+    flash = ram = 0
     symbols: dict[str, int] = {}
     for _, kind, flags, _, offset, size, link, _, _, _ in sections:
         if flags & _ALLOCATED:
             flash += size if kind != _NO_BITS else 0
             ram += size if flags & _WRITTEN else 0
-            zeros += size if kind == _NO_BITS else 0
         if kind == _SYMBOLS:
             symbols.update(_names(data, offset, size, sections[link][4]))
-    return Program(entry, tuple(segments), symbols, flash, ram, zeros)
+    return Program(entry, tuple(segments), symbols, flash, ram)
 
 
 def _names(data: bytes, offset: int, size: int, strings: int) -> dict[str, int]:

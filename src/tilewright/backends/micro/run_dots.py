@@ -135,10 +135,8 @@ def _step(rows: int, columns: int, offset: int) -> list[str]:
 
 def _word(name: str, place: str) -> list[str]:
     """Four bytes as two pairs of 16 bits. In one piece: compilers would load all words first, and lack registers."""
-    return [
-        f'    __asm__("ldr %0, %2\\n sxtb16 %1, %0, ror #8\\n sxtb16 %0, %0" : "=&r"({name}_even), '
-        f'"=r"({name}_odd) : "m"(*(const tw_loose_word*)({place})));'
-    ]
+    operands = f'"=&r"({name}_even), "=r"({name}_odd) : "m"(*(const tw_loose_word*)({place}))'
+    return [f'    __asm__("ldr %0, %2\\n sxtb16 %1, %0, ror #8\\n sxtb16 %0, %0" : {operands});']
 
 
 def _plain(rows: int, columns: int) -> list[str]:
@@ -147,6 +145,8 @@ def _plain(rows: int, columns: int) -> list[str]:
     for j in range(columns):
         step.append(f"    const int32_t b{j} = columns[{j} * depth + k];")
         step += [f"    {_sum(r, j)} += (uint32_t)(a{r} * b{j});" for r in range(rows)]
-    sums = [line.replace("  int32_t ", "  uint32_t ").replace("= sums", "= (uint32_t)sums") for line in _sums(rows, columns)]
+    sums = [
+        line.replace("  int32_t ", "  uint32_t ").replace("= sums", "= (uint32_t)sums") for line in _sums(rows, columns)
+    ]
     results = [line.replace("= s", "= (int32_t)s") for line in _results(rows, columns)]
     return [*sums, "  for (int32_t k = 0; k < depth; ++k) {", *step, "  }", *results]

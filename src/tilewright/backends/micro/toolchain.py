@@ -60,7 +60,9 @@ def build_library(sources: Path, name: str, board: Board, library: Path) -> None
 
 def build_program(example: Path, name: str, board: Board, main: str) -> Path:
     """Build the program of a model's example folder around one of its main files."""
-    return link_files(example, board, ["-I..", "-include", "step.h", f"../{name}.c", main, board.start], f"{Path(main).stem}.elf")
+    return link_files(
+        example, board, ["-I..", "-include", "step.h", f"../{name}.c", main, board.start], f"{Path(main).stem}.elf"
+    )
 
 
 def link_files(folder: Path, board: Board, files: list[str], program: str) -> Path:
@@ -74,8 +76,7 @@ _IMAGE: Final = """\
 ENTRY(tw_call)
 SECTIONS {
   . = %#x;
-  .image : { *(.text*) *(.rodata*) *(.srodata*) *(.data*) *(.sdata*) . = ALIGN(8); }
-  .bss : { *(.bss*) *(.sbss*) *(COMMON) }
+  .image : { *(.text*) *(.rodata*) *(.srodata*) *(.bss*) *(.sbss*) *(COMMON) *(.data*) *(.sdata*) . = ALIGN(8); }
 }
 """
 
