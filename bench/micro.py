@@ -63,7 +63,7 @@ def is_good(item: Result) -> bool:
 
 def measure(name: str, board: str, flags: str = "-O2", *, layers: bool = False) -> Result:
     """One model on one board."""
-    plain = _instructions(name, f"{board} -mattr={PLAIN}", flags) if board in GAINS else None
+    plain = _instructions(name, f"{board} -mattr={PLAIN}", f"{flags} -DTW_PLAIN") if board in GAINS else None
     harness.say(f"{name}: on {board}")
     model = MODELS[name]()
     data = model.proto.SerializeToString()

@@ -2,7 +2,8 @@
 
     tw_run_dots_1x4(sums, row, distance, columns, depth):  sums[j] += row[0] * columns[j * depth] + ...
 
-Rows are `distance` bytes apart, columns lie one after the other. The versions compute the same bits.
+Rows are `distance` bytes apart, columns lie one after the other. The versions compute the same bits. `-DTW_PLAIN` asks
+for the plain one on any processor.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ def run_dots_text(name: str) -> str | None:
     )
     lines: list[str] = []
     if rows * columns <= _MOST_VECTOR_SUMS:
-        lines += ["#if defined(__ARM_FEATURE_MVE)", head, *_sums(rows, columns), *_operands(rows, columns)]
+        lines += ["#if defined(__ARM_FEATURE_MVE) && !defined(TW_PLAIN)", head, *_sums(rows, columns), *_operands(rows, columns)]
         lines += [*_vectors(rows, columns), "}"]
-        lines += ["#elif defined(__ARM_FEATURE_SIMD32)"]
+        lines += ["#elif defined(__ARM_FEATURE_SIMD32) && !defined(TW_PLAIN)"]
     else:
-        lines += ["#if defined(__ARM_FEATURE_SIMD32)"]
+        lines += ["#if defined(__ARM_FEATURE_SIMD32) && !defined(TW_PLAIN)"]
     lines += [head, *_sums(rows, columns), *_words(rows, columns), "}", "#else", head, *_plain(rows, columns), "}"]
     return "\n".join([*lines, "#endif"])
 
