@@ -18,10 +18,10 @@ from bench.micro_models import QuantizedGraph, tiny
 from bench.micro_planner import Layer, greedy_arena
 from tests.requirements import need
 from tilewright.backends.micro.board import board_of, processor_of
+from tilewright.backends.micro.build import build_program, find_tool
 from tilewright.backends.micro.gdb import GdbRemote
 from tilewright.backends.micro.program import read_program
 from tilewright.backends.micro.remote import emulator, load_program, run_remotely
-from tilewright.backends.micro.toolchain import build_program, find_tool
 from tilewright.cli.main import main
 from tilewright.compiler import Compilation
 from tilewright.support.errors import UserError

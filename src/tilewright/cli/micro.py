@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.micro.board import Board, board_of, processor_of
+from tilewright.backends.micro.build import build_program
 from tilewright.backends.micro.gdb import GdbRemote
 from tilewright.backends.micro.program import Program, read_program
 from tilewright.backends.micro.remote import RemoteRun, emulator, load_program, run_remotely
-from tilewright.backends.micro.toolchain import build_program
 from tilewright.backends.micro.weights import weight_bytes
 from tilewright.cli.compilations import open_compilation
 from tilewright.cli.options import add_model, load_inputs, natural_int

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.backends.micro.board import Board
+from tilewright.backends.micro.build import build_image, link_files
 from tilewright.backends.micro.example import TEMPLATES, board_values
 from tilewright.backends.micro.gdb import GdbRemote
 from tilewright.backends.micro.program import Program, read_program
 from tilewright.backends.micro.remote import TIMEOUT_SECONDS, emulator, load_program
-from tilewright.backends.micro.toolchain import build_image, link_files
 from tilewright.support.errors import UserError
 
 Array = npt.NDArray[Any]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.backends.micro.board import board_of
+from tilewright.backends.micro.build import build_library
 from tilewright.backends.micro.example import write_example
 from tilewright.backends.micro.sources import arena_bytes, header_text, parameters_of, source_text
-from tilewright.backends.micro.toolchain import build_library
 from tilewright.backends.micro.weights import weight_arrays, weight_bytes
 from tilewright.runtime.core.artifact import Artifact, ModelInfo
 from tilewright.runtime.core.header import library_name
