@@ -28,8 +28,8 @@ from tilewright.tune.accel_measure import CycleMeasurer, device_measurer
 from tilewright.tune.ahead import Ahead
 from tilewright.tune.algorithms import Algorithms
 from tilewright.tune.bayesian import BayesianSearch
-from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.board_measure import BoardMeasurer
+from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.forest import shipped
 from tilewright.tune.in_graph import InGraph

@@ -28,7 +28,12 @@ def run_dots_text(name: str) -> str | None:
     )
     lines: list[str] = []
     if rows * columns <= _MOST_VECTOR_SUMS:
-        lines += ["#if defined(__ARM_FEATURE_MVE) && !defined(TW_PLAIN)", head, *_sums(rows, columns), *_operands(rows, columns)]
+        lines += [
+            "#if defined(__ARM_FEATURE_MVE) && !defined(TW_PLAIN)",
+            head,
+            *_sums(rows, columns),
+            *_operands(rows, columns),
+        ]
         lines += [*_vectors(rows, columns), "}"]
         lines += ["#elif defined(__ARM_FEATURE_SIMD32) && !defined(TW_PLAIN)"]
     else:
