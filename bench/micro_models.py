@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from bench.micro_planner import Layer, greedy_arena
+
 STEP: Final = np.float32(0.05)
 ZERO: Final = 3
 """The scale and the zero point of what lies between layers."""
@@ -26,6 +28,8 @@ class MicroModel:
     products: int
     shape: tuple[int, ...]
     """Of its only input, `input`: int8."""
+    greedy_bytes: int
+    """The arena that TFLite-Micro's planner would make of its layers, inputs and outputs among them."""
 
 
 class QuantizedGraph:
@@ -36,6 +40,7 @@ class QuantizedGraph:
         self.name = name
         self.products = 0
         self.shapes = {"input": shape}
+        self._layers: list[Layer] = []
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
 
@@ -50,9 +55,11 @@ class QuantizedGraph:
     def _wide(self, value: str) -> str:
         return self._node("DequantizeLinear", value, self._constant(STEP), self._constant(np.int8(ZERO)))
 
-    def _narrow(self, value: str, shape: tuple[int, ...]) -> str:
+    def _narrow(self, value: str, shape: tuple[int, ...], *sources: str) -> str:
+        """The result of a layer that reads some values."""
         result = self._node("QuantizeLinear", value, self._constant(STEP), self._constant(np.int8(ZERO)))
         self.shapes[result] = shape
+        self._layers.append(Layer(sources, result))
         return result
 
     def _weights(self, shape: tuple[int, ...]) -> tuple[str, str]:
@@ -84,7 +91,7 @@ class QuantizedGraph:
         result = self._node(
             "Conv", self._wide(value), kernel, bias, strides=[stride] * 2, pads=pads, group=channels if deep else 1
         )
-        return self._narrow(self._node("Relu", result) if relu else result, (batch, outputs, *after))
+        return self._narrow(self._node("Relu", result) if relu else result, (batch, outputs, *after), value)
 
     def dense(self, value: str, outputs: int, *, relu: bool = False) -> str:
         """A product with a matrix."""
@@ -92,18 +99,19 @@ class QuantizedGraph:
         kernel, bias = self._weights((outputs, inputs))
         self.products += outputs * inputs
         result = self._node("Gemm", self._wide(value), kernel, bias, transB=1)
-        return self._narrow(self._node("Relu", result) if relu else result, (batch, outputs))
+        return self._narrow(self._node("Relu", result) if relu else result, (batch, outputs), value)
 
     def add(self, a: str, b: str) -> str:
         """A residual."""
-        return self._narrow(self._node("Relu", self._node("Add", self._wide(a), self._wide(b))), self.shapes[a])
+        return self._narrow(self._node("Relu", self._node("Add", self._wide(a), self._wide(b))), self.shapes[a], a, b)
 
     def pool(self, value: str) -> str:
         """The average of each channel."""
         batch, channels, *_ = self.shapes[value]
-        pooled = self._narrow(self._node("GlobalAveragePool", self._wide(value)), (batch, channels, 1, 1))
+        pooled = self._narrow(self._node("GlobalAveragePool", self._wide(value)), (batch, channels, 1, 1), value)
         flat = self._node("Flatten", pooled)
         self.shapes[flat] = (batch, channels)
+        self._layers.append(Layer((pooled,), flat))
         return flat
 
     def finish(self, value: str) -> MicroModel:
@@ -112,11 +120,12 @@ class QuantizedGraph:
             helper.make_tensor_value_info(name, TensorProto.INT8, list(self.shapes[key]))
             for name, key in (("input", "input"), ("output", value))
         ]
+        greedy = greedy_arena(self._layers, {name: prod(shape) for name, shape in self.shapes.items()}, value)
         last = next(node for node in self._nodes if node.output[0] == value)
         last.output[0] = "output"
         graph = helper.make_graph(self._nodes, self.name, ports[:1], ports[1:], self._constants)
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-        return MicroModel(proto, self.products, self.shapes["input"])
+        return MicroModel(proto, self.products, self.shapes["input"], greedy)
 
 
 def tiny() -> MicroModel:

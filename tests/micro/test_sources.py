@@ -72,7 +72,7 @@ def test_sources_are_portable(target: str, tmp_path: Path) -> None:
     model = odd_sizes()
     Compilation(model.proto.SerializeToString(), target=target).export_library(tmp_path / "odd")
     source = (tmp_path / "odd" / "odd.c").read_text(encoding="utf-8")
-    assert ("tw_dot4(" in source) == ("m0" not in target)
+    assert ("tw_run_dots_" in source) == ("m0" not in target)
     command = [compiler, "-O1", "-ffp-contract=off", "-shared", "-fPIC", str(tmp_path / "odd" / "odd.c")]
     subprocess.run([*command, "-o", str(tmp_path / "odd.so"), "-lm"], check=True)
     run = ctypes.CDLL(str(tmp_path / "odd.so")).odd_run
@@ -93,8 +93,7 @@ def test_memory_is_that_of_bytes(quantised: Path, tmp_path: Path) -> None:
     per_channel = 3 * 4 * (8 + 8 + 8 + 5)
     assert weights <= described["weight_bytes"] <= weights + per_channel
     image, layer = 3 * 9 * 9, 8 * 5 * 5
-    padded = 3 * 11 * 11
-    assert described["arena_bytes"] <= image + padded + 2 * layer + 5 * 64
+    assert described["arena_bytes"] <= image + 2 * layer + 5 * 64, "no image is copied to be padded"
 
 
 def test_floats_are_those_of_the_host(tmp_path: Path) -> None:

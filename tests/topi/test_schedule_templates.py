@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from bench.micro_models import tiny
 from tests.fuzz.template_families import FAMILIES, draw
 from tests.topi import test_schedule_convolution as convolution
 from tests.topi import test_schedule_depthwise as separable
@@ -38,6 +39,7 @@ from tilewright.topi.schedule.template import PassedOver, Template, apply_first
 AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
 AMX = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=emeraldrapids").replace(cores=4)
 NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=1)
+CORTEX_M4 = Target("cortex-m4")
 LOOKUPS = {"blocks", "get_block", "get_loops", "get_output_blocks", "get_consumers", "get_producers"}
 """Calls that only look at a program."""
 SMALL_CACHES = AVX512.replace(l1_bytes=16 << 10, l2_bytes=64 << 10)
@@ -102,6 +104,11 @@ def _window_dots() -> PrimFunc:
     return kernel(params, call("qnn.window_dots", *params, strides=(1, 1), padding=(1, 2, 1, 2), width=3), True)
 
 
+def _run_dots() -> PrimFunc:
+    kernels = Compilation(tiny().proto.SerializeToString(), CORTEX_M4).kernels
+    return next(item.func for item in kernels if "qnn_conv2d" in item.symbol)
+
+
 def _integer_lstm() -> PrimFunc:
     shapes = {"x": (3, 1, 4, 40), "w": (4, 40, 48), "scale": (4, 40), "h": (1, 40), "c": (1, 40)}
     params = [var(name, *shape, dtype="int8" if name == "w" else "float32") for name, shape in shapes.items()]
@@ -127,6 +134,7 @@ KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "bitserial": (_bitserial, AVX512),
     "depthwise-separable": (lambda: separable.Case((1, 8, 8, 16), 32).func, AVX512),
     "amx-product": (_of_family("quantized_convolution", 0, "qnn_conv2d"), AMX),
+    "run-dots": (_run_dots, CORTEX_M4),
     "dot-product": (_of_family("integer_product", 0, "qnn_matmul"), AMX),
     "matrix-vector-product": (_matrix_vector, AVX512),
     "split-k-product": (lambda: split_k.product(64, 1024, 48), AVX512.replace(**split_k.SMALL)),

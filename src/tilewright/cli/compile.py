@@ -35,9 +35,10 @@ For the target wasm it is a folder: a package of ES modules for browsers and Nod
 
   tilewright compile resnet18.onnx --target wasm -o web/resnet18
 
-For the target micro it is a folder too: C sources for microcontrollers (docs/micro.md).
+For microcontrollers it is a folder of C sources, or a static library (docs/micro.md).
 
-  tilewright compile keywords.onnx --target 'micro -mcpu=cortex-m4' -o firmware/keywords
+  tilewright compile keywords.onnx --target cortex-m4 -o firmware/keywords
+  tilewright compile keywords.onnx --target cortex-m55 -o firmware/libkeywords.a
 
 Compiled kernels are kept in a cache: compiling the same model again takes a fraction of the time.
 """
@@ -77,7 +78,7 @@ def execute(options: argparse.Namespace) -> int:
     compilation.export_library(output, name=options.name, sign=key)
     seconds = human_seconds(time.perf_counter() - start)
     model = compilation.lowered.info
-    files = output.rglob("*") if deployment.is_folder else [output]
+    files = output.rglob("*") if output.is_dir() else [output]
     size = human_bytes(sum(file.stat().st_size for file in files if file.is_file()))
     print(f"{output}: {size}, compiled for {compilation.target.describe()} in {seconds}")
     steps = sum(compilation.lowered.uses_by_symbol().values())

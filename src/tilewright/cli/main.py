@@ -62,6 +62,7 @@ COMMANDS = {
     "reduce": "shrink a failing model to a small one that fails in the same way",
     "convert": "write a model of any format as ONNX",
     "formats": "the formats of model files, and what each needs",
+    "micro": "build a model for a microcontroller, run and profile it there",
     "accel": "the tensor processor: its programs, and its hardware as Verilog",
     "key": "make a key that signs libraries",
     "demo": "a model in your browser",

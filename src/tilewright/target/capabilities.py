@@ -32,6 +32,8 @@ class Capabilities:
     """Kernels that wait for those before them themselves, and so may be started before these are done."""
     dot4: str | None = None
     """An instruction that multiplies four signed bytes with four and adds the products to a sum."""
+    run_dots: str | None = None
+    """Functions that add dot products of whole runs of signed bytes to sums (`tir.machine.RUN_DOTS`)."""
     tensor_cores: str | None = None
     """Matrix products of half-precision operands by the registers of a warp."""
     byte_tensor_cores: str | None = None

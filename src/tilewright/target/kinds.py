@@ -12,7 +12,6 @@ import tilewright.backends
 from tilewright.backends import slices
 from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target.capabilities import Capabilities
-from tilewright.target.platforms import PLATFORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,8 @@ class TargetKind:
     capabilities: Capabilities = _PLAIN
     features_of: Callable[[str, str, str], frozenset[str]] = lambda arch, cpu, features: frozenset()
     """The features that a processor has, by its architecture, its name and the features that are added or removed."""
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Short names of processors and machines that stand for this kind with some options: `cortex-m4`, `musl-aarch64`."""
     arch_of: Callable[[str], str] = str
     """The architecture that a text in a target names: itself, or what it stands for (a file, say)."""
 
@@ -113,6 +114,20 @@ def target_kinds() -> list[TargetKind]:
     return [kind_named(name) for name in tilewright.backends.SLICES]
 
 
+def without_alias(words: list[str]) -> list[str]:
+    """The words of a target whose first one may be a short name that a kind knows: of a processor, or a machine.
+
+    `cortex-m4 -mattr=-dsp` is `micro -mcpu=cortex-m4 -mattr=-dsp`. Options that are there go before those of the name.
+    """
+    if words and words[0] not in tilewright.backends.SLICES:
+        given = {word.lstrip("-").partition("=")[0] for word in words[1:]}
+        for kind in target_kinds():
+            if words[0] in kind.aliases:
+                implied = [word for word in kind.aliases[words[0]] if word[1:].partition("=")[0] not in given]
+                return [kind.name, *implied, *words[1:]]
+    return words
+
+
 EXAMPLES = "'native', 'llvm -mcpu=skylake-avx512', 'llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1'"
 
 
@@ -120,11 +135,12 @@ def find_kind(name: str, where: str) -> TargetKind:
     """The kind called `name`, or a `UserError` that lists the kinds there are."""
     known = tilewright.backends.SLICES
     if name not in known:
-        near = closest(name, [*known, *PLATFORMS, "native"])
+        aliases = [alias for kind in target_kinds() for alias in kind.aliases]
+        near = closest(name, [*known, "native", *aliases])
         raise UserError(
             f"unknown kind of target '{name}'{near}: the kinds are {', '.join(known)} and native",
             where=where,
-            hint=f"examples: {EXAMPLES}; machines by short names: {', '.join(PLATFORMS)}",
+            hint=f"examples: {EXAMPLES}; machines by short names: {', '.join(aliases)}",
         )
     return kind_named(name)
 

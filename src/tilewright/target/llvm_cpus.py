@@ -154,7 +154,7 @@ def vector_shape(arch: str, features: frozenset[str]) -> tuple[int, int] | None:
         return _riscv_vector_bits(features), 32
     if arch in ("arm", "thumb") and ({"neon", "mve"} & features):
         return 128, 16 if "neon" in features else 8
-    return None
+    return (32, 8) if arch == "thumb" else None
 
 
 def _riscv_vector_bits(features: frozenset[str]) -> int:

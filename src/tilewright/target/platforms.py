@@ -11,12 +11,12 @@ class Platform:
     """What a short name stands for: options of the target kind `llvm`, and a few words for people."""
 
     meaning: str
-    options: dict[str, str]
+    options: tuple[str, ...]
 
 
 def _platform(meaning: str, triple: str, cpu: str, features: str = "") -> Platform:
-    options = {"mtriple": triple, "mcpu": cpu}
-    return Platform(meaning, {**options, "mattr": features} if features else options)
+    options = (f"-mtriple={triple}", f"-mcpu={cpu}")
+    return Platform(meaning, (*options, f"-mattr={features}") if features else options)
 
 
 def _x86_levels() -> dict[str, Platform]:

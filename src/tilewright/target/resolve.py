@@ -26,6 +26,7 @@ _DEPENDENTS: tuple[tuple[str, str], ...] = (
     ("avx512f", r"avx512.*"),
     ("amx-tile", r"amx-.*"),
     ("sve", r"sve.*"),
+    ("mve", r"mve\.fp"),
     ("neon", r"dotprod|i8mm|bf16|sve.*|fullfp16"),
 )
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields
 from tilewright.support.errors import UserError
 from tilewright.target.capabilities import MOST_STEPS, Capabilities
 from tilewright.target.host import detect_host
-from tilewright.target.kinds import EXAMPLES, TargetKind, closest, find_kind, kind_named
-from tilewright.target.platforms import PLATFORMS
+from tilewright.target.kinds import EXAMPLES, TargetKind, closest, find_kind, kind_named, without_alias
 from tilewright.target.resolve import effective_features, resolve_cpu, resolve_gpu
 
 
@@ -146,6 +145,11 @@ class Target:
         return self._allows(self.capabilities.dot4)
 
     @property
+    def has_run_dots(self) -> bool:
+        """Whether there are functions for dot products of whole runs of signed bytes."""
+        return self._allows(self.capabilities.run_dots)
+
+    @property
     def most_steps(self) -> int | None:
         """Steps that all loops of a thread take together, where drivers end them then; None where they do not."""
         return MOST_STEPS if self._allows(self.capabilities.few_steps) else None
@@ -262,14 +266,11 @@ def _parse(text: str) -> tuple[tuple[str, str | int], ...]:
         raise UserError("the target is empty", hint=f"examples: {EXAMPLES}")
     if words[0] == "native":
         words = ["llvm", *words[1:], "-mcpu=native"]
-    platform = PLATFORMS.get(words[0])
-    kind = find_kind(words[0] if platform is None else "llvm", where)
+    words = without_alias(words)
+    kind = find_kind(words[0], where)
     texts: dict[str, str] = {}
     numbers: dict[str, int] = {}
-    given = _options(words[1:], where)
-    flags = {flag for flag, _ in given}
-    implied = {} if platform is None else platform.options
-    for flag, value in [*given, *((flag, value) for flag, value in implied.items() if flag not in flags)]:
+    for flag, value in _options(words[1:], where):
         _store_option(kind, flag, value, texts, numbers, where)
     values = resolve_cpu(kind, texts, numbers, where) if kind.is_cpu else resolve_gpu(kind, texts, numbers)
     values["kind"] = kind.name
@@ -279,8 +280,9 @@ def _parse(text: str) -> tuple[tuple[str, str | int], ...]:
 def target_fields(text: str) -> frozenset[str]:
     """The fields that a target's text sets itself: `cuda -arch=sm_90` sets `arch`."""
     words = shlex.split(text)
-    if words and (words[0] == "native" or words[0] in PLATFORMS):
+    if words and words[0] == "native":
         return frozenset()
+    words = without_alias(words)
     kind = find_kind(words[0] if words else "", text)
     options = [kind.option(flag) for flag, _ in _options(words[1:], text)]
     return frozenset(option.field for option in options if option is not None)

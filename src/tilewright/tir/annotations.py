@@ -370,6 +370,12 @@ ROLLED: Final = Annotation(
     Place.LOOP,
     "compilers of kernels must not unroll the loop, nor lowering where it is not told to",
 )
+WHOLE: Final = Annotation(
+    "whole",
+    _SWITCH,
+    Place.LOOP,
+    "the loop is not split where conditions turn: loops inside it are, at ends that move with it",
+)
 PREFETCH: Final = Annotation(
     "prefetch",
     _PREFETCHES,

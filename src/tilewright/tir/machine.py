@@ -230,6 +230,10 @@ define(
 )
 
 
+RUN_DOTS: Final = "tw_run_dots"
+"""How names of functions begin that add dot products of runs of signed bytes to a tile of sums, by its size."""
+
+
 # Matrix tiles. The register is the address of the tile's first and last element in a buffer of scope TILE_SCOPE,
 # which in the interpreter is memory like any other; `pitch` is how many elements apart its rows are there.
 

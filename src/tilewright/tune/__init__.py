@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tilewright.lower.database import Database
     from tilewright.lower.records import Record
+    from tilewright.tune.board_measure import BoardMeasurer
     from tilewright.tune.cluster import ClusterMeasurer
     from tilewright.tune.cost import CostModel, RandomModel, TreeModel
     from tilewright.tune.device_measure import DeviceMeasurer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tilewright.tune.tuner import Progress, Report, TuneOptions, tune
 
 _NAMES = {
+    "BoardMeasurer": "board_measure",
     "ClusterMeasurer": "cluster",
     "Config": "templates",
     "CostModel": "cost",
@@ -58,6 +60,7 @@ _NAMES = {
 _STORED = {"Database": "database", "Record": "records"}
 
 __all__ = [
+    "BoardMeasurer",
     "ClusterMeasurer",
     "Config",
     "CostModel",

@@ -121,6 +121,8 @@ def _tune_compilation(
     if not target.is_cpu:
         spending = replace(spending, batch=_device_batch(), early_stop=_DEVICE_PATIENCE)
     is_here = measurer is None or isinstance(measurer, LocalMeasurer if target.is_cpu else DeviceMeasurer)
+    # Boards run kernels, not models.
+    is_here = is_here and not target.capabilities.little_memory
     began = time.monotonic()
     algorithms = None
     if in_graph and target.is_cpu and is_here:
@@ -200,7 +202,8 @@ def _check_here(compilation: Compilation) -> None:
     target = compilation.target
     if not target.is_cpu:
         find_device(target.kind)
-    elif not target.is_host:
+    elif not target.is_host and not target.capabilities.little_memory:
+        # Microcontrollers are emulated, or behind a debugger.
         raise UserError(
             f"the target {target} is not this machine, so nothing can be measured here",
             hint="measure on devices: tw.tune.RemoteMeasurer, or `tilewright tune --tracker HOST:PORT --key KEY`",

@@ -28,6 +28,7 @@ from tilewright.tune.accel_measure import CycleMeasurer, device_measurer
 from tilewright.tune.ahead import Ahead
 from tilewright.tune.algorithms import Algorithms
 from tilewright.tune.bayesian import BayesianSearch
+from tilewright.tune.board_measure import BoardMeasurer
 from tilewright.tune.cost import CostModel, TreeModel
 from tilewright.tune.device_measure import DeviceMeasurer
 from tilewright.tune.forest import shipped
@@ -258,7 +259,7 @@ class _Session:
 
     def select_counted(self) -> None:
         """Let compilation take what has fewer cycles, however few: of times that are measured a clear gain is asked."""
-        if isinstance(self.measuring, CycleMeasurer):
+        if isinstance(self.measuring, (CycleMeasurer, BoardMeasurer)):
             quicker = [item for item in self.progress if item.gain > 1.0]
             self.database.select(
                 Selection(item.task.key, str(item.task.target), item.best, compiler=compiler_name()) for item in quicker
@@ -277,8 +278,11 @@ def _gain_so_far(progress: Sequence[Progress]) -> float:
     return before / after if after else 1.0
 
 
-def local_measurer(tasks: Sequence[Task]) -> LocalMeasurer | DeviceMeasurer:
-    """What measures tasks on this machine: on its processors, or on the device that they are for."""
+def local_measurer(tasks: Sequence[Task]) -> LocalMeasurer | DeviceMeasurer | BoardMeasurer:
+    """What measures tasks on this machine: on its processors, on the device that they are for, or on a board."""
+    board = next((task.target for task in tasks if task.target.capabilities.little_memory), None)
+    if board is not None:
+        return BoardMeasurer(board)
     device = next((task.target for task in tasks if not task.target.is_cpu), None)
     return LocalMeasurer() if device is None else device_measurer(device)
 

@@ -7,6 +7,7 @@ import numpy as np
 from tests.tir.passes.programs import agree, data, loops_of, script
 from tilewright.ir.expr import IntImm, Select
 from tilewright.ir.visit import find_all
+from tilewright.tir.annotations import WHOLE
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.stmt import BufferStore, For, IfThenElse, LoopKind, SeqStmt
@@ -45,6 +46,26 @@ def blur(A: Buffer[(20,), "float32"], B: Buffer[(20,), "float32"]):
         (main,) = [stmt for stmt in after.body.stmts if isinstance(stmt, For) and stmt.extent is IntImm(18)]
         assert not find_all(main, Select)
         agree(func, after, data(20), data(20))
+
+    def test_whole_loops_are_split_inside(self) -> None:
+        """A large body is not copied: the loop in it that has the conditions is cut, at ends that move."""
+        func = script(
+            """
+@script.function
+def windows(A: Buffer[(20,), "float32"], W: Buffer[(3,), "float32"], B: Buffer[(20,), "float32"]):
+    for i in range(20):
+        for k in range(3):
+            W[k] = A[i + k - 1] if 1 <= i + k and i + k < 21 else 0.0
+        B[i] = W[0] + W[1] + W[2]
+"""
+        )
+        assert isinstance(func.body, For)
+        whole = func.replace(body=WHOLE.put(func.body, True))
+        after = partition_loops(whole)
+        assert isinstance(after.body, For) and after.body.extent is IntImm(20)
+        stores = [store for store in find_all(after.body, BufferStore) if store.buffer.name == "B"]
+        assert len(stores) == 1 and any(not find_all(loop, Select) for loop in find_all(after.body.body, For))
+        agree(func, after, data(20), data(3), data(20))
 
     def test_parallel_loops_choose_inside(self) -> None:
         func = script(

@@ -134,7 +134,7 @@ class CFunction(CStatements):
         if count == 1:
             super().store(stmt, mask)
             return
-        if not _is_lane_by_lane(stmt, mask):
+        if not is_lane_by_lane(stmt, mask):
             self._store_after(stmt, mask)
             return
         lane = self._lane_variables.setdefault(count, Var("lane", INDEX))
@@ -186,6 +186,10 @@ class CFunction(CStatements):
         raise CompilerBug(f"a barrier of {scope} memory came to the code generator for CPUs")
 
     # ---------------------------------------------------------------- memory
+
+    def may_overlap(self, a: Buffer, b: Buffer) -> bool:
+        """Whether two buffers may be the same memory."""
+        return a in self._overlapping and b in self._overlapping
 
     def allocate(self, buffer: Buffer) -> None:
         """An array on the stack."""
@@ -254,7 +258,7 @@ class CFunction(CStatements):
         self.leave_if("tw_code")
 
 
-def _is_lane_by_lane(stmt: BufferStore, mask: PrimExpr | None) -> bool:
+def is_lane_by_lane(stmt: BufferStore, mask: PrimExpr | None) -> bool:
     """Whether no lane of a store reads what another one stores."""
     index = stmt.indices[0]
     parts = [stmt.value, index] if mask is None else [stmt.value, index, mask]

@@ -6,6 +6,7 @@ from typing import Final
 
 from tilewright.target.capabilities import Capabilities
 from tilewright.target.kinds import CPU_OPTIONS, TargetKind
+from tilewright.target.platforms import PLATFORMS
 from tilewright.target.resolve import effective_features
 
 KIND: Final = TargetKind(
@@ -15,4 +16,5 @@ KIND: Final = TargetKind(
     is_cpu=True,
     capabilities=Capabilities(processor_levels=True),
     features_of=effective_features,
+    aliases={name: platform.options for name, platform in PLATFORMS.items()},
 )

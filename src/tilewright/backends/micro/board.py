@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from tilewright.support.errors import UserError
+from tilewright.target.kinds import closest
 from tilewright.target.llvm_cpus import arch_of_triple
 
 
@@ -14,6 +16,8 @@ class Board:
 
     tools: str
     """What names of the compiler and its tools begin with."""
+    machine: str
+    """What QEMU calls the board."""
     flags: str
     """The options of GCC for the processor."""
     emulator: str
@@ -25,26 +29,28 @@ class Board:
     """The start-up file."""
     clock_mhz: int
     """How often the clock ticks that the start-up file reads; 1000: at each instruction, as QEMU counts them."""
+    specs: str = ""
+    """The file that tells the compiler of its C library, where it does not know of one by itself."""
 
 
 def _arm(
     flags: str, machine: str, flash: tuple[str, str] = ("0x0", "4M"), ram: str = "0x20000000", clock: int = 25
 ) -> Board:
     emulator = f"qemu-system-arm -M {machine}"
-    return Board("arm-none-eabi-", f"-mthumb {flags}", emulator, flash, (ram, "4M"), "cortex_m.c", clock)
+    return Board("arm-none-eabi-", machine, f"-mthumb {flags}", emulator, flash, (ram, "4M"), "cortex_m.c", clock)
 
 
 _AN385: Final = "mps2-an385"
 _RISCV: Final = Board(
     "riscv64-unknown-elf-",
-    "-march=rv32imac -mabi=ilp32 -mcmodel=medany "
-    # The C library of Debian's compiler is one that it has to be told of.
-    "$(if $(wildcard $(shell $(CC) -print-file-name=picolibc.specs)),--specs=picolibc.specs)",
+    "virt",
+    "-march=rv32imac -mabi=ilp32 -mcmodel=medany",
     "qemu-system-riscv32 -M virt -bios none",
     ("0x80000000", "8M"),
     ("0x80800000", "8M"),
     "riscv.c",
     1000,
+    "picolibc.specs",
 )
 _SOFT: Final = "-mfloat-abi=soft"
 _BOARDS: Final = {
@@ -58,8 +64,21 @@ _BOARDS: Final = {
 }
 
 
-def board_of(triple: str, cpu: str) -> Board:
+def board_of(triple: str, cpu: str, features: str = "") -> Board:
     """The board for a processor; one of the same architecture where QEMU has none with that processor."""
     if arch_of_triple(triple) == "riscv32":
-        return _RISCV
+        is_atomic = "-a" not in features.split(",")
+        return _RISCV if is_atomic else replace(_RISCV, flags=_RISCV.flags.replace("rv32imac", "rv32imc"))
     return _BOARDS.get(cpu, _BOARDS["cortex-m3"])
+
+
+def processor_of(machine: str) -> str:
+    """The processor of one of QEMU's boards, as a target names it."""
+    boards = {_RISCV.machine: "rv32imac", **{board.machine: cpu for cpu, board in reversed(_BOARDS.items())}}
+    boards[_AN385] = "cortex-m3"
+    if machine not in boards:
+        raise UserError(
+            f"there is no board '{machine}'{closest(machine, boards)}",
+            hint=f"boards are {', '.join(sorted(boards))}",
+        )
+    return boards[machine]

@@ -14,7 +14,7 @@ from tilewright.backends.micro.board import Board
 from tilewright.backends.micro.sources import parameters_of
 from tilewright.runtime.core.artifact import ModelInfo
 
-_TEMPLATES: Final = Path(__file__).with_name("templates")
+TEMPLATES: Final = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +45,17 @@ def write_example(folder: Path, model: ModelInfo, name: str, board: Board) -> No
         "macro": name.upper(),
         "steps": str(len(model.steps)),
         "arrays": "\n".join(f"static {item.element} {item.name}[{max(item.count, 1)}];" for item in arrays),
+        "globals": "\n".join(f"{item.element} {item.name}[{max(item.count, 1)}];" for item in arrays),
         "reads": "\n".join(item.transfer for item in inputs),
         "writes": "\n".join(item.transfer for item in arrays if item.is_output),
         "arguments": ", ".join(item.name for item in arrays),
         "inputs": " ".join(item.file for item in inputs),
         "zeros": "\n".join(f"{item.file}:\n\thead -c {item.nbytes} /dev/zero > $@" for item in inputs),
-        "tools": board.tools,
-        "flags": board.flags,
-        "emulator": board.emulator,
-        "start": board.start,
-        "clock_mhz": str(board.clock_mhz),
-        "flash_origin": board.flash[0],
-        "flash_length": board.flash[1],
-        "ram_origin": board.ram[0],
-        "ram_length": board.ram[1],
+        **board_values(board),
     }
     folder.mkdir()
-    for source in ("main.c", "step.h", "semihosting.h", "Makefile", "board.ld", board.start):
-        text = Template((_TEMPLATES / source).read_text(encoding="utf-8")).substitute(values)
+    for source in ("main.c", "remote.c", "step.h", "semihosting.h", "Makefile", "board.ld", board.start):
+        text = Template((TEMPLATES / source).read_text(encoding="utf-8")).substitute(values)
         (folder / source).write_text(text, encoding="utf-8")
 
 
@@ -79,3 +72,24 @@ def _arrays(model: ModelInfo) -> list[_Array]:
         )
         for number, item in enumerate(parameters_of(model))
     ]
+
+
+def board_values(board: Board) -> dict[str, str]:
+    """What templates say of a board."""
+    return {
+        "tools": board.tools,
+        "flags": f"{board.flags}{_specs(board)}",
+        "emulator": board.emulator,
+        "start": board.start,
+        "clock_mhz": str(board.clock_mhz),
+        "flash_origin": board.flash[0],
+        "flash_length": board.flash[1],
+        "ram_origin": board.ram[0],
+        "ram_length": board.ram[1],
+    }
+
+
+def _specs(board: Board) -> str:
+    """The option that tells the compiler of its C library, where that is installed, as a Makefile asks for it."""
+    found = f"$(wildcard $(shell $(CC) -print-file-name={board.specs}))"
+    return f" $(if {found},--specs={board.specs})" if board.specs else ""

@@ -9,11 +9,13 @@ out/example/                 a program that runs the model, with start-up code, 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.backends.micro.board import board_of
+from tilewright.backends.micro.build import build_library
 from tilewright.backends.micro.example import write_example
 from tilewright.backends.micro.sources import arena_bytes, header_text, parameters_of, source_text
 from tilewright.backends.micro.weights import weight_arrays, weight_bytes
@@ -26,16 +28,26 @@ from tilewright.support.files import replacing_folder
 from tilewright.support.version import VERSION
 
 DESCRIPTION: Final = "model.json"
+LIBRARY_SUFFIX: Final = ".a"
 FORMAT: Final = 1
 """The version of model.json."""
 
 
 def write_sources(artifacts: Sequence[Artifact], folder: Path, options: ExportOptions) -> None:
-    """Write the sources of a model into a folder, which is made or replaced as a whole."""
+    """Write the sources of a model into a folder, which is made or replaced as a whole; or compile them to an archive.
+
+    An archive, `libkeywords.a`, has its header beside it, `keywords.h`.
+    """
     [artifact] = artifacts
     if options.sign is not None:
         raise UserError("C sources are not signed", hint="leave the key out; sign the firmware")
     model = _static_model(artifact)
+    if folder.suffix == LIBRARY_SUFFIX:
+        name = library_name(Path(folder.stem.removeprefix("lib")), options.name)
+        with trace.span("export"), tempfile.TemporaryDirectory(prefix="tilewright-") as work:
+            _fill(Path(work), artifact, model, name)
+            build_library(Path(work), name, board_of(artifact.triple, artifact.cpu, artifact.features), folder)
+        return
     with trace.span("export"), replacing_folder(folder, DESCRIPTION, "sources of a model") as written:
         _fill(written, artifact, model, library_name(folder, options.name))
 
@@ -61,7 +73,7 @@ def _static_model(artifact: Artifact) -> ModelInfo:
 
 
 def _fill(folder: Path, artifact: Artifact, model: ModelInfo, name: str) -> None:
-    board = board_of(artifact.triple, artifact.cpu)
+    board = board_of(artifact.triple, artifact.cpu, artifact.features)
     (folder / f"{name}.h").write_text(header_text(artifact, name), encoding="utf-8")
     (folder / f"{name}.c").write_text(source_text(artifact, name), encoding="utf-8")
     weights = f"#include <math.h>\n#include <stdint.h>\n\n{weight_arrays(artifact)}"

@@ -132,7 +132,7 @@ class Operands:
         lanes = target.lanes(32) if target.is_cpu else 1
         if target.capabilities.little_memory:
             # Products of words are of signed bytes. Nothing is padded for them: that takes memory.
-            return cls((INT8,) if target.has_dot4 else (INT8, UINT8), INT8, 1, lanes, 1)
+            return cls((INT8,) if target.has_dot4 else (INT8, UINT8), INT8, 1, 1, 1)
         if not has_byte_products(target):
             group = _PAIR if target.has_pair_products else 1
             return cls((INT16,), INT16, group, lanes, group)

@@ -11,6 +11,9 @@ which it certainly holds, whatever the loops inside do. A parallel loop stays on
 main body and the guarded one. Unrolled and vectorized loops are not split: once copied out or made vectors, their
 conditions are constants or masks; but lanes that never run are dropped. The copies made are bounded.
 
+A loop that is marked `WHOLE` stays one, too: the loops inside it are split instead, at ends that move with it. Large
+bodies that have their conditions in a small part are not copied so.
+
 Where sizes are open, cuts are not known and every loop may have edges on both sides: an unrolled tile of an image would
 be copied nine times. Such a tile has two bodies, and what it is about to compute decides between them:
 
@@ -33,7 +36,7 @@ from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import add, all_of, ge, le, logical_not, lt, maximum, minimum, sub
 from tilewright.ir.expr import ONE, TRUE, ZERO, IntImm, PrimExpr, Range, Select, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.tir.annotations import REDUCTION
+from tilewright.tir.annotations import REDUCTION, WHOLE
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.hoist_guards import hoist_conditions
 from tilewright.tir.passes.simplify_loops import simplify_stmt, size_analyzer
@@ -84,6 +87,9 @@ class _Partition(StmtRewriter):
         self.open_tiles = 0
 
     def visit_for(self, loop: For) -> Stmt:
+        if WHOLE.is_on(loop):
+            with inside_loop(self._analyzer, loop):
+                return super().visit_for(loop)
         if loop.kind in (LoopKind.SERIAL, LoopKind.PARALLEL):
             guards = self._shared_guards(loop)
             if guards:

@@ -23,13 +23,26 @@ __attribute__((section(".vectors"), used)) static void (*const vectors[])(void) 
     (void (*)(void))&tw_stack_top, reset, fault, fault, fault, fault, fault,
 };
 
-/* SysTick: 24 bits, downwards, with the clock of the processor. */
+/* The counter of cycles where the processor has one (DWT); else SysTick: 24 bits, downwards, with its clock. */
+uint32_t clock_has_cycles;
+
 void start_clock(void) {
+  REGISTER(0xe000edfc) |= 1u << 24;
+  REGISTER(0xe0001000) |= 1;
+  const uint32_t before = REGISTER(0xe0001004);
+  __asm__ volatile("nop\nnop\nnop\nnop");
+  clock_has_cycles = REGISTER(0xe0001004) != before;
   REGISTER(0xe000e014) = 0xffffff;
   REGISTER(0xe000e018) = 0;
   REGISTER(0xe000e010) = 5;
 }
 
 uint32_t clock_ticks(void) {
-  return 0xffffff - REGISTER(0xe000e018);
+  return clock_has_cycles ? REGISTER(0xe0001004) : 0xffffff - REGISTER(0xe000e018);
+}
+
+/* Cycles; or instructions, of which QEMU executes one a nanosecond (-icount shift=0): its clock has ${clock_mhz} MHz. */
+uint32_t clock_between(uint32_t begin, uint32_t end) {
+  if (clock_has_cycles) return end - begin;
+  return (uint32_t)((uint64_t)((end - begin) & 0xffffff) * 1000u / ${clock_mhz}u);
 }

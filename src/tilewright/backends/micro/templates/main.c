@@ -5,6 +5,7 @@
 
 void start_clock(void);
 uint32_t clock_ticks(void);
+uint32_t clock_between(uint32_t begin, uint32_t end);
 
 ${arrays}
 static uint32_t begun[${steps} + 1];
@@ -27,11 +28,11 @@ ${writes}
     print("step ");
     print_number((uint32_t)step);
     print(" ");
-    print_number(INSTRUCTIONS((begun[step + 1] - begun[step]) & CLOCK_MASK));
+    print_number(clock_between(begun[step], begun[step + 1]));
     print("\n");
   }
   print("total ");
-  print_number(INSTRUCTIONS((begun[${steps}] - begun[0]) & CLOCK_MASK));
+  print_number(clock_between(begun[0], begun[${steps}]));
   print("\n");
   return 0;
 }

@@ -28,3 +28,5 @@ uint32_t clock_ticks(void) {
   __asm__ volatile(WITH_CONTROL("rdinstret %0") : "=r"(count));
   return count;
 }
+
+uint32_t clock_between(uint32_t begin, uint32_t end) { return end - begin; }

@@ -4,7 +4,6 @@
 #include <stdint.h>
 
 #if defined(__arm__)
-#define CLOCK_MASK 0xffffffu /* SysTick has 24 bits */
 static inline intptr_t semihosting(intptr_t operation, const void* argument) {
   register intptr_t r0 __asm__("r0") = operation;
   register const void* r1 __asm__("r1") = argument;
@@ -12,7 +11,6 @@ static inline intptr_t semihosting(intptr_t operation, const void* argument) {
   return r0;
 }
 #else
-#define CLOCK_MASK 0xffffffffu
 static inline intptr_t semihosting(intptr_t operation, const void* argument) {
   register intptr_t a0 __asm__("a0") = operation;
   register const void* a1 __asm__("a1") = argument;
@@ -22,9 +20,6 @@ static inline intptr_t semihosting(intptr_t operation, const void* argument) {
   return a0;
 }
 #endif
-
-/* QEMU executes an instruction a nanosecond (-icount shift=0); the clock has ${clock_mhz} MHz. */
-#define INSTRUCTIONS(ticks) ((uint32_t)((uint64_t)(ticks) * 1000u / ${clock_mhz}u))
 
 static inline intptr_t length_of(const char* text) {
   intptr_t length = 0;
