@@ -384,9 +384,10 @@ class Compilation(Exportable):
     def _exported(self) -> tuple[Exporter, Artifact]:
         deployment = deployment_of(self.host)
         own = self.artifact()
+        whole = () if self.target.is_cpu or not deployment.runs_without_device else (self.host,)
         further = [
             Compilation.of(make_request(self.request.model, level, self.request.options)).artifact()
-            for level in deployment.levels(self.host)
+            for level in (*whole, *deployment.levels(self.host))
         ]
         return lambda artifact, path, options: deployment.write([artifact, *further], path, options), own
 

@@ -18,5 +18,6 @@ KIND: Final = TargetKind(
     triple="thumbv7em-none-eabi",
     capabilities=Capabilities(little_memory=True, dot4="dsp"),
     features_of=effective_features,
+    is_elsewhere=True,
 )
 """Cortex-M; RISC-V is named by its triple, `micro -mtriple=riscv32-unknown-elf`."""

@@ -4,6 +4,7 @@ out/index.js, index.d.ts     load() and the types of this model's inputs and out
 out/tilewright.js, worker.js what runs it (`javascript/`), the same for every model
 out/model.json               the description that tilewright.js reads
 out/model.<level>.wasm       code; weights.bin beside it
+out/model.wgsl               kernels for WebGPU, with weights.webgpu.bin, of models for the device `webgpu`
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 from tilewright.backends.llvm.cache import compile_cached
 from tilewright.backends.llvm.entry import emit_profiled_entry
 from tilewright.backends.wasm.binary import read_imports
+from tilewright.backends.wasm.gpu_plan import gpu_plan, refusal
 from tilewright.backends.wasm.link import link_module
 from tilewright.backends.wasm.program import describe_program, program_entries, program_steps, read_program
 from tilewright.runtime.core.artifact import Artifact, ModelInfo, TensorInfo
@@ -42,6 +44,9 @@ MATHEMATICS: Final = frozenset(
 )
 """What mathematics.js gives to it, in double precision; with an f at the end in single precision."""
 DESCRIPTION: Final = "model.json"
+GPU: Final = "webgpu"
+"""The kind of device that packages run models on, where there is one."""
+KERNELS: Final = "model.wgsl"
 _STEP_HOOK = "tw_step"
 _RUNTIME = Path(__file__).with_name("javascript")
 ARRAYS: Final = {
@@ -69,11 +74,13 @@ def write_package(artifacts: Sequence[Artifact], folder: Path, options: ExportOp
     """Write the package of a model into a folder, which is made or replaced as a whole."""
     if options.sign is not None:
         raise UserError("packages of JavaScript are not signed", hint="leave the key out; serve the package over HTTPS")
-    artifacts = sorted(artifacts, key=lambda artifact: list(LEVELS).index(level_of(artifact)))
     for artifact in artifacts:
         _check(artifact)
+    on_gpu = [artifact for artifact in artifacts if artifact.device is not None]
+    on_host = [artifact for artifact in artifacts if artifact.device is None]
+    on_host.sort(key=lambda artifact: list(LEVELS).index(level_of(artifact)))
     with trace.span("export"), replacing_folder(folder, DESCRIPTION, "package of a model") as written:
-        _fill(written, artifacts, options.name or folder.name)
+        _fill(written, on_host, on_gpu[0] if on_gpu else None, options.name or folder.name)
 
 
 def _check(artifact: Artifact) -> None:
@@ -82,9 +89,14 @@ def _check(artifact: Artifact) -> None:
         raise CompilerBug("a package of JavaScript holds a model")
     if model.program:
         read_program(model)
+    if artifact.device is not None and artifact.device.kind != GPU:
+        raise UserError(
+            f"packages of JavaScript run models on a GPU through {GPU}, not through {artifact.device.kind}",
+            hint=f"target={{'{GPU}': '', 'host': 'wasm'}}",
+        )
 
 
-def _fill(folder: Path, artifacts: Sequence[Artifact], name: str) -> None:
+def _fill(folder: Path, artifacts: Sequence[Artifact], on_gpu: Artifact | None, name: str) -> None:
     model = artifacts[0].model
     assert model is not None
     weights: dict[bytes, str] = {}
@@ -99,6 +111,7 @@ def _fill(folder: Path, artifacts: Sequence[Artifact], name: str) -> None:
         "threads": model.threads,
         "messages": {str(code): text for code, text in code_messages(model).items()},
         "code": code,
+        GPU: None if on_gpu is None else _write_gpu(folder, on_gpu, weights),
     }
     (folder / DESCRIPTION).write_text(json.dumps(description, separators=(",", ":")) + "\n", encoding="utf-8")
     for file in sorted(_RUNTIME.iterdir()):
@@ -109,7 +122,7 @@ def _fill(folder: Path, artifacts: Sequence[Artifact], name: str) -> None:
 
 
 def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> dict[str, Any]:
-    """Write the code of one level, and its weights if no level before it has the same; what model.json says of it."""
+    """Write the code of one level, and its weights; what model.json says of it."""
     model, level = artifact.model, level_of(artifact)
     assert model is not None
     objects, entries, described = _described_program(artifact) if model.program else _described_entry(artifact)
@@ -119,10 +132,6 @@ def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> 
     unknown = sorted(set(imports.functions) - PROVIDED - MATHEMATICS - {f"{name}f" for name in MATHEMATICS})
     if unknown:
         raise CompilerBug(f"the compiled code calls '{unknown[0]}', which nothing provides")
-    content = artifact.constants.tobytes()
-    if content not in weights:
-        weights[content] = "weights.bin" if not weights else f"weights.{level}.bin"
-        (folder / weights[content]).write_bytes(content)
     file = f"model.{level}.wasm"
     (folder / file).write_bytes(module)
     return {
@@ -131,10 +140,27 @@ def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> 
         "bytes": len(module),
         "memory_pages": imports.memory_pages,
         "memory_flags": imports.memory_flags,
-        "weights": weights[content],
-        "constant_bytes": len(content),
+        **_write_weights(folder, artifact, level, weights),
         **described,
     }
+
+
+def _write_gpu(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> dict[str, Any]:
+    """Write the kernels and weights of a model for WebGPU; what model.json says of them, or why there are none."""
+    if reason := refusal(artifact):
+        return {"refused": reason}
+    plan = gpu_plan(artifact)
+    (folder / KERNELS).write_bytes(plan.code)
+    return {"file": KERNELS, **_write_weights(folder, artifact, GPU, weights), **plan.description}
+
+
+def _write_weights(folder: Path, artifact: Artifact, name: str, weights: dict[bytes, str]) -> dict[str, Any]:
+    """Write the weights of an artifact, if none before it has the same; what model.json says of them."""
+    content = artifact.constants.tobytes()
+    if content not in weights:
+        weights[content] = "weights.bin" if not weights else f"weights.{name}.bin"
+        (folder / weights[content]).write_bytes(content)
+    return {"weights": weights[content], "constant_bytes": len(content)}
 
 
 _Described = tuple[list[bytes], list[str], dict[str, Any]]

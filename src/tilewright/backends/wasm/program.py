@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from base64 import b64decode
 from typing import Any, Final
 
-from tilewright.runtime.core.artifact import Extent, ModelInfo, TensorInfo
+from tilewright.backends.wasm.extents import describe_extent
+from tilewright.runtime.core.artifact import ModelInfo, TensorInfo
 from tilewright.runtime.core.checks import code_messages
 from tilewright.runtime.core.dtypes import bits_of
-from tilewright.runtime.core.shapes import parse_extent
 from tilewright.runtime.host.registry import HostAttribute
 from tilewright.runtime.vm.codec import decode
 from tilewright.runtime.vm.program import BlobConstant, HostCall, Program, TextConstant, VmFunction
 from tilewright.runtime.vm.types import Kind
-from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.support.errors import UnsupportedError
 
 HOST_FUNCTIONS: Final = frozenset(
     """axes.from_end axes.insert axes.remove axes.to_end host.col2im host.compress host.fail host.mel_weights
@@ -27,17 +26,6 @@ HOST_FUNCTIONS: Final = frozenset(
 )
 """The host functions that hosts.js has."""
 _REMEDY = "leave that part to the program around the model (export the rest), or deploy a native library"
-_OPERATORS: Final[dict[type[ast.AST], str]] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
 
 
 def read_program(model: ModelInfo) -> Program:
@@ -67,7 +55,7 @@ def describe_program(model: ModelInfo) -> dict[str, Any]:
     program = read_program(model)
     return {
         "inputs": [
-            {"name": info.name, "dtype": kind.name, "shape": list(map(_extent, kind.shape))}
+            {"name": info.name, "dtype": kind.name, "shape": list(map(describe_extent, kind.shape))}
             for kind, info in zip(program.inputs, model.inputs, strict=True)
         ],
         "outputs": len(model.outputs),
@@ -75,7 +63,7 @@ def describe_program(model: ModelInfo) -> dict[str, Any]:
         "constants": [_constant(item) for item in program.constants if isinstance(item, BlobConstant)],
         "hosts": list(map(_host, program.hosts)),
         "constructors": [item.name for item in program.constructors],
-        "extents": list(map(_extent, program.extents)),
+        "extents": list(map(describe_extent, program.extents)),
         "texts": list(program.texts),
         "segments": list(map(_segment, model.segments)),
     }
@@ -131,35 +119,11 @@ def _segment(segment: ModelInfo) -> dict[str, Any]:
         "inputs": list(map(_tensor, segment.inputs)),
         "outputs": list(map(_tensor, segment.outputs)),
         "workspace_bytes": segment.workspace_bytes,
-        "slots": list(map(_extent, segment.slots)),
+        "slots": list(map(describe_extent, segment.slots)),
         "requires": [[str(left), str(right)] for left, right in segment.requires],
         "messages": {str(code): text for code, text in code_messages(segment).items()},
     }
 
 
 def _tensor(info: TensorInfo) -> dict[str, Any]:
-    return {"name": info.name, "dtype": info.dtype, "shape": list(map(_extent, info.shape))}
-
-
-def _extent(extent: Extent) -> Any:
-    """An extent as a number, the name of a symbol, or [operator, operands ...]."""
-    return extent if isinstance(extent, int) else _expression(parse_extent(extent))
-
-
-def _expression(node: ast.expr) -> Any:
-    match node:
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.Name(id=name):
-            return name
-        case ast.BinOp(left=left, op=operation, right=right):
-            return [_OPERATORS[type(operation)], _expression(left), _expression(right)]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return ["-", 0, _expression(operand)]
-        case ast.Call(func=ast.Name(id=name), args=[left, right]):
-            return [name, _expression(left), _expression(right)]
-        case ast.IfExp(test=test, body=body, orelse=other):
-            return ["if", _expression(test), _expression(body), _expression(other)]
-        case ast.Compare(left=left, ops=[comparison], comparators=[right]):
-            return [_OPERATORS[type(comparison)], _expression(left), _expression(right)]
-    raise CompilerBug(f"the extent {ast.unparse(node)!r} is not arithmetic over symbols")
+    return {"name": info.name, "dtype": info.dtype, "shape": list(map(describe_extent, info.shape))}

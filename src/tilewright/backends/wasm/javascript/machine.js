@@ -7,6 +7,7 @@
  */
 
 import { TilewrightError } from "./errors.js";
+import { evaluate } from "./extents.js";
 import { hosts } from "./hosts.js";
 import { arrayOf, Closure, DataValue, partsOf, product, Tensor } from "./values.js";
 
@@ -24,35 +25,6 @@ const OPCODES = [
   "jump", "branch", "tag", "call", "tail_call", "call_closure", "tail_closure", "return", "release", "fail",
 ];
 const BIND = 1, EQUAL = 2;
-
-// Arithmetic over sizes: a number, the name of a symbol, or [operator, operands ...]. Dividing by zero gives 0.
-
-const OPERATORS = {
-  "+": (a, b) => a + b,
-  "-": (a, b) => a - b,
-  "*": (a, b) => a * b,
-  "//": (a, b) => (b ? Math.floor(a / b) : 0),
-  "%": (a, b) => (b ? a - b * Math.floor(a / b) : 0),
-  min: Math.min,
-  max: Math.max,
-  "<": (a, b) => Number(a < b),
-  "<=": (a, b) => Number(a <= b),
-  "==": (a, b) => Number(a === b),
-  "!=": (a, b) => Number(a !== b),
-};
-
-/** The value of an extent; undefined where a symbol in it has none. */
-function evaluate(extent, valueOf) {
-  if (typeof extent === "number") return extent;
-  if (typeof extent === "string") return valueOf(extent);
-  const [operator, ...operands] = extent;
-  if (operator === "if") {
-    const holds = evaluate(operands[0], valueOf);
-    return holds === undefined ? undefined : evaluate(operands[holds ? 1 : 2], valueOf);
-  }
-  const [a, b] = operands.map((operand) => evaluate(operand, valueOf));
-  return a === undefined || b === undefined ? undefined : OPERATORS[operator](a, b);
-}
 
 /** The pieces of memory that the values of a run lie in. */
 class Storage {

@@ -34,11 +34,18 @@ export interface LoadOptions {
   threads?: number;
   /** Whether the model lives in a worker (default: in a page, if it has several threads). */
   worker?: boolean;
+  /** Where it runs (default: on a GPU through WebGPU where the package has kernels for it and the GPU what they need; `level` asks for "wasm"). */
+  device?: "webgpu" | "wasm";
   /** What its code uses: "relaxed", "simd" or "plain" (default: the best that the engine has). */
   level?: "relaxed" | "simd" | "plain";
   /** Told of the weights as they arrive. */
   onProgress?: (progress: { loaded: number; total: number }) => void;
 }
+
+/** Where a model runs: on a GPU of some name, or by WebAssembly, for a reason where the package has kernels for GPUs. */
+export type Device =
+  | { readonly kind: "webgpu"; readonly name: string }
+  | { readonly kind: "wasm"; readonly reason?: string };
 
 /** A loaded model. Calls from one thread run one after the other; results are yours. */
 export interface Model<I = Record<string, Input<Elements>>, O = Record<string, Tensor>> {
@@ -46,9 +53,11 @@ export interface Model<I = Record<string, Input<Elements>>, O = Record<string, T
   readonly inputs: readonly TensorInfo[];
   readonly outputs: readonly TensorInfo[];
   readonly threads: number;
+  /** What its code uses; "webgpu" for kernels of a GPU. */
   readonly level: string;
+  readonly device: Device;
   run(inputs: I): Promise<O>;
-  /** The milliseconds of each kernel in its quickest run. */
+  /** The milliseconds of each kernel in its quickest run; on a GPU, whose clock browsers round, the mean of the runs. */
   profile(inputs: I, repeat?: number): Promise<KernelTime[]>;
   /** Ends its threads. Later calls are errors. */
   close(): void;
