@@ -11,7 +11,9 @@ from tilewright.target.kinds import gpu_kind
 _GPU = gpu_kind(
     "webgpu",
     "GPUs through WebGPU",
-    capabilities=Capabilities(dot4="dot4", few_steps="few-steps", least_shared_bytes=4, expanded_mathematics=None),
+    capabilities=Capabilities(
+        dot4="dot4", few_steps="few-steps", least_shared_bytes=4, expanded_mathematics=None, written_out=True
+    ),
     cores=16,
     vector_registers=128,
     l2_bytes=1 << 20,
