@@ -104,7 +104,8 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
     """Write a model's package and ONNX file; what `measure.mjs` must know of it."""
     folder.mkdir()
     onnx.save(zoo.build(name), folder / "model.onnx")
-    Compilation(folder / "model.onnx", target={"webgpu": "", "host": "wasm"}).export_library(folder / "package")
+    target = {"webgpu": "webgpu -mattr=+software", "host": "wasm"}
+    Compilation(folder / "model.onnx", target=target).export_library(folder / "package")
     description = json.loads((folder / "package" / "model.json").read_text())
     return {"name": name, "inputs": description["inputs"]}
 

@@ -12,7 +12,12 @@ _GPU = gpu_kind(
     "webgpu",
     "GPUs through WebGPU",
     capabilities=Capabilities(
-        dot4="dot4", few_steps="few-steps", least_shared_bytes=4, expanded_mathematics=None, written_out=True
+        dot4="dot4",
+        few_steps="few-steps",
+        software="software",
+        least_shared_bytes=4,
+        expanded_mathematics=None,
+        written_out=True,
     ),
     cores=16,
     vector_registers=128,

@@ -34,7 +34,10 @@ export interface LoadOptions {
   threads?: number;
   /** Whether the model lives in a worker (default: in a page, if it has several threads). */
   worker?: boolean;
-  /** Where it runs (default: on a GPU through WebGPU where the package has kernels for it and the GPU what they need; `level` asks for "wasm"). */
+  /**
+   * Where it runs (default: on a GPU through WebGPU, where the package has kernels for it, the GPU what they need, and
+   * `level` is not given; not on software that plays a GPU, which "webgpu" takes too).
+   */
   device?: "webgpu" | "wasm";
   /** What its code uses: "relaxed", "simd" or "plain" (default: the best that the engine has). */
   level?: "relaxed" | "simd" | "plain";

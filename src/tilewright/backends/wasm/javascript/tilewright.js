@@ -65,7 +65,7 @@ async function openedOnGpu(folder, description, { device, level }, onProgress) {
   }
   if (device === "wasm") return { reason: "the option 'device' asks for it" };
   if (level !== undefined && device === undefined) return { reason: "the option 'level' asks for it" };
-  const found = await (await import("./webgpu.js")).openOnGpu(folder, description, onProgress);
+  const found = await (await import("./webgpu.js")).openOnGpu(folder, description, device === "webgpu", onProgress);
   if (!found.model && device === "webgpu") throw new TilewrightError(`the model cannot run through WebGPU: ${found.reason}`);
   return found;
 }

@@ -27,12 +27,15 @@ const words = (bytes) => Math.max(8, Math.ceil(bytes / 4) * 4);
 /** Why a model is not run through WebGPU here. */
 class Unavailable extends Error {}
 
-/** The model on a GPU, or the reason why it is not there: { model } or { reason }. */
-export async function openOnGpu(folder, description, onProgress) {
+/**
+ * The model on a GPU, or the reason why it is not there: { model } or { reason }. A processor that plays a GPU is taken
+ * only where it is asked for (`isWanted`): it is slower than WebAssembly.
+ */
+export async function openOnGpu(folder, description, isWanted, onProgress) {
   const plan = description.webgpu;
   try {
     if (plan.refused) throw new Unavailable(plan.refused);
-    const { adapter, device } = await openDevice(plan);
+    const { adapter, device } = await openDevice(plan, isWanted);
     try {
       return { model: await GpuModel.create(folder, description, adapter, device, onProgress) };
     } catch (error) {
@@ -45,11 +48,14 @@ export async function openOnGpu(folder, description, onProgress) {
   }
 }
 
-async function openDevice(plan) {
+async function openDevice(plan, isWanted) {
   const gpu = globalThis.navigator?.gpu;
   if (!gpu) throw new Unavailable("there is no WebGPU here (navigator.gpu)");
   const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) throw new Unavailable("there is no GPU that WebGPU can use here");
+  if (isSoftware(adapter) && !isWanted) {
+    throw new Unavailable("WebGPU is played by software here, which is slower; the option device: 'webgpu' takes it");
+  }
   const missing = plan.language_features.find((feature) => !gpu.wgslLanguageFeatures?.has(feature));
   if (missing !== undefined) throw new Unavailable(`this implementation of WebGPU has no ${missing}`);
   if (countsSteps(adapter) && !plan.counts_steps) {
@@ -72,6 +78,11 @@ async function openDevice(plan) {
 /** Whether a driver ends the loops of a thread after some steps without a word: runtime/device/software.py. */
 function countsSteps({ info }) {
   return /llvmpipe|lavapipe/i.test(nameOf(info)) || (info?.vendor === "mesa" && !info.architecture);
+}
+
+function isSoftware(adapter) {
+  const { info } = adapter;
+  return Boolean(info?.isFallbackAdapter ?? adapter.isFallbackAdapter) || info?.architecture === "swiftshader" || countsSteps(adapter);
 }
 
 function nameOf(info) {
