@@ -46,7 +46,7 @@ _PEERS = Path(__file__).resolve().parents[1] / ".web-peers"
 _CHROMIUM = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions", "--no-first-run")
 _WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 """WebGPU without a GPU: Chromium's own software adapter."""
-_LONGEST = 600
+_LONGEST = 1800
 """Seconds that one page or process may take."""
 _MOST_ERROR = 1e-3
 
