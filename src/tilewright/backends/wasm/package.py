@@ -14,18 +14,25 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.backends.llvm.cache import compile_cached
 from tilewright.backends.llvm.entry import emit_profiled_entry
 from tilewright.backends.wasm.binary import read_imports
+from tilewright.backends.wasm.elements import TEXTS, array_of
 from tilewright.backends.wasm.gpu_plan import gpu_plan, refusal
 from tilewright.backends.wasm.link import link_module
-from tilewright.backends.wasm.program import describe_program, program_entries, program_steps, read_program
+from tilewright.backends.wasm.program import (
+    describe_program,
+    describe_type,
+    program_entries,
+    program_steps,
+    read_program,
+)
 from tilewright.runtime.core.artifact import Artifact, ModelInfo, TensorInfo
 from tilewright.runtime.core.checks import code_messages
-from tilewright.runtime.core.dtypes import C_TYPES
 from tilewright.runtime.core.module import ExportOptions
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UserError
@@ -49,19 +56,6 @@ GPU: Final = "webgpu"
 KERNELS: Final = "model.wgsl"
 _STEP_HOOK = "tw_step"
 _RUNTIME = Path(__file__).with_name("javascript")
-ARRAYS: Final = {
-    "float": "Float32Array",
-    "double": "Float64Array",
-    "int8_t": "Int8Array",
-    "int16_t": "Int16Array",
-    "int32_t": "Int32Array",
-    "int64_t": "BigInt64Array",
-    "uint8_t": "Uint8Array",
-    "uint16_t": "Uint16Array",
-    "uint32_t": "Uint32Array",
-    "uint64_t": "BigUint64Array",
-}
-"""The arrays of JavaScript for elements that are these types in C."""
 
 
 def level_of(artifact: Artifact) -> str:
@@ -105,7 +99,7 @@ def _fill(folder: Path, artifacts: Sequence[Artifact], on_gpu: Artifact | None, 
         "format": FORMAT,
         "tilewright": VERSION,
         "name": name,
-        "inputs": [_tensor(info) for info in model.inputs],
+        "inputs": _inputs(model),
         "outputs": [_tensor(info) for info in model.outputs],
         "symbols": list(model.symbols),
         "threads": model.threads,
@@ -202,13 +196,18 @@ def _step(model: ModelInfo, kernel: int) -> dict[str, Any]:
     return {"kernel": info.symbol, "nodes": list(info.nodes)}
 
 
+def _inputs(model: ModelInfo) -> list[dict[str, Any]]:
+    """The inputs, with the types of those that are no tensors."""
+    kinds = read_program(model).inputs if model.program else [None] * len(model.inputs)
+    return [
+        {**_tensor(info), **({} if kind is None or not info.value else {"type": describe_type(kind)})}
+        for info, kind in zip(model.inputs, kinds, strict=True)
+    ]
+
+
 def _tensor(info: TensorInfo) -> dict[str, Any]:
-    return {"name": info.name, "dtype": info.dtype, "array": _array(info), "shape": list(info.shape)}
-
-
-def _array(info: TensorInfo) -> str:
-    """The kind of array that holds the elements of a tensor in JavaScript."""
-    return ARRAYS[C_TYPES[info.dtype]]
+    array = "" if info.value else array_of(info.dtype)
+    return {"name": info.name, "dtype": info.dtype, "array": array, "shape": list(info.shape)}
 
 
 def _npm_package(name: str) -> dict[str, Any]:
@@ -259,5 +258,22 @@ export function load(url?: string | URL, options?: LoadOptions): Promise<Model<I
 
 
 def _member(info: TensorInfo, kind: str) -> str:
-    shape = f"[{', '.join(map(str, info.shape))}]".replace("*/", "* /")
-    return f"  /** {info.dtype}{shape} */\n  {json.dumps(info.name)}: {kind}<{_array(info)}>;\n"
+    shape = f"[{', '.join(map(str, info.shape))}]"
+    comment = (info.value or f"{info.dtype}{shape}").replace("*/", "* /")
+    return f"  /** {comment} */\n  {json.dumps(info.name)}: {_type(info, kind)};\n"
+
+
+def _type(info: TensorInfo, kind: str) -> str:
+    """The type of an input or output in TypeScript: of a sequence or an optional value that of what is inside."""
+    if info.value.startswith("sequence("):
+        return f"{_type(replace(info, value=_inside(info.value)), kind)}[]"
+    if info.value.startswith("optional("):
+        return f"({_type(replace(info, value=_inside(info.value)), kind)} | null)"
+    dtype = info.value.partition("[")[0] or info.dtype
+    array = array_of(dtype)
+    return f"{kind}<{'string[]' if array == TEXTS else array}>"
+
+
+def _inside(value: str) -> str:
+    """What a type is of: `sequence(float32[2])` -> `float32[2]`."""
+    return value.partition("(")[2][:-1]

@@ -635,6 +635,11 @@ class RemoteModel {
   }
 }
 
+/** The memory of results, which need not be copied to be sent. */
+function buffersOf(values) {
+  return values.flatMap((value) => (Array.isArray(value) ? buffersOf(value) : ArrayBuffer.isView(value?.data) ? [value.data.buffer] : []));
+}
+
 /** What a worker does: it is the home of a model, or a helper of one. */
 export async function serve() {
   const port = isNode ? (await import("node:worker_threads")).parentPort : globalThis;
@@ -652,7 +657,7 @@ export async function serve() {
       return;
     }
     const result = role === "run" ? await model.run(question.inputs) : await model.profile(question.inputs, question.repeat);
-    port.postMessage({ id, result }, role === "run" ? Object.values(result).map(({ data }) => data.buffer) : []);
+    port.postMessage({ id, result }, role === "run" ? [...new Set(buffersOf(Object.values(result)))] : []);
   };
   const heard = (question) => answer(question).catch((error) => port.postMessage({ id: question.id, error: error.message }));
   if (isNode) port.on("message", heard);
