@@ -25,8 +25,8 @@ async function modelOf(folder, options) {
 
 function given(info, value) {
   if (value === null) return null;
-  if (Array.isArray(value)) return value.map((item) => given(info.item, item));
   if (info.kind === "optional") return given(info.item, value);
+  if (Array.isArray(value)) return value.map((item) => given(info.item, item));
   const { shape, bytes, texts } = value;
   if (texts) return { shape, data: texts };
   const content = Buffer.from(bytes, "base64");
