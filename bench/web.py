@@ -255,7 +255,16 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
                 human_bytes(row["bytes"]["weights"]),
             ]
         )
-    heads = ["model", "engine", "device", "threads", *(f"{name} ms" for name in RUNTIMES), "ratio", "load ms", "its load ms"]
+    heads = [
+        "model",
+        "engine",
+        "device",
+        "threads",
+        *(f"{name} ms" for name in RUNTIMES),
+        "ratio",
+        "load ms",
+        "its load ms",
+    ]
     return table([*heads, "code", "of it kernels, gzipped", "weights"], lines)
 
 
@@ -272,7 +281,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.web", description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), help=f"names of bench.zoo (default: {','.join(MODELS)})")
     parser.add_argument("--engines", default=",".join(DEVICES), help="node, chromium (default: both)")
-    parser.add_argument("--devices", default="wasm,webgpu", help="wasm, webgpu (default: both, where engines have them)")
+    parser.add_argument(
+        "--devices", default="wasm,webgpu", help="wasm, webgpu (default: both, where engines have them)"
+    )
     parser.add_argument("--runtimes", default=",".join(RUNTIMES), help=f"some of {', '.join(RUNTIMES)} (default: all)")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds in which runtimes take turns (default: 5)")

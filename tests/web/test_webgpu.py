@@ -69,6 +69,12 @@ def test_what_is_in_a_package(folder: Path) -> None:
     assert "is a program" in program["webgpu"]["refused"] and not list((folder / "program").glob("*.wgsl"))
 
 
+def test_software_has_no_barriers(folder: Path, tmp_path: Path) -> None:
+    Compilation(folder / "image.onnx", target={**TARGET, "webgpu": ""}).export_library(tmp_path / "real")
+    assert "workgroupBarrier" in (tmp_path / "real" / "model.wgsl").read_text()
+    assert "workgroupBarrier" not in (folder / "image" / "model.wgsl").read_text()
+
+
 def test_kernels_that_the_gpu_refuses_are_left_to_webassembly(tmp_path: Path) -> None:
     nodes = [helper.make_node("Sin", ["x"], ["y"], name="wave")]
     infos = [helper.make_tensor_value_info(name, TensorProto.DOUBLE, [4]) for name in "xy"]

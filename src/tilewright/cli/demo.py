@@ -14,7 +14,8 @@ from tilewright.compiler import Compilation
 
 DESCRIPTION = """\
 Show a model in the browser: digits that you draw are classified by a network that was compiled here, to WebGPU and to
-WebAssembly (which runs it where there is no GPU), with the time of a run and of each kernel. The page is served on this machine alone, until you interrupt the command.
+WebAssembly (which runs it where there is no GPU), with the time of a run and of each kernel. The page is served on
+this machine alone, until you interrupt the command.
 
   tilewright demo web
   tilewright demo web --port 8080 --no-browser

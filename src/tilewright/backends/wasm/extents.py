@@ -1,4 +1,4 @@
-"""Extents as JavaScript evaluates them (`javascript/extents.js`): numbers, names of symbols, [operator, operands ...]."""
+"""Extents as extents.js evaluates them: numbers, names of symbols, [operator, operands ...]."""
 
 from __future__ import annotations
 

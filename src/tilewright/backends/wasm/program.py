@@ -74,8 +74,7 @@ def describe_program(model: ModelInfo) -> dict[str, Any]:
     program = read_program(model)
     return {
         "inputs": [
-            {"name": info.name, **describe_type(kind)}
-            for kind, info in zip(program.inputs, model.inputs, strict=True)
+            {"name": info.name, **describe_type(kind)} for kind, info in zip(program.inputs, model.inputs, strict=True)
         ],
         "outputs": len(model.outputs),
         "functions": list(map(_function, program.functions)),
