@@ -18,7 +18,7 @@ import tilewright as tw
 from bench.page_models import save_image_model, save_text_model
 from bench.web_runner import FLAGS, NodeHost, engine_levels, run_packaged
 from tests.requirements import need, need_module, need_tool
-from tilewright.backends.wasm import package
+from tilewright.backends.wasm import elements, package
 from tilewright.backends.wasm.binary import read_imports
 from tilewright.backends.wasm.link import find_wasm_linker
 from tilewright.cli.main import main
@@ -156,7 +156,7 @@ def test_types_are_those_of_the_model(folder: Path) -> None:
 def test_javascript_knows_what_packages_say() -> None:
     scripts = Path(package.__file__).with_name("javascript")
     text = "".join((scripts / name).read_text() for name in ("tilewright.js", "inputs.js"))
-    assert all(name in text for name in (*package.PROVIDED, *package.ARRAYS.values(), *package.LEVELS))
+    assert all(name in text for name in (*package.PROVIDED, *elements.ARRAYS.values(), *package.LEVELS))
     assert f"description.format !== {package.FORMAT}" in text
 
 
