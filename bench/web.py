@@ -1,7 +1,8 @@
 """Models in JavaScript engines: packages of Tilewright against onnxruntime-web and TensorFlow.js.
 
-    python -m bench.web                              # Node and Chromium, 1 and 2 threads, three models
+    python -m bench.web                              # Node and Chromium, 1 and 2 threads, WebGPU, three models
     python -m bench.web --engines node --threads 1 --models mobilenet_v2 --save
+    python -m bench.web --devices webgpu             # WebGPU alone: in Chromium, on its software adapter
 
 In each engine a process (or page) loads every runtime once and runs them in turns, round by round; outputs are compared
 with those of native code. Load time is that of files on this machine, and bytes are what a browser fetches. The peers
@@ -11,6 +12,7 @@ are installed with npm into `.web-peers`; Chromium is what Debian's package `chr
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import queue
@@ -36,12 +38,15 @@ from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes, table
 
 MODELS = ("mobilenet_v2", "resnet18", "bert_small")
-ENGINES = ("node", "chromium")
+DEVICES = {"node": ("wasm",), "chromium": ("wasm", "webgpu")}
+"""Engines, and where models run in them."""
 RUNTIMES = ("tilewright", "onnxruntime", "tensorflow")
 _SCRIPTS = Path(__file__).with_name("web")
 _PEERS = Path(__file__).resolve().parents[1] / ".web-peers"
 _CHROMIUM = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-extensions", "--no-first-run")
-_LONGEST = 600
+_WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
+"""WebGPU without a GPU: Chromium's own software adapter."""
+_LONGEST = 1800
 """Seconds that one page or process may take."""
 _MOST_ERROR = 1e-3
 
@@ -56,18 +61,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.models.split(","):
             harness.say(f"{name}: compiling")
             model = prepare(name, Path(work) / name)
-            for engine in options.engines.split(","):
-                for threads in map(int, options.threads.split(",")):
-                    job = {"model": model, "threads": threads, "rounds": options.rounds, "seconds": options.seconds}
-                    job["runtimes"] = options.runtimes.split(",")
-                    rows.append(measured(engine, job, Path(work) / name, peers))
-                    harness.say(_line(rows[-1]))
+            for engine, device, threads in _settings(options):
+                job = {"model": model, "device": device, "threads": threads, "runtimes": options.runtimes.split(",")}
+                job |= {"rounds": options.rounds, "seconds": options.seconds}
+                rows.append(measured(engine, job, Path(work) / name, peers))
+                harness.say(_line(rows[-1]))
     print(_table(rows))
-    summary = {"rows": rows, "geometric_mean": _mean(rows), "machine": harness.machine()}
+    summary = {"rows": rows, "geometric_means": _means(rows), "machine": harness.machine()}
     if options.save:
         harness.write_json(harness.RESULTS_FOLDER / "web.json", summary)
     print(json.dumps(summary))
     return 1 if any(row["error"] > _MOST_ERROR for row in rows) else 0
+
+
+def _settings(options: argparse.Namespace) -> list[tuple[str, str, int]]:
+    """Engines, with the devices that they have, and numbers of threads: a GPU is asked by one."""
+    threads = {"wasm": tuple(map(int, options.threads.split(","))), "webgpu": (1,)}
+    return [
+        (engine, device, count)
+        for engine in options.engines.split(",")
+        for device in options.devices.split(",")
+        if device in DEVICES[engine]
+        for count in threads[device]
+    ]
 
 
 def install_peers() -> Path:
@@ -88,7 +104,8 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
     """Write a model's package and ONNX file; what `measure.mjs` must know of it."""
     folder.mkdir()
     onnx.save(zoo.build(name), folder / "model.onnx")
-    Compilation(folder / "model.onnx", target="wasm").export_library(folder / "package")
+    target = {"webgpu": "webgpu -mattr=+software", "host": "wasm"}
+    Compilation(folder / "model.onnx", target=target).export_library(folder / "package")
     description = json.loads((folder / "package" / "model.json").read_text())
     return {"name": name, "inputs": description["inputs"]}
 
@@ -98,7 +115,8 @@ def measured(engine: str, job: dict[str, Any], folder: Path, peers: Path) -> dic
     results = (_in_node if engine == "node" else _in_chromium)(job, folder, peers)
     if "error" in results:
         raise UserError(f"the page failed: {results['error']}")
-    row: dict[str, Any] = {"model": job["model"]["name"], "engine": engine, "threads": job["threads"], "times": {}}
+    row: dict[str, Any] = {"model": job["model"]["name"], "engine": engine, "device": job["device"]}
+    row |= {"threads": job["threads"], "times": {}}
     for name, found in results.items():
         outputs = found.pop("outputs", None)
         if name == "tilewright":
@@ -111,7 +129,7 @@ def measured(engine: str, job: dict[str, Any], folder: Path, peers: Path) -> dic
     ours = row["times"]["tilewright"]
     others = [found["ms"] for name, found in row["times"].items() if name != "tilewright" and "ms" in found]
     row["ratio"] = min(others) / ours["ms"] if others and "ms" in ours else None
-    row["bytes"] = _bytes(folder / "package")
+    row["bytes"] = _bytes(folder / "package", job["device"])
     return row
 
 
@@ -142,11 +160,18 @@ def made_inputs(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return inputs
 
 
-def _bytes(package: Path) -> dict[str, int]:
-    """What a page with relaxed SIMD fetches: code and scripts, and weights."""
-    code = ("index.js", "tilewright.js", "errors.js", "mathematics.js", "worker.js", "model.json", "model.relaxed.wasm")
-    sizes = {name: (package / name).stat().st_size for name in (*code, "weights.bin")}
-    return {"code": sum(sizes[name] for name in code), "weights": sizes["weights.bin"]}
+def _bytes(package: Path, device: str) -> dict[str, int]:
+    """What a page (with relaxed SIMD) fetches: code and scripts, as they are and compressed, and weights."""
+    description = json.loads((package / "model.json").read_text())
+    taken = description["code"][0] if device == "wasm" else description[device]
+    scripts = ["index.js", "tilewright.js", "errors.js", "files.js", "inputs.js", "mathematics.js", "model.json"]
+    scripts += ["worker.js"] if device == "wasm" else ["webgpu.js", "extents.js"]
+    contents = [(package / name).read_bytes() for name in (*scripts, taken["file"])]
+    return {
+        "code": sum(map(len, contents)),
+        "compressed_code": len(gzip.compress((package / taken["file"]).read_bytes())),
+        "weights": taken["constant_bytes"],
+    }
 
 
 def _in_node(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, Any]:
@@ -174,10 +199,11 @@ def _in_chromium(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, An
     places = {
         "package": "/model/package/",
         "onnx": "/model/model.onnx",
-        "onnxruntime": "/peers/onnxruntime-web/dist/ort.wasm.min.mjs",
+        "onnxruntime": f"/peers/onnxruntime-web/dist/ort.{job['device']}.min.mjs",
         "wasm": "/peers/onnxruntime-web/dist/",
-        "tensorflow": "/peers/@tensorflow/tfjs/dist/tf.fesm.min.js",
-        "tensorflow_wasm": "/peers/@tensorflow/tfjs-backend-wasm/dist/tf-backend-wasm.fesm.min.js",
+        "tensorflow": "/peers/@tensorflow/tfjs/dist/tf.min.js",
+        "tensorflow_wasm": "/peers/@tensorflow/tfjs-backend-wasm/dist/tf-backend-wasm.min.js",
+        "tensorflow_webgpu": "/peers/@tensorflow/tfjs-backend-webgpu/dist/tf-backend-webgpu.min.js",
         "tensorflow_files": "/peers/@tensorflow/tfjs-backend-wasm/dist/",
     }
     folders = {"model": folder, "peers": peers, "web": _SCRIPTS}
@@ -191,7 +217,7 @@ def in_browser(browser: str, folders: dict[str, Path], page: str) -> Any:
     # Processes of the browser may still write when the first of them has ended.
     kept = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     with serve_folders(folders, posts={"/answer": answers.put}) as url, kept as profile:
-        command = [browser, *_CHROMIUM, f"--user-data-dir={profile}", f"{url}{page}"]
+        command = [browser, *_CHROMIUM, *_WEBGPU, f"--user-data-dir={profile}", f"{url}{page}"]
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -209,7 +235,8 @@ def _line(row: dict[str, Any]) -> str:
         f"{name} {found['ms']:.1f} ms" if "ms" in found else f"{name}: {found['error'][:80]}"
         for name, found in row["times"].items()
     )
-    return f"{row['model']} in {row['engine']}, {row['threads']} thread(s): {times}; error {row['error']:.1e}"
+    place = f"{row['engine']}, {row['device']}, {row['threads']} thread(s)"
+    return f"{row['model']} in {place}: {times}; error {row['error']:.1e}"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
@@ -219,27 +246,44 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         loads = [row["times"].get(name, {}).get("load_ms") for name in RUNTIMES[:2]]
         lines.append(
             [
-                *(row["model"], row["engine"], str(row["threads"])),
+                *(row["model"], row["engine"], row["device"], str(row["threads"])),
                 *("-" if time is None else f"{time:.1f}" for time in times),
                 "-" if row["ratio"] is None else f"{row['ratio']:.2f}x",
                 *("-" if time is None else f"{time:.0f}" for time in loads),
                 human_bytes(row["bytes"]["code"]),
+                human_bytes(row["bytes"]["compressed_code"]),
                 human_bytes(row["bytes"]["weights"]),
             ]
         )
-    heads = ["model", "engine", "threads", *(f"{name} ms" for name in RUNTIMES), "ratio", "load ms", "its load ms"]
-    return table([*heads, "code", "weights"], lines)
+    heads = [
+        "model",
+        "engine",
+        "device",
+        "threads",
+        *(f"{name} ms" for name in RUNTIMES),
+        "ratio",
+        "load ms",
+        "its load ms",
+    ]
+    return table([*heads, "code", "of it kernels, gzipped", "weights"], lines)
 
 
-def _mean(rows: Sequence[dict[str, Any]]) -> float | None:
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
-    return statistics.geometric_mean(ratios) if ratios else None
+def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The geometric mean of the ratios, by device."""
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        if row["ratio"] is not None:
+            ratios.setdefault(row["device"], []).append(row["ratio"])
+    return {device: statistics.geometric_mean(found) for device, found in ratios.items()}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.web", description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), help=f"names of bench.zoo (default: {','.join(MODELS)})")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="node, chromium (default: both)")
+    parser.add_argument("--engines", default=",".join(DEVICES), help="node, chromium (default: both)")
+    parser.add_argument(
+        "--devices", default="wasm,webgpu", help="wasm, webgpu (default: both, where engines have them)"
+    )
     parser.add_argument("--runtimes", default=",".join(RUNTIMES), help=f"some of {', '.join(RUNTIMES)} (default: all)")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds in which runtimes take turns (default: 5)")

@@ -69,7 +69,7 @@ class NodeHost:
             if answer["kind"] == "TilewrightError":
                 raise UserError(answer["error"])
             raise AssertionError(f"{answer['kind']}: {answer['error']}")
-        outputs = {item["name"]: _received(item) for item in answer.pop("outputs")}
+        outputs = {item["name"]: _received(item["value"]) for item in answer.pop("outputs")}
         return WebRun(outputs, **answer)
 
     def close(self) -> None:
@@ -79,12 +79,29 @@ class NodeHost:
             self._process.wait()
 
 
-def _sent(value: Array) -> dict[str, Any]:
+def _sent(value: Any) -> Any:
+    """A value as it is written: sequences as lists, numbers as their bytes."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_sent(item) for item in value]
+    if np.asarray(value).dtype.kind in "OUS":
+        return {"shape": list(np.shape(value)), "texts": [_text(item) for item in np.ravel(value)]}
     array = np.ascontiguousarray(value)
     return {"shape": list(np.shape(value)), "bytes": b64encode(array.tobytes()).decode()}
 
 
-def _received(item: Mapping[str, Any]) -> Array:
+def _text(item: object) -> str:
+    return item.decode() if isinstance(item, bytes) else str(item)
+
+
+def _received(item: Any) -> Any:
+    if item is None:
+        return None
+    if isinstance(item, list):
+        return [_received(part) for part in item]
+    if "texts" in item:
+        return np.array(item["texts"], object).reshape(item["shape"])
     array = np.frombuffer(b64decode(item["bytes"]), storage_dtype(item["dtype"]))
     return array.reshape(item["shape"]).copy()
 

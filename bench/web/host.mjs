@@ -2,7 +2,7 @@
  * Runs packages of models for another process: a line of JSON in, a line of JSON out.
  *
  *     {"folder": "...", "options": {...}, "inputs": {"x": {"shape": [2], "bytes": "<base 64>"}}, "repeat": 1}
- *     {"outputs": [{"name", "dtype", "shape", "bytes"}], "milliseconds": [...], "level", "threads"}    or {"error": "..."}
+ *     {"outputs": [{"name", "value": {"dtype", "shape", "bytes"}}], "milliseconds": [...], "level", "threads"}    or {"error": "..."}
  *
  * A package is loaded once and kept while its folder and options stay the same.
  */
@@ -23,15 +23,29 @@ async function modelOf(folder, options) {
   return kept;
 }
 
-function given(info, { shape, bytes }) {
+function given(info, value) {
+  if (value === null) return null;
+  if (info.kind === "optional") return given(info.item, value);
+  if (Array.isArray(value)) return value.map((item) => given(info.item, item));
+  const { shape, bytes, texts } = value;
+  if (texts) return { shape, data: texts };
   const content = Buffer.from(bytes, "base64");
   const buffer = content.buffer.slice(content.byteOffset, content.byteOffset + content.byteLength);
   return { shape, data: new globalThis[info.array](buffer) };
 }
 
+/** A result as it is written: texts as they are, numbers as their bytes. */
+function shown(value) {
+  if (value === null) return null;
+  if (Array.isArray(value)) return value.map(shown);
+  const { dtype, shape, data } = value;
+  if (dtype === "string") return { dtype, shape, texts: data };
+  return { dtype, shape, bytes: Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString("base64") };
+}
+
 async function answer({ folder, options, inputs, repeat = 1 }) {
   const { model, loaded } = await modelOf(folder, options ?? {});
-  const values = Object.fromEntries(model.inputs.filter(({ name }) => name in inputs).map((info) => [info.name, given(info, inputs[info.name])]));
+  const values = Object.fromEntries(model.inputs.filter(({ name }) => name in inputs).map((info) => [info.name, given(info.type ?? info, inputs[info.name])]));
   const milliseconds = [];
   let outputs;
   for (let turn = 0; turn < repeat; turn += 1) {
@@ -39,8 +53,7 @@ async function answer({ folder, options, inputs, repeat = 1 }) {
     outputs = await model.run(values);
     milliseconds.push(performance.now() - begin);
   }
-  const written = Object.entries(outputs).map(([name, { dtype, shape, data }]) =>
-    ({ name, dtype, shape, bytes: Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString("base64") }));
+  const written = Object.entries(outputs).map(([name, value]) => ({ name, value: shown(value) }));
   return { outputs: written, milliseconds, loaded, level: model.level, threads: model.threads };
 }
 

@@ -1,9 +1,10 @@
 /**
  * Times runtimes of JavaScript on one model, in a page or in Node: each loaded once, then all in turns.
  *
- *     job = { threads, rounds, seconds, model: { name, inputs: [{ name, dtype, array, shape }] }, places: { package, onnx, peers } }
+ *     job = { device, threads, rounds, seconds, model: { name, inputs: [{ name, dtype, array, shape }] }, places: { package, onnx, peers } }
  *
- * `places` are URLs of the model's package, of its ONNX file, and of the folder of the peers' packages.
+ * `device` is wasm or webgpu, for all of them; `places` are URLs of the model's package, of its ONNX file, and of the
+ * folder of the peers' packages.
  */
 
 /** The inputs of a run: the same numbers for every runtime. */
@@ -21,10 +22,10 @@ function makeInputs(infos) {
 
 async function tilewright(job, inputs) {
   const { load } = await import(`${job.places.package}index.js`);
-  const model = await load(undefined, { threads: job.threads });
+  const model = await load(undefined, { threads: job.threads, device: job.device });
   return {
     run: async () => Object.values(await model.run(inputs)).map(({ data }) => data),
-    about: `${model.level}, ${model.threads} thread${model.threads > 1 ? "s" : ""}`,
+    about: model.device.name ?? `${model.level}, ${model.threads} thread${model.threads > 1 ? "s" : ""}`,
     close: () => model.close(),
   };
 }
@@ -34,12 +35,12 @@ async function onnxruntime(job, inputs) {
   ort.env.wasm.numThreads = job.threads;
   if (job.places.wasm) ort.env.wasm.wasmPaths = job.places.wasm;
   const source = job.places.onnx.startsWith("file:") ? await read(job.places.onnx) : job.places.onnx;
-  const session = await ort.InferenceSession.create(source, { executionProviders: ["wasm"], graphOptimizationLevel: "all" });
+  const session = await ort.InferenceSession.create(source, { executionProviders: [job.device], graphOptimizationLevel: "all" });
   const feeds = Object.fromEntries(job.model.inputs.map(({ name, dtype }) =>
     [name, new ort.Tensor(dtype, inputs[name].data, inputs[name].shape)]));
   return {
     run: async () => Object.values(await session.run(feeds)).map(({ data }) => data),
-    about: `${ort.env.versions?.web ?? ""} wasm simd, ${job.threads} thread${job.threads > 1 ? "s" : ""}`,
+    about: `${ort.env.versions?.web ?? ""} ${job.device === "wasm" ? "wasm simd" : job.device}, ${job.threads} thread${job.threads > 1 ? "s" : ""}`,
     close: () => session.release(),
   };
 }

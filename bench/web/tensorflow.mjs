@@ -46,13 +46,35 @@ function resnet18(tf) {
 
 const MODELS = { mobilenet_v2: mobilenetV2, resnet18 };
 
+/** A script of a page: the builds of TensorFlow.js for browsers are no modules, and name themselves `tf`. */
+function loadScript(url) {
+  return new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = url;
+    script.onload = resolve;
+    script.onerror = () => reject(new Error(`cannot load ${url}`));
+    document.head.append(script);
+  });
+}
+
+/** TensorFlow.js and its back end for a device: modules in Node, scripts in a page. */
+async function loadLibrary({ device, places }) {
+  if (typeof document === "undefined") {
+    const tf = await import(places.tensorflow);
+    return { tf, wasm: await import(places.tensorflow_wasm) };
+  }
+  await loadScript(places.tensorflow);
+  await loadScript(device === "wasm" ? places.tensorflow_wasm : places.tensorflow_webgpu);
+  return { tf: globalThis.tf, wasm: globalThis.tf.wasm };
+}
+
 export async function makeRunner(job, inputs) {
   if (!(job.model.name in MODELS)) throw new Error("it is not built with layers of TensorFlow.js here");
-  const tf = await import(job.places.tensorflow);
-  const wasm = await import(job.places.tensorflow_wasm);
-  wasm.setWasmPaths(job.places.tensorflow_files);
-  wasm.setThreadsCount(job.threads);
-  await tf.setBackend("wasm");
+  const { tf, wasm } = await loadLibrary(job);
+  wasm?.setWasmPaths(job.places.tensorflow_files);
+  wasm?.setThreadsCount(job.threads);
+  await tf.setBackend(job.device);
+  if (tf.getBackend() !== job.device) throw new Error(`it took ${tf.getBackend()}`);
   const model = MODELS[job.model.name](tf);
   const [{ data }] = Object.values(inputs);
   const image = tf.tensor(data, [1, 224, 224, 3]);
@@ -63,7 +85,7 @@ export async function makeRunner(job, inputs) {
       result.dispose();
       return [found];
     },
-    about: `${tf.version.tfjs} ${tf.getBackend()}, ${wasm.getThreadsCount()} threads, random weights`,
+    about: `${tf.version.tfjs} ${tf.getBackend()}, ${wasm?.getThreadsCount() ?? 0} threads, random weights`,
     close: () => image.dispose(),
   };
 }

@@ -412,10 +412,11 @@ class Compilation(Exportable):
         deployment = deployment_of(self.host)
         own = self.artifact()
         options = self.request.options
+        whole = () if self.target.is_cpu or not deployment.runs_without_device else (self.host,)
         levels = [with_processor(self.host, cpu) for cpu in options.cpus[1:]]
         further = [
             Compilation.of(make_request(self.request.model, level, replace(options, cpus=()))).artifact()
-            for level in (*deployment.levels(self.host), *levels)
+            for level in (*whole, *deployment.levels(self.host), *levels)
         ]
         return lambda artifact, path, options: deployment.write([artifact, *further], path, options), own
 

@@ -19,6 +19,7 @@ from tilewright.support import settings
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.support.text import kind_of
 from tilewright.target import Target, target_fields
+from tilewright.target.kinds import kind_named
 from tilewright.target.processors import with_processor
 
 if TYPE_CHECKING:
@@ -160,13 +161,15 @@ def model_targets(target: TargetLike) -> tuple[Target, Target]:
             hint="target={'cuda': '', 'host': 'native'}",
         )
     kind = kinds[0]
-    resolved = of_this_machine(_named(target, kind) or kind)
+    named = target.get("host", "native")
+    if isinstance(named, AccelConfig):
+        raise UserError("the host is a CPU, not a tensor processor", hint="target={'accel': config, 'host': 'native'}")
+    host = cpu_target(named)
+    device = _named(target, kind) or kind
+    resolved = any_target(device) if kind_named(host.kind).is_elsewhere else of_this_machine(device)
     if resolved.kind != kind:
         raise UserError(f"the target of the kind '{kind}' is '{resolved}'")
-    host = target.get("host", "native")
-    if isinstance(host, AccelConfig):
-        raise UserError("the host is a CPU, not a tensor processor", hint="target={'accel': config, 'host': 'native'}")
-    return resolved, cpu_target(host)
+    return resolved, host
 
 
 def _named(target: Mapping[str, Target | AccelConfig | str], kind: str) -> Target | str:

@@ -4,11 +4,12 @@ import { pathToFileURL } from "node:url";
 
 const folder = pathToFileURL(`${process.argv[2]}/`);
 const { hosts } = await import(new URL("hosts.js", folder));
-const { Sequence, Tensor } = await import(new URL("values.js", folder));
+const { Sequence, Tensor, Texts, TextTensor } = await import(new URL("values.js", folder));
 const memory = { buffer: new ArrayBuffer(1 << 20) };
 let last = 0;
 
 function placed({ dtype, shape, data }) {
+  if (dtype === "string") return new TextTensor(shape, data);
   const place = last;
   new Uint8Array(memory.buffer).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), place);
   last += Math.ceil(data.byteLength / 64) * 64;
@@ -18,6 +19,7 @@ function placed({ dtype, shape, data }) {
 function given(value) {
   if (value === null) return null;
   if (Array.isArray(value)) return new Sequence(value.map(given));
+  if (value.texts) return new TextTensor(value.shape, Texts.from(value.texts));
   return placed({ ...value, data: Buffer.from(value.bytes, "base64") });
 }
 
@@ -25,6 +27,7 @@ function shown(value) {
   if (value === null) return null;
   if (value instanceof Sequence) return value.items.map(shown);
   const { dtype, shape, data } = value;
+  if (dtype === "string") return { dtype, shape, texts: Array.from(data) };
   return { dtype, shape, bytes: Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString("base64") };
 }
 

@@ -190,10 +190,60 @@ def ngrams() -> list[Case]:
     return cases
 
 
+def written(*items: str) -> np.ndarray:
+    return np.array(items, object)
+
+
+def texts() -> list[Case]:
+    """Calls of functions on texts."""
+    words = written("", "a", "Ärger, Straße", " two  words ", "a,b,,c", "x-1", "42")
+    table = np.array([["a", "b"], ["", "d"]], object)
+    cases: list[Case] = [("text.concat", [words, written("+")], {}), ("text.concat", [table, written("1", "2")], {})]
+    cases += [("text.equal", [table, written("a", "d")], {}), ("text.equal", [words, words[::-1].copy()], {})]
+    condition = np.array([[True], [False]])
+    cases += [("text.where", [condition, table, written("x", "y")], {}), ("text.transpose", [table], {"axes": (1, 0)})]
+    for delimiter in ("", ",", "--"):
+        cases += [("text.split", [words], {"delimiter": delimiter, "maxsplit": most}) for most in (-1, 0, 1, 2)]
+    for pattern in (r"[a-z]", r"\w+-\d", r"(?P<word>\w+).*", r"[\w\-]*", r"a|.*,.*", r"\d{2}", r"(?i)A", r""):
+        cases.append(("text.full_match", [words], {"pattern": pattern}))
+    for action in ("LOWER", "UPPER", "NONE"):
+        for exact in (0, 1):
+            rule = {"case_change_action": action, "is_case_sensitive": exact, "stopwords": ("A", "42")}
+            cases.append(("text.normalize", [words], rule))
+    gone = {"case_change_action": "NONE", "is_case_sensitive": 1, "stopwords": ("a",)}
+    cases += [("text.normalize", [np.array([["a"]], object)], gone), ("text.normalize", [table], gone)]
+    counted = {"keys": ("a", "42"), "values": (1, 2), "default": -1, "dtype": "int64"}
+    cases += [("text.lookup", [words], counted), ("text.lookup", [words], {**counted, "dtype": "float32"})]
+    named = {"keys": (1, 2), "values": ("one", "two"), "default": "many", "dtype": "string"}
+    cases += [("text.lookup", [data], named) for data in (longs(1, 2, 3), np.array([1, 2.5], np.float32))]
+    numbers = [0.0, -0.0, 1, -2.5, 0.1, 1e-4, 9.9e-5, 123456789, 1e8, 3.4e38, np.nan, np.inf, -np.inf]
+    for dtype in ("float32", "float64"):
+        cases.append(("text.from_numbers", [np.array(numbers, dtype)], {"dtype": dtype}))
+    halves = np.array([0.1, 65504, 6e-8, 1, -3.14], np.float16)
+    cases.append(("text.from_numbers", [halves], {"dtype": "float16"}))
+    cases += [("text.from_numbers", [longs(-7, 2**62)], {"dtype": "int64"})]
+    cases += [("text.from_numbers", [np.array([True, False])], {"dtype": "bool"})]
+    plain = written("1", "-2", " +3 ")
+    for dtype in ("int64", "int32", "uint8", "float32", "float16", "bfloat16", "bool"):
+        cases.append(("text.to_numbers", [plain], {"dtype": dtype}))
+    cases.append(("text.to_numbers", [written("1.5e3", ".5", "-inf", "NaN", "1_0")], {"dtype": "float64"}))
+    cases += [("text.to_numbers", [written(item)], {"dtype": "int64"}) for item in ("", "1.5", "x")]
+    cases += [("text.to_numbers", [written(item)], {"dtype": "float32"}) for item in ("", "1,5", "0x10")]
+    places = np.array([[0, -1]], np.int64)
+    cases += [("text.take", [table, places], {"axis": axis}) for axis in (0, 1)]
+    cases += [("text.concatenate", [table, table], {"axis": axis}) for axis in (0, 1)]
+    cases.append(("host.unique", [words], {"axis": -1, "sorted": True, "dtype": "string"}))
+    grams = {"pool": ("a", "a,b", "b"), "places": (0, 1), "starts": (0, 1), "longest": 2, "shortest": 1}
+    cases.append(("text.ngrams", [written("a", "a,b", "b")], {**grams, "width": 2, "skips": 0}))
+    return cases
+
+
 def sent(value: Any) -> Any:
     if value is None or isinstance(value, list):
         return value if value is None else [sent(item) for item in value]
     array = np.asarray(value)
+    if array.dtype == object:
+        return {"shape": list(array.shape), "texts": array.ravel().tolist()}
     content = b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"dtype": str(array.dtype), "shape": list(array.shape), "bytes": content}
 
@@ -203,6 +253,9 @@ def same(found: Any, expected: Any, case: Case) -> None:
         assert (found is None) == (expected is None), case
         for mine, theirs in zip(found or [], expected or [], strict=True):
             same(mine, theirs, case)
+        return
+    if expected.dtype == object:
+        assert (found["texts"], tuple(found["shape"])) == (expected.ravel().tolist(), expected.shape), case
         return
     dtype = storage_dtype(found["dtype"])
     assert (dtype, tuple(found["shape"])) == (expected.dtype, expected.shape), case
@@ -233,7 +286,7 @@ def test_keys_differ_from_call_to_call() -> None:
 
 
 def test_host_functions_are_those_of_the_runtime() -> None:
-    cases = [*selections(), *shapes(), *sequences(), *tables(), *ngrams()]
+    cases = [*selections(), *shapes(), *sequences(), *tables(), *ngrams(), *texts()]
     assert {name for name, _, _ in cases} == HOST_FUNCTIONS - {"random.key"}
     names, results = run(cases)
     assert set(names) == HOST_FUNCTIONS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import subprocess
@@ -17,7 +18,7 @@ import tilewright as tw
 from bench.page_models import save_image_model, save_text_model
 from bench.web_runner import FLAGS, NodeHost, engine_levels, run_packaged
 from tests.requirements import need, need_module, need_tool
-from tilewright.backends.wasm import package
+from tilewright.backends.wasm import elements, package
 from tilewright.backends.wasm.binary import read_imports
 from tilewright.backends.wasm.link import find_wasm_linker
 from tilewright.cli.main import main
@@ -136,6 +137,14 @@ def test_levels_share_their_weights(folder: Path) -> None:
         assert content[code["memory_flags"]] == 1 and len(content) == code["bytes"]
 
 
+def test_code_is_small(folder: Path) -> None:
+    """A budget of bytes that pages fetch compressed: 150 KB of kernels for MobileNet-v2 (bench.web says), less here."""
+    kernels = (folder / "image" / "model.relaxed.wasm").read_bytes()
+    assert len(gzip.compress(kernels)) < 8_000
+    scripts = ("index.js", "tilewright.js", "errors.js", "files.js", "inputs.js", "mathematics.js", "worker.js")
+    assert sum(len(gzip.compress((folder / "image" / name).read_bytes())) for name in scripts) < 20_000
+
+
 def test_types_are_those_of_the_model(folder: Path) -> None:
     text = (folder / "text" / "index.d.ts").read_text()
     assert '/** int64[batch, sequence] */\n  "input_ids": Input<BigInt64Array>;' in text
@@ -145,8 +154,9 @@ def test_types_are_those_of_the_model(folder: Path) -> None:
 
 
 def test_javascript_knows_what_packages_say() -> None:
-    text = (Path(package.__file__).with_name("javascript") / "tilewright.js").read_text()
-    assert all(name in text for name in (*package.PROVIDED, *package.ARRAYS.values(), *package.LEVELS))
+    scripts = Path(package.__file__).with_name("javascript")
+    text = "".join((scripts / name).read_text() for name in ("tilewright.js", "inputs.js"))
+    assert all(name in text for name in (*package.PROVIDED, *elements.ARRAYS.values(), *package.LEVELS))
     assert f"description.format !== {package.FORMAT}" in text
 
 

@@ -175,26 +175,44 @@ def test_what_programs_do_beyond_results(tmp_path: Path) -> None:
     assert done.stdout.strip() == "all is as it should be"
 
 
-def test_what_packages_cannot_run_is_said_by_name(tmp_path: Path) -> None:
-    texts = [helper.make_node("StringConcat", ["x", "x"], ["y"])]
-    text = [info(name, TensorProto.STRING, [2]) for name in "xy"]
-    written = [
-        helper.make_node("Cast", ["x"], ["text"], to=TensorProto.STRING),
-        helper.make_node("Cast", ["text"], ["y"], to=FLOAT),
+def values_of_all_kinds() -> onnx.ModelProto:
+    """Texts, sequences and optional values, in and out."""
+    row = helper.make_tensor_type_proto(FLOAT, [2])
+    rows = helper.make_sequence_type_proto(row)
+    nodes = [
+        helper.make_node("StringConcat", ["text", "suffix"], ["joined"]),
+        helper.make_node("SequenceInsert", ["rows", "x"], ["more"]),
+        helper.make_node("OptionalHasElement", ["maybe"], ["has"]),
+        helper.make_node("Optional", ["more"], ["kept"]),
     ]
-    sequences = [helper.make_node("SequenceConstruct", ["x", "x"], ["y"])]
-    listed = helper.make_tensor_sequence_value_info("y", FLOAT, [2])
-    x = info("x", FLOAT, [2])
-    for nodes, inputs, outputs, said in (
-        (texts, text[:1], text[1:], r"cannot run the input 'x' \(string\)"),
-        (written, [x], [info("y", FLOAT, [2])], "cannot run 'text.from_numbers'"),
-        (sequences, [x], [listed], "cannot run the output 'y'"),
-    ):
-        model = tw.load_model(model_of(nodes, inputs, outputs).SerializeToString())
-        with pytest.raises(UnsupportedError, match=said) as caught:
-            Compilation(model, target=TARGET).export_library(tmp_path / "refused")
-        assert "deploy a native library" in (caught.value.hint or "")
-        assert not (tmp_path / "refused").exists()
+    inputs = [info("text", TensorProto.STRING, ["n"]), helper.make_value_info("rows", rows), info("x", FLOAT, [2])]
+    inputs.append(helper.make_value_info("maybe", helper.make_optional_type_proto(row)))
+    outputs = [info("joined", TensorProto.STRING, ["n"]), helper.make_value_info("more", rows), info("has", BOOL, [])]
+    outputs.append(helper.make_value_info("kept", helper.make_optional_type_proto(rows)))
+    return model_of(nodes, inputs, outputs, suffix=np.array(["!"], object))
+
+
+def test_texts_sequences_and_optional_values(tmp_path: Path) -> None:
+    module = tw.load_model(values_of_all_kinds().SerializeToString())
+    Compilation(module, target=TARGET).export_library(tmp_path / "kinds")
+    declared = (tmp_path / "kinds" / "index.d.ts").read_text()
+    for member in ('"text": Input<string[]>', '"rows": Input<Float32Array>[]', '"maybe": (Input<Float32Array> | null)'):
+        assert member in declared
+    assert '"kept": (Tensor<Float32Array>[] | null)' in declared
+    script = Path(__file__).with_name("kinds.mjs")
+    command = [need_tool("node"), *FLAGS, str(script), str(tmp_path / "kinds")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "all is as it should be"
+
+
+def test_what_packages_cannot_run_is_said_by_name(tmp_path: Path) -> None:
+    items = Var("items", list_of(ROW))
+    lists = prelude.with_prelude(IRModule([function([items], items)]))
+    with pytest.raises(UnsupportedError, match="cannot run the input 'items'") as caught:
+        Compilation(lists, target=TARGET).export_library(tmp_path / "refused")
+    assert "deploy a native library" in (caught.value.hint or "")
+    assert not (tmp_path / "refused").exists()
 
 
 def test_javascript_knows_the_instructions() -> None:

@@ -27,6 +27,8 @@ class Deployment:
     """Raises an error if what writing needs is not installed: asked before the work."""
     levels: Callable[[Target], tuple[Target, ...]] = lambda target: ()
     """Further targets that what is written has code for; which is taken is decided where it runs."""
+    runs_without_device: bool = False
+    """Whether a model for a device has code for its host too, which runs it where there is no such device."""
     details: Callable[[Path, ExportOptions], list[str]] = lambda path, options: []
     """Lines about what was written, for people."""
 

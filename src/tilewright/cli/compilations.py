@@ -7,14 +7,15 @@ import argparse
 from tilewright.cli.models import is_library
 from tilewright.cli.options import compile_options, compile_target
 from tilewright.compiler import Compilation
+from tilewright.request import TargetLike
 from tilewright.support.errors import UserError
 
 
-def open_compilation(options: argparse.Namespace) -> Compilation:
-    """The compilation of a model file."""
+def open_compilation(options: argparse.Namespace, target: TargetLike | None = None) -> Compilation:
+    """The compilation of a model file, for the target of the flags if no other is given."""
     if is_library(options.model):
         raise UserError(
             f"{options.model} is a compiled library: this command needs the model it was made from",
             hint="`tilewright run` and `tilewright bench` take libraries too",
         )
-    return Compilation(options.model, compile_target(options), options=compile_options(options))
+    return Compilation(options.model, target or compile_target(options), options=compile_options(options))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.backends.deployment import deployment_of
 from tilewright.cli.compilations import open_compilation
-from tilewright.cli.options import add_model, check_output, compile_target
+from tilewright.cli.options import add_model, check_output, export_target
 from tilewright.request import model_targets
 from tilewright.runtime.core.keys import signing_key
 from tilewright.runtime.core.module import ExportOptions
@@ -31,9 +31,11 @@ The library holds code, weights and the thread pool; it needs libc alone. Load i
   tilewright compile resnet18.onnx --target cuda
   tilewright compile resnet18.onnx --name classifier --sign release.key
 
-For the target wasm it is a folder: a package of ES modules for browsers and Node (docs/web.md).
+For the target wasm it is a folder: a package of ES modules for browsers and Node (docs/web.md). So it is for the target
+webgpu where the output has no suffix: the package then runs on a GPU, and by WebAssembly where there is none.
 
   tilewright compile resnet18.onnx --target wasm -o web/resnet18
+  tilewright compile resnet18.onnx --target webgpu -o web/resnet18
 
 For microcontrollers it is a folder of C sources, or a static library (docs/micro.md).
 
@@ -65,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command."""
-    host = model_targets(compile_target(options))[1]
+    target = export_target(options)
+    host = model_targets(target)[1]
     deployment = deployment_of(host)
     output: Path = options.output or Path(options.model.with_suffix(deployment.suffix).name)
     check_output(output, options.model, f"model{deployment.suffix}", is_folder=deployment.is_folder)
@@ -74,7 +77,7 @@ def execute(options: argparse.Namespace) -> int:
     # Before the work, so that a key that is none is said at once.
     key = None if options.sign is None else signing_key(options.sign)
     start = time.perf_counter()
-    compilation = open_compilation(options)
+    compilation = open_compilation(options, target)
     compilation.export_library(output, name=options.name, sign=key)
     seconds = human_seconds(time.perf_counter() - start)
     model = compilation.lowered.info

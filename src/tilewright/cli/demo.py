@@ -13,13 +13,16 @@ from tilewright.cli.web_server import serve_folders
 from tilewright.compiler import Compilation
 
 DESCRIPTION = """\
-Show a model in the browser: digits that you draw are classified by a network that was compiled to WebAssembly here,
-with the time of a run and of each kernel. The page is served on this machine alone, until you interrupt the command.
+Show a model in the browser: digits that you draw are classified by a network that was compiled here, to WebGPU and to
+WebAssembly (which runs it where there is no GPU), with the time of a run and of each kernel. The page is served on
+this machine alone, until you interrupt the command.
 
   tilewright demo web
   tilewright demo web --port 8080 --no-browser
 """
 _PAGE = Path(__file__).with_name("web")
+TARGET = {"webgpu": "", "host": "wasm"}
+"""What the model is compiled for."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +36,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command."""
     with tempfile.TemporaryDirectory(prefix="tilewright-demo-") as folder:
         package = Path(folder) / "digits"
-        Compilation(_PAGE / "digits.onnx", target="wasm").export_library(package)
+        Compilation(_PAGE / "digits.onnx", target=TARGET).export_library(package)
         with serve_folders({"": _PAGE, "digits": package}, options.port) as url:
             print(f"{url} shows the demonstration; interrupt (Ctrl-C) to end it", flush=True)
             if not options.no_browser:

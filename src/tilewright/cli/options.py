@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+import tilewright.backends
 from tilewright.cli.input_ranges import draw_integers
 from tilewright.options import PRECISIONS, CompileOptions
 from tilewright.runtime.core.artifact import TensorInfo
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.core.shapes import evaluate, symbols_in
 from tilewright.support.errors import UserError
+from tilewright.target.kinds import kind_named
 
 Array = npt.NDArray[np.generic]
 Ranges = Mapping[str, range]
@@ -144,6 +146,14 @@ def add_algorithms(parser: argparse.ArgumentParser) -> None:
 def compile_target(given: argparse.Namespace) -> str:
     """The target that the flags of `add_model` say."""
     return given.target or "native"
+
+
+def export_target(given: argparse.Namespace) -> str | Mapping[str, str]:
+    """The same for what is written to `--output`: an output without a suffix is a folder, where a device has these."""
+    target = compile_target(given)
+    kind = (target.split() or [""])[0].partition(":")[0]
+    host = kind_named(kind).folder_host if kind in tilewright.backends.SLICES else ""
+    return {kind: target, "host": host} if host and given.output is not None and not given.output.suffix else target
 
 
 def compile_options(given: argparse.Namespace) -> CompileOptions:

@@ -54,6 +54,10 @@ class Capabilities:
     """Whether expanded mathematics may compute in float64 where float32 is too coarse."""
     flat_memory: bool = False
     """Whether a place inside memory is memory like any other: models then live in one block of it."""
+    software: str | None = None
+    """A processor that plays a GPU: the threads of a block take turns, and meet at barriers slowly."""
+    written_out: bool = False
+    """Whether its language cannot ask for loops to be unrolled: those over registers are written out."""
     little_memory: bool = False
     """Whether memory is shorter than time: operands of products stay as small in it as they are."""
     few_steps: str | None = None

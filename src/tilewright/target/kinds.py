@@ -45,9 +45,13 @@ class TargetKind:
     features_of: Callable[[str, str, str], frozenset[str]] = lambda arch, cpu, features: frozenset()
     """The features that a processor has, by its architecture, its name and the features that are added or removed."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Short names of processors and machines that stand for this kind with some options: `cortex-m4`, `musl-aarch64`."""
+    """Short names of processors and machines that stand for this kind with some options: `cortex-m4`, `armv7`."""
     arch_of: Callable[[str], str] = str
     """The architecture that a text in a target names: itself, or what it stands for (a file, say)."""
+    is_elsewhere: bool = False
+    """Whether its processors are never this machine, and devices beside them never this machine's."""
+    folder_host: str = ""
+    """The kind of CPU beside a device whose models can be written as folders; empty where there are no folders."""
 
     def option(self, flag: str) -> Option | None:
         """The option written as `-flag`, or None."""

@@ -150,6 +150,11 @@ class Target:
         return self._allows(self.capabilities.run_dots)
 
     @property
+    def is_software(self) -> bool:
+        """Whether a processor plays the device: barriers are slow, and shared memory is no nearer than other memory."""
+        return self._allows(self.capabilities.software)
+
+    @property
     def most_steps(self) -> int | None:
         """Steps that all loops of a thread take together, where drivers end them then; None where they do not."""
         return MOST_STEPS if self._allows(self.capabilities.few_steps) else None

@@ -41,6 +41,8 @@ from tilewright.tir.passes.vectorize_loops import vectorize_loops
 from tilewright.tir.passes.widen_loops import widen_loops
 from tilewright.tir.passes.zigzag_loops import zigzag_loops
 
+_WRITTEN_OUT = 256
+"""Statements of a loop over registers that is written out for languages that cannot ask for it."""
 _CONVERTED_FLOATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 """The small floats that processors with products of 8-bit floats convert."""
 
@@ -124,7 +126,9 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("swizzle_storage", requires="vectorized")(swizzle_storage),
             function_pass("hoist_guards")(hoist_guards),
             function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(
-                UnrollLoopsOptions(copied=False)
+                UnrollLoopsOptions(copied=True, register_statements=_WRITTEN_OUT)
+                if can.written_out
+                else UnrollLoopsOptions(copied=False)
             ),
             function_pass("simplify_again")(simplify_loops),
             *([function_pass("reuse_shared_memory")(reuse_shared_memory)] if can.shared_reuse else []),

@@ -20,7 +20,7 @@ from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.lower_threads import lower_threads
 from tilewright.tir.passes.plan_storage import plan_storage
 from tilewright.tir.passes.simplify_loops import simplify_loops
-from tilewright.tir.passes.unroll_loops import unroll_loops
+from tilewright.tir.passes.unroll_loops import UnrollLoopsOptions, unroll_loops
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, seq
 
 
@@ -60,6 +60,26 @@ def registers(A: Buffer[(4,), "float32"], B: Buffer[(4,), "float32"]):
         after = unroll_loops(func)
         assert not find_all(after.body, For)
         agree(func, after, data(4), data(4))
+
+    def test_as_many_statements_as_a_language_wants(self) -> None:
+        """Languages that cannot ask for unrolled loops have more of them written out."""
+        func = script(
+            """
+@script.function
+def registers(A: Buffer[(96,), "float32"], B: Buffer[(96,), "float32"]):
+    T = allocate((96,), "float32", scope="local")
+    for i in range(6):
+        for j in range(16):
+            T[i * 16 + j] = A[i * 16 + j]
+    for k in range(6):
+        for l in range(16):
+            B[k * 16 + l] = T[k * 16 + l]
+"""
+        )
+        assert len(find_all(unroll_loops(func).body, For)) == 2
+        after = unroll_loops(func, UnrollLoopsOptions(register_statements=96))
+        assert not find_all(after.body, For)
+        agree(func, after, data(96), data(96))
 
     def test_loops_that_are_noted_as_rolled_leave_arrays_in_memory(self) -> None:
         t, a, b = make_buffer("T", (4,), scope="local"), make_buffer("A", (4,)), make_buffer("B", (4,))

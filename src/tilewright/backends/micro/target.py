@@ -25,5 +25,6 @@ KIND: Final = TargetKind(
     aliases=_ALIASES,
     capabilities=Capabilities(little_memory=True, dot4="dsp", run_dots="dsp"),
     features_of=effective_features,
+    is_elsewhere=True,
 )
 """Cortex-M and RISC-V of 32 bits; processors are targets by their own names, too: `cortex-m4`, `rv32imac`."""

@@ -4,6 +4,7 @@ out/index.js, index.d.ts     load() and the types of this model's inputs and out
 out/tilewright.js, worker.js what runs it (`javascript/`), the same for every model
 out/model.json               the description that tilewright.js reads
 out/model.<level>.wasm       code; weights.bin beside it
+out/model.wgsl               kernels for WebGPU, with weights.webgpu.bin, of models for the device `webgpu`
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.backends.llvm.cache import compile_cached
 from tilewright.backends.llvm.entry import emit_profiled_entry
 from tilewright.backends.wasm.binary import read_imports
+from tilewright.backends.wasm.elements import TEXTS, array_of
+from tilewright.backends.wasm.gpu_plan import gpu_plan, refusal
 from tilewright.backends.wasm.link import link_module
-from tilewright.backends.wasm.program import describe_program, program_entries, program_steps, read_program
+from tilewright.backends.wasm.program import (
+    describe_program,
+    describe_type,
+    program_entries,
+    program_steps,
+    read_program,
+)
 from tilewright.runtime.core.artifact import Artifact, ModelInfo, TensorInfo
 from tilewright.runtime.core.checks import code_messages
-from tilewright.runtime.core.dtypes import C_TYPES
 from tilewright.runtime.core.module import ExportOptions
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UserError
@@ -42,21 +51,11 @@ MATHEMATICS: Final = frozenset(
 )
 """What mathematics.js gives to it, in double precision; with an f at the end in single precision."""
 DESCRIPTION: Final = "model.json"
+GPU: Final = "webgpu"
+"""The kind of device that packages run models on, where there is one."""
+KERNELS: Final = "model.wgsl"
 _STEP_HOOK = "tw_step"
 _RUNTIME = Path(__file__).with_name("javascript")
-ARRAYS: Final = {
-    "float": "Float32Array",
-    "double": "Float64Array",
-    "int8_t": "Int8Array",
-    "int16_t": "Int16Array",
-    "int32_t": "Int32Array",
-    "int64_t": "BigInt64Array",
-    "uint8_t": "Uint8Array",
-    "uint16_t": "Uint16Array",
-    "uint32_t": "Uint32Array",
-    "uint64_t": "BigUint64Array",
-}
-"""The arrays of JavaScript for elements that are these types in C."""
 
 
 def level_of(artifact: Artifact) -> str:
@@ -69,11 +68,13 @@ def write_package(artifacts: Sequence[Artifact], folder: Path, options: ExportOp
     """Write the package of a model into a folder, which is made or replaced as a whole."""
     if options.sign is not None:
         raise UserError("packages of JavaScript are not signed", hint="leave the key out; serve the package over HTTPS")
-    artifacts = sorted(artifacts, key=lambda artifact: list(LEVELS).index(level_of(artifact)))
     for artifact in artifacts:
         _check(artifact)
+    on_gpu = [artifact for artifact in artifacts if artifact.device is not None]
+    on_host = [artifact for artifact in artifacts if artifact.device is None]
+    on_host.sort(key=lambda artifact: list(LEVELS).index(level_of(artifact)))
     with trace.span("export"), replacing_folder(folder, DESCRIPTION, "package of a model") as written:
-        _fill(written, artifacts, options.name or folder.name)
+        _fill(written, on_host, on_gpu[0] if on_gpu else None, options.name or folder.name)
 
 
 def _check(artifact: Artifact) -> None:
@@ -82,9 +83,14 @@ def _check(artifact: Artifact) -> None:
         raise CompilerBug("a package of JavaScript holds a model")
     if model.program:
         read_program(model)
+    if artifact.device is not None and artifact.device.kind != GPU:
+        raise UserError(
+            f"packages of JavaScript run models on a GPU through {GPU}, not through {artifact.device.kind}",
+            hint=f"target={{'{GPU}': '', 'host': 'wasm'}}",
+        )
 
 
-def _fill(folder: Path, artifacts: Sequence[Artifact], name: str) -> None:
+def _fill(folder: Path, artifacts: Sequence[Artifact], on_gpu: Artifact | None, name: str) -> None:
     model = artifacts[0].model
     assert model is not None
     weights: dict[bytes, str] = {}
@@ -93,12 +99,13 @@ def _fill(folder: Path, artifacts: Sequence[Artifact], name: str) -> None:
         "format": FORMAT,
         "tilewright": VERSION,
         "name": name,
-        "inputs": [_tensor(info) for info in model.inputs],
+        "inputs": _inputs(model),
         "outputs": [_tensor(info) for info in model.outputs],
         "symbols": list(model.symbols),
         "threads": model.threads,
         "messages": {str(code): text for code, text in code_messages(model).items()},
         "code": code,
+        GPU: None if on_gpu is None else _write_gpu(folder, on_gpu, weights),
     }
     (folder / DESCRIPTION).write_text(json.dumps(description, separators=(",", ":")) + "\n", encoding="utf-8")
     for file in sorted(_RUNTIME.iterdir()):
@@ -109,7 +116,7 @@ def _fill(folder: Path, artifacts: Sequence[Artifact], name: str) -> None:
 
 
 def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> dict[str, Any]:
-    """Write the code of one level, and its weights if no level before it has the same; what model.json says of it."""
+    """Write the code of one level, and its weights; what model.json says of it."""
     model, level = artifact.model, level_of(artifact)
     assert model is not None
     objects, entries, described = _described_program(artifact) if model.program else _described_entry(artifact)
@@ -119,10 +126,6 @@ def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> 
     unknown = sorted(set(imports.functions) - PROVIDED - MATHEMATICS - {f"{name}f" for name in MATHEMATICS})
     if unknown:
         raise CompilerBug(f"the compiled code calls '{unknown[0]}', which nothing provides")
-    content = artifact.constants.tobytes()
-    if content not in weights:
-        weights[content] = "weights.bin" if not weights else f"weights.{level}.bin"
-        (folder / weights[content]).write_bytes(content)
     file = f"model.{level}.wasm"
     (folder / file).write_bytes(module)
     return {
@@ -131,10 +134,27 @@ def _write_code(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> 
         "bytes": len(module),
         "memory_pages": imports.memory_pages,
         "memory_flags": imports.memory_flags,
-        "weights": weights[content],
-        "constant_bytes": len(content),
+        **_write_weights(folder, artifact, level, weights),
         **described,
     }
+
+
+def _write_gpu(folder: Path, artifact: Artifact, weights: dict[bytes, str]) -> dict[str, Any]:
+    """Write the kernels and weights of a model for WebGPU; what model.json says of them, or why there are none."""
+    if reason := refusal(artifact):
+        return {"refused": reason}
+    plan = gpu_plan(artifact)
+    (folder / KERNELS).write_bytes(plan.code)
+    return {"file": KERNELS, **_write_weights(folder, artifact, GPU, weights), **plan.description}
+
+
+def _write_weights(folder: Path, artifact: Artifact, name: str, weights: dict[bytes, str]) -> dict[str, Any]:
+    """Write the weights of an artifact, if none before it has the same; what model.json says of them."""
+    content = artifact.constants.tobytes()
+    if content not in weights:
+        weights[content] = "weights.bin" if not weights else f"weights.{name}.bin"
+        (folder / weights[content]).write_bytes(content)
+    return {"weights": weights[content], "constant_bytes": len(content)}
 
 
 _Described = tuple[list[bytes], list[str], dict[str, Any]]
@@ -176,13 +196,18 @@ def _step(model: ModelInfo, kernel: int) -> dict[str, Any]:
     return {"kernel": info.symbol, "nodes": list(info.nodes)}
 
 
+def _inputs(model: ModelInfo) -> list[dict[str, Any]]:
+    """The inputs, with the types of those that are no tensors."""
+    kinds = read_program(model).inputs if model.program else [None] * len(model.inputs)
+    return [
+        {**_tensor(info), **({} if kind is None or not info.value else {"type": describe_type(kind)})}
+        for info, kind in zip(model.inputs, kinds, strict=True)
+    ]
+
+
 def _tensor(info: TensorInfo) -> dict[str, Any]:
-    return {"name": info.name, "dtype": info.dtype, "array": _array(info), "shape": list(info.shape)}
-
-
-def _array(info: TensorInfo) -> str:
-    """The kind of array that holds the elements of a tensor in JavaScript."""
-    return ARRAYS[C_TYPES[info.dtype]]
+    array = "" if info.value else array_of(info.dtype)
+    return {"name": info.name, "dtype": info.dtype, "array": array, "shape": list(info.shape)}
 
 
 def _npm_package(name: str) -> dict[str, Any]:
@@ -233,5 +258,22 @@ export function load(url?: string | URL, options?: LoadOptions): Promise<Model<I
 
 
 def _member(info: TensorInfo, kind: str) -> str:
-    shape = f"[{', '.join(map(str, info.shape))}]".replace("*/", "* /")
-    return f"  /** {info.dtype}{shape} */\n  {json.dumps(info.name)}: {kind}<{_array(info)}>;\n"
+    shape = f"[{', '.join(map(str, info.shape))}]"
+    comment = (info.value or f"{info.dtype}{shape}").replace("*/", "* /")
+    return f"  /** {comment} */\n  {json.dumps(info.name)}: {_type(info, kind)};\n"
+
+
+def _type(info: TensorInfo, kind: str) -> str:
+    """The type of an input or output in TypeScript: of a sequence or an optional value that of what is inside."""
+    if info.value.startswith("sequence("):
+        return f"{_type(replace(info, value=_inside(info.value)), kind)}[]"
+    if info.value.startswith("optional("):
+        return f"({_type(replace(info, value=_inside(info.value)), kind)} | null)"
+    dtype = info.value.partition("[")[0] or info.dtype
+    array = array_of(dtype)
+    return f"{kind}<{'string[]' if array == TEXTS else array}>"
+
+
+def _inside(value: str) -> str:
+    """What a type is of: `sequence(float32[2])` -> `float32[2]`."""
+    return value.partition("(")[2][:-1]

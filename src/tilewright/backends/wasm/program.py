@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from base64 import b64decode
 from typing import Any, Final
 
-from tilewright.runtime.core.artifact import Extent, ModelInfo, TensorInfo
+from tilewright.backends.wasm.elements import array_of
+from tilewright.backends.wasm.extents import describe_extent
+from tilewright.runtime.core.artifact import ModelInfo, TensorInfo
 from tilewright.runtime.core.checks import code_messages
 from tilewright.runtime.core.dtypes import bits_of
-from tilewright.runtime.core.shapes import parse_extent
 from tilewright.runtime.host.registry import HostAttribute
 from tilewright.runtime.vm.codec import decode
 from tilewright.runtime.vm.program import BlobConstant, HostCall, Program, TextConstant, VmFunction
-from tilewright.runtime.vm.types import Kind
-from tilewright.support.errors import CompilerBug, UnsupportedError
+from tilewright.runtime.vm.types import Kind, ValueType
+from tilewright.support.errors import UnsupportedError
 
 HOST_FUNCTIONS: Final = frozenset(
     """axes.from_end axes.insert axes.remove axes.to_end host.col2im host.compress host.fail host.mel_weights
@@ -23,38 +23,45 @@ HOST_FUNCTIONS: Final = frozenset(
     optional.get optional.has optional.make random.key sequence.at
     sequence.concatenate sequence.erase sequence.insert sequence.length sequence.make sequence.split
     sequence.stack shape.broadcast shape.match shape.pad shape.range shape.reshape shape.slice shape.split
-    shape.tile text.ngrams""".split()
+    shape.tile text.concat text.concatenate text.equal text.from_numbers text.full_match text.lookup text.ngrams
+    text.normalize text.split text.take text.to_numbers text.transpose text.where""".split()
 )
 """The host functions that hosts.js has."""
+_VALUES: Final = ("sequence(", "optional(")
+"""How types of outputs begin that are no tensors, and that JavaScript has values of."""
+_LARGEST: Final = 1 << 53
+"""Numbers of JavaScript are exact below this."""
 _REMEDY = "leave that part to the program around the model (export the rest), or deploy a native library"
-_OPERATORS: Final[dict[type[ast.AST], str]] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-}
 
 
 def read_program(model: ModelInfo) -> Program:
     """The program of a model, which packages must be able to run: else an error says what they cannot."""
     program = decode(b64decode(model.program), model.name)
     for kind, info in zip(program.inputs, model.inputs, strict=True):
-        if kind.kind is not Kind.TENSOR or kind.name == "string":
+        if not _is_value(kind):
             raise _refused(model, f"the input '{info.name}' ({info.value or kind.name})")
     for info in model.outputs:
-        if info.value or info.dtype == "string":
-            raise _refused(model, f"the output '{info.name}' ({info.value or info.dtype})")
+        if info.value and not info.value.startswith(_VALUES):
+            raise _refused(model, f"the output '{info.name}' ({info.value})")
     for call in program.hosts:
         if call.name not in HOST_FUNCTIONS:
             raise _refused(model, f"'{call.name}'", call.where)
-    if any(isinstance(item, TextConstant) for item in program.constants):
-        raise _refused(model, "constants that are texts")
     return program
+
+
+def _is_value(kind: ValueType) -> bool:
+    """Whether JavaScript has values of a type: tensors, and sequences and optional values of them."""
+    if kind.kind in (Kind.SEQUENCE, Kind.OPTIONAL):
+        return all(map(_is_value, kind.items))
+    return kind.kind in (Kind.TENSOR, Kind.ANY_SHAPE)
+
+
+def describe_type(kind: ValueType) -> dict[str, Any]:
+    """A type as inputs.js checks values against it."""
+    if kind.kind in (Kind.SEQUENCE, Kind.OPTIONAL):
+        return {"kind": kind.kind.name.lower(), "item": describe_type(kind.items[0])}
+    shape = None if kind.kind is Kind.ANY_SHAPE else list(map(describe_extent, kind.shape))
+    return {"kind": "tensor", "dtype": kind.name, "array": array_of(kind.name), "shape": shape}
 
 
 def _refused(model: ModelInfo, what: str, where: str = "") -> UnsupportedError:
@@ -67,15 +74,14 @@ def describe_program(model: ModelInfo) -> dict[str, Any]:
     program = read_program(model)
     return {
         "inputs": [
-            {"name": info.name, "dtype": kind.name, "shape": list(map(_extent, kind.shape))}
-            for kind, info in zip(program.inputs, model.inputs, strict=True)
+            {"name": info.name, **describe_type(kind)} for kind, info in zip(program.inputs, model.inputs, strict=True)
         ],
         "outputs": len(model.outputs),
         "functions": list(map(_function, program.functions)),
-        "constants": [_constant(item) for item in program.constants if isinstance(item, BlobConstant)],
+        "constants": list(map(_constant, program.constants)),
         "hosts": list(map(_host, program.hosts)),
         "constructors": [item.name for item in program.constructors],
-        "extents": list(map(_extent, program.extents)),
+        "extents": list(map(describe_extent, program.extents)),
         "texts": list(program.texts),
         "segments": list(map(_segment, model.segments)),
     }
@@ -106,8 +112,10 @@ def _function(function: VmFunction) -> dict[str, Any]:
     }
 
 
-def _constant(constant: BlobConstant) -> dict[str, Any]:
+def _constant(constant: BlobConstant | TextConstant) -> dict[str, Any]:
     shape = list(constant.shape)
+    if isinstance(constant, TextConstant):
+        return {"shape": shape, "texts": list(constant.items)}
     return {"offset": constant.offset, "shape": shape, "dtype": constant.dtype, "bits": bits_of(constant.dtype)}
 
 
@@ -117,8 +125,10 @@ def _host(call: HostCall) -> dict[str, Any]:
 
 
 def _attribute(value: HostAttribute) -> Any:
-    """An attribute as JSON has it."""
-    if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)):
+    """An attribute as JSON has it; machine.js reads the rest of the floats out of their texts."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+    if isinstance(value, bytes) or (isinstance(value, int) and abs(value) >= _LARGEST):
         raise UnsupportedError(f"packages for JavaScript have no attributes that are {value!r}", hint=_REMEDY)
     return [_attribute(item) for item in value] if isinstance(value, tuple) else value
 
@@ -131,35 +141,11 @@ def _segment(segment: ModelInfo) -> dict[str, Any]:
         "inputs": list(map(_tensor, segment.inputs)),
         "outputs": list(map(_tensor, segment.outputs)),
         "workspace_bytes": segment.workspace_bytes,
-        "slots": list(map(_extent, segment.slots)),
+        "slots": list(map(describe_extent, segment.slots)),
         "requires": [[str(left), str(right)] for left, right in segment.requires],
         "messages": {str(code): text for code, text in code_messages(segment).items()},
     }
 
 
 def _tensor(info: TensorInfo) -> dict[str, Any]:
-    return {"name": info.name, "dtype": info.dtype, "shape": list(map(_extent, info.shape))}
-
-
-def _extent(extent: Extent) -> Any:
-    """An extent as a number, the name of a symbol, or [operator, operands ...]."""
-    return extent if isinstance(extent, int) else _expression(parse_extent(extent))
-
-
-def _expression(node: ast.expr) -> Any:
-    match node:
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.Name(id=name):
-            return name
-        case ast.BinOp(left=left, op=operation, right=right):
-            return [_OPERATORS[type(operation)], _expression(left), _expression(right)]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return ["-", 0, _expression(operand)]
-        case ast.Call(func=ast.Name(id=name), args=[left, right]):
-            return [name, _expression(left), _expression(right)]
-        case ast.IfExp(test=test, body=body, orelse=other):
-            return ["if", _expression(test), _expression(body), _expression(other)]
-        case ast.Compare(left=left, ops=[comparison], comparators=[right]):
-            return [_OPERATORS[type(comparison)], _expression(left), _expression(right)]
-    raise CompilerBug(f"the extent {ast.unparse(node)!r} is not arithmetic over symbols")
+    return {"name": info.name, "dtype": info.dtype, "shape": list(map(describe_extent, info.shape))}

@@ -15,5 +15,6 @@ KIND: Final = TargetKind(
     defaults={"cores": 4},
     triple="wasm32-unknown-unknown",
     features_of=effective_features,
+    is_elsewhere=True,
 )
 """Its loops are divided for the cores of a usual device; how many threads run them is decided in the page."""

@@ -44,6 +44,12 @@ function bar(share) {
   return element;
 }
 
+/** Where the model runs, and why not on a GPU. */
+function placeOf({ device, level, threads }) {
+  if (device.kind === "webgpu") return `WebGPU, ${device.name}`;
+  return `WebAssembly (${level}), ${threads} thread${threads > 1 ? "s" : ""}`;
+}
+
 async function classify(model) {
   const image = pixels();
   if (image === undefined) return;
@@ -53,7 +59,7 @@ async function classify(model) {
   const best = probabilities.data.indexOf(Math.max(...probabilities.data));
   at("digits").replaceChildren();
   probabilities.data.forEach((share, digit) => row(at("digits"), [String(digit), bar(share), `${(100 * share).toFixed(1)}%`], digit === best));
-  at("message").textContent = `This is a ${best}: ${time.toFixed(2)} ms (${model.level}, ${model.threads} thread${model.threads > 1 ? "s" : ""})`;
+  at("message").textContent = `This is a ${best}: ${time.toFixed(2)} ms by ${placeOf(model)}`;
   const kernels = await model.profile({ image }, 20);
   at("kernels").replaceChildren();
   for (const { nodes, milliseconds } of kernels) row(at("kernels"), [nodes.join(", "), `${(1000 * milliseconds).toFixed(0)} µs`]);
@@ -62,6 +68,7 @@ async function classify(model) {
 try {
   const model = await load(undefined, { onProgress: ({ loaded, total }) => { at("message").textContent = `${loaded} of ${total} bytes of weights`; } });
   at("message").textContent = "The model is ready.";
+  if (model.device.reason) at("place").textContent = `WebAssembly runs the model: ${model.device.reason}.`;
   clear();
   canvas.addEventListener("pointerdown", (event) => { last = [event.offsetX, event.offsetY]; canvas.setPointerCapture(event.pointerId); });
   canvas.addEventListener("pointermove", (event) => {

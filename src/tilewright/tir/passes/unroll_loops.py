@@ -35,7 +35,7 @@ from tilewright.tir.stmt import BufferStore, Evaluate, For, LoopKind, Stmt, seq
 MAX_STATEMENTS: Final = 4096
 """Statements that one unrolled loop may become."""
 REGISTER_STATEMENTS: Final = 64
-"""Statements up to which a serial loop over a register array is unrolled without being asked."""
+"""The same of a serial loop over a register array that is unrolled without being asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class UnrollLoopsOptions:
 
     copied: bool = True
     """Whether they are copied here; else loops are marked for a compiler that does it."""
+    register_statements: int = REGISTER_STATEMENTS
+    """Statements up to which a serial loop over a register array is unrolled without being asked."""
 
 
 _USUAL: Final = UnrollLoopsOptions()
@@ -51,12 +53,13 @@ _USUAL: Final = UnrollLoopsOptions()
 
 def unroll_loops(func: PrimFunc, options: UnrollLoopsOptions = _USUAL) -> PrimFunc:
     """The function with unrolled loops copied out, or marked for a compiler that does."""
-    return func.replace(body=_Unroll(options.copied).stmt(func.body))
+    return func.replace(body=_Unroll(options).stmt(func.body))
 
 
 class _Unroll(StmtRewriter):
-    def __init__(self, copied: bool) -> None:
-        self._copied = copied
+    def __init__(self, options: UnrollLoopsOptions) -> None:
+        self._copied = options.copied
+        self._most = options.register_statements
 
     def visit_for(self, loop: For) -> Stmt:
         body = self.stmt(loop.body)
@@ -70,7 +73,7 @@ class _Unroll(StmtRewriter):
             return self._unrolled(loop, count)
         if self._copied and ROLLED.is_on(loop):
             return loop
-        fits = count <= 16 and count * _statements(body) <= REGISTER_STATEMENTS
+        fits = count <= 16 and count * _statements(body) <= self._most
         if loop.kind is LoopKind.SERIAL and fits and _indexes_registers(body, loop.var):
             return self._unrolled(loop, count)
         return loop

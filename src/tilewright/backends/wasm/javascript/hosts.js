@@ -12,6 +12,7 @@ import {
 } from "./arrays.js";
 import { drawKey } from "./random.js";
 import { columnsToImage, countGrams, melWeights, nonMaxSuppression, resizeWeights } from "./tables.js";
+import { textHosts } from "./texts.js";
 import { arrayOf, elementsOf, numbersOf, product, Sequence } from "./values.js";
 
 // Conditions
@@ -299,6 +300,7 @@ const getValue = ([value]) => [value === null ? refuse("an optional value that i
 
 /** The functions, by the names that programs call them. */
 export const hosts = {
+  ...textHosts,
   "host.require": require,
   "host.rank": rank,
   "host.fail": fail,

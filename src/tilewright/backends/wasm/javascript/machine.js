@@ -7,8 +7,9 @@
  */
 
 import { TilewrightError } from "./errors.js";
+import { evaluate } from "./extents.js";
 import { hosts } from "./hosts.js";
-import { arrayOf, Closure, DataValue, partsOf, product, Tensor } from "./values.js";
+import { arrayOf, Closure, DataValue, partsOf, product, Sequence, Tensor, Texts, TextTensor } from "./values.js";
 
 /** Calls that may be under way at once: a program that recurses without end stops here. */
 const DEEPEST = 200_000;
@@ -24,35 +25,6 @@ const OPCODES = [
   "jump", "branch", "tag", "call", "tail_call", "call_closure", "tail_closure", "return", "release", "fail",
 ];
 const BIND = 1, EQUAL = 2;
-
-// Arithmetic over sizes: a number, the name of a symbol, or [operator, operands ...]. Dividing by zero gives 0.
-
-const OPERATORS = {
-  "+": (a, b) => a + b,
-  "-": (a, b) => a - b,
-  "*": (a, b) => a * b,
-  "//": (a, b) => (b ? Math.floor(a / b) : 0),
-  "%": (a, b) => (b ? a - b * Math.floor(a / b) : 0),
-  min: Math.min,
-  max: Math.max,
-  "<": (a, b) => Number(a < b),
-  "<=": (a, b) => Number(a <= b),
-  "==": (a, b) => Number(a === b),
-  "!=": (a, b) => Number(a !== b),
-};
-
-/** The value of an extent; undefined where a symbol in it has none. */
-function evaluate(extent, valueOf) {
-  if (typeof extent === "number") return extent;
-  if (typeof extent === "string") return valueOf(extent);
-  const [operator, ...operands] = extent;
-  if (operator === "if") {
-    const holds = evaluate(operands[0], valueOf);
-    return holds === undefined ? undefined : evaluate(operands[holds ? 1 : 2], valueOf);
-  }
-  const [a, b] = operands.map((operand) => evaluate(operand, valueOf));
-  return a === undefined || b === undefined ? undefined : OPERATORS[operator](a, b);
-}
 
 /** The pieces of memory that the values of a run lie in. */
 class Storage {
@@ -79,6 +51,7 @@ class Storage {
 
   /** A value in the memory of the model: new tensors that host functions give are arrays of JavaScript. */
   placed(value) {
+    if (value?.dtype === "string" && !(value instanceof Tensor)) return new TextTensor(value.shape, value.data);
     if (value instanceof Tensor || !ArrayBuffer.isView(value?.data)) return value;
     const tensor = this.empty(value.dtype, value.shape);
     tensor.data.set(value.data);
@@ -219,6 +192,30 @@ class Segment {
   }
 }
 
+/** An attribute of a host function: numbers that JSON has not are written as { float }. */
+function revived(value) {
+  if (Array.isArray(value)) return value.map(revived);
+  if (value === null || typeof value !== "object") return value;
+  if ("float" in value) return Number(value.float);
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, revived(item)]));
+}
+
+/** An input that was checked, as a value of the program. */
+function held(value, type, storage) {
+  if (type.kind === "sequence") return new Sequence(value.map((item) => held(item, type.item, storage)));
+  if (type.kind === "optional") return value === null ? null : held(value, type.item, storage);
+  const { data, shape } = value;
+  return storage.placed({ dtype: type.dtype, shape, data: type.dtype === "string" ? Texts.from(data) : data });
+}
+
+/** A result, as the caller's own. */
+function copied(value) {
+  if (value === null) return null;
+  if (value instanceof Sequence) return value.items.map(copied);
+  const { dtype, shape, data } = value;
+  return { dtype, shape, data: dtype === "string" ? Array.from(data) : data.slice() };
+}
+
 /** A loaded program. */
 export class Machine {
   constructor(name, program, leader, weights) {
@@ -227,7 +224,8 @@ export class Machine {
     this.leader = leader;
     this.segments = program.segments.map((info) => new Segment(info, leader, weights));
     this.lasting = new Storage(leader);
-    this.constants = program.constants.map((info) => this.constant(info, weights));
+    this.constants = program.constants.map((info) => (info.texts ? new TextTensor(info.shape, Texts.from(info.texts)) : this.constant(info, weights)));
+    this.attributes = program.hosts.map(({ attributes }) => revived(attributes));
   }
 
   constant({ offset, shape, dtype, bits }, weights) {
@@ -249,13 +247,10 @@ export class Machine {
   run(given, observe = undefined) {
     const run = new Run(this, observe);
     try {
-      const inputs = given.map(({ data, shape }, number) => {
-        const { dtype } = this.program.inputs[number];
-        return run.storage.placed({ dtype, shape, data });
-      });
+      const inputs = given.map((value, number) => held(value, this.program.inputs[number], run.storage));
       this.admit(inputs);
       const results = run.loop(inputs);
-      return (this.program.outputs === 1 ? [results] : results).map(({ dtype, shape, data }) => ({ dtype, shape, data: data.slice() }));
+      return (this.program.outputs === 1 ? [results] : results).map(copied);
     } catch (error) {
       throw this.misuse(run, error);
     } finally {
@@ -267,8 +262,8 @@ export class Machine {
   admit(inputs) {
     const symbols = new Map();
     const valueOf = (name) => symbols.get(name);
-    for (const [number, { name, shape }] of this.program.inputs.entries()) {
-      shape.forEach((extent, axis) => {
+    for (const [number, { name, kind, shape }] of this.program.inputs.entries()) {
+      if (kind === "tensor") shape.forEach((extent, axis) => {
         const size = inputs[number].shape[axis], expected = evaluate(extent, valueOf);
         if (expected === undefined && typeof extent === "string") symbols.set(extent, size);
         else if (expected !== undefined && expected !== size) {
@@ -373,7 +368,7 @@ class Run {
 
   host({ registers }, number, sources, results) {
     const begin = this.observe ? performance.now() : 0;
-    const { name, attributes, where } = this.program.hosts[number];
+    const { name, where } = this.program.hosts[number], attributes = this.machine.attributes[number];
     let values;
     try {
       values = hosts[name](sources.map((source) => registers[source]), attributes, (value) => this.storage.placed(value));

@@ -173,7 +173,7 @@ export function countGrams([data], { pool, places, starts, longest, shortest, wi
   starts.forEach((begin, at) => {
     const size = at + 1;
     for (let first = begin; first < (starts[size] ?? pool.length); first += size) {
-      if (size >= shortest && size <= longest) grams.set(pool.slice(first, first + size).join(), places[number]);
+      if (size >= shortest && size <= longest) grams.set(pool.slice(first, first + size).join("\0"), places[number]);
       number += 1;
     }
   });
@@ -182,7 +182,7 @@ export function countGrams([data], { pool, places, starts, longest, shortest, wi
     for (let size = shortest; size <= longest; size += 1) {
       for (let gap = 1; gap <= (size > 1 ? skips : 0) + 1; gap += 1) {
         for (let start = 0; start < length - (size - 1) * gap; start += 1) {
-          const place = grams.get(listed(size, (item) => elements[row * length + start + item * gap]).join());
+          const place = grams.get(listed(size, (item) => elements[row * length + start + item * gap]).join("\0"));
           if (place !== undefined) counts[row * width + place] += 1;
         }
       }

@@ -3,7 +3,10 @@ export type Elements =
   | Float32Array | Float64Array | Int8Array | Int16Array | Int32Array | BigInt64Array
   | Uint8Array | Uint16Array | Uint32Array | BigUint64Array;
 
-export interface Tensor<A extends Elements = Elements> {
+/** Texts of a tensor of strings. */
+export type Texts = readonly string[];
+
+export interface Tensor<A extends Elements | Texts = Elements | Texts> {
   /** The type of its elements, as the model has it. */
   readonly dtype: string;
   readonly shape: number[];
@@ -11,7 +14,12 @@ export interface Tensor<A extends Elements = Elements> {
 }
 
 /** An input: its elements, or its elements and its shape, which is needed where more than one dimension is open. */
-export type Input<A extends Elements> = A | { data: A; shape: readonly number[] };
+export type Input<A extends Elements | Texts> = A | { data: A; shape: readonly number[] };
+
+/** The type of a value that is no tensor, or of what is in one; a shape of null may be any. */
+export type ValueType =
+  | { readonly kind: "tensor"; readonly dtype: string; readonly array: string; readonly shape: readonly (number | string | unknown)[] | null }
+  | { readonly kind: "sequence" | "optional"; readonly item: ValueType };
 
 export interface TensorInfo {
   readonly name: string;
@@ -20,6 +28,8 @@ export interface TensorInfo {
   readonly array: string;
   /** Sizes; a text names one that each call decides. */
   readonly shape: readonly (number | string)[];
+  /** Of sequences and optional values, whose data type and shape say nothing. */
+  readonly type?: ValueType;
 }
 
 export interface KernelTime {
@@ -34,21 +44,33 @@ export interface LoadOptions {
   threads?: number;
   /** Whether the model lives in a worker (default: in a page, if it has several threads). */
   worker?: boolean;
+  /**
+   * Where it runs (default: on a GPU through WebGPU, where the package has kernels for it, the GPU what they need, and
+   * `level` is not given; not on software that plays a GPU, which "webgpu" takes too).
+   */
+  device?: "webgpu" | "wasm";
   /** What its code uses: "relaxed", "simd" or "plain" (default: the best that the engine has). */
   level?: "relaxed" | "simd" | "plain";
   /** Told of the weights as they arrive. */
   onProgress?: (progress: { loaded: number; total: number }) => void;
 }
 
+/** Where a model runs: on a GPU of some name, or by WebAssembly, for a reason where the package has kernels for GPUs. */
+export type Device =
+  | { readonly kind: "webgpu"; readonly name: string }
+  | { readonly kind: "wasm"; readonly reason?: string };
+
 /** A loaded model. Calls from one thread run one after the other; results are yours. */
-export interface Model<I = Record<string, Input<Elements>>, O = Record<string, Tensor>> {
+export interface Model<I = Record<string, unknown>, O = Record<string, unknown>> {
   readonly name: string;
   readonly inputs: readonly TensorInfo[];
   readonly outputs: readonly TensorInfo[];
   readonly threads: number;
+  /** What its code uses; "webgpu" for kernels of a GPU. */
   readonly level: string;
+  readonly device: Device;
   run(inputs: I): Promise<O>;
-  /** The milliseconds of each kernel in its quickest run. */
+  /** The milliseconds of each kernel in its quickest run; on a GPU, whose clock browsers round, the mean of the runs. */
   profile(inputs: I, repeat?: number): Promise<KernelTime[]>;
   /** Ends its threads. Later calls are errors. */
   close(): void;

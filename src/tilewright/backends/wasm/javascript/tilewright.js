@@ -1,5 +1,6 @@
 /**
- * Runs a model that Tilewright compiled to WebAssembly, in browsers, workers and Node. No dependencies.
+ * Runs a model that Tilewright compiled to WebAssembly (and, in webgpu.js, to WebGPU), in browsers, workers and Node. No
+ * dependencies.
  *
  *     const model = await loadModel(new URL("./mobilenet/", import.meta.url));
  *     const { logits } = await model.run({ input: pixels });
@@ -11,6 +12,8 @@
  */
 
 import { TilewrightError } from "./errors.js";
+import { readFile, streamOf, wrongLength } from "./files.js";
+import { arrayOf, checkedInputs, product } from "./inputs.js";
 import { mathematics } from "./mathematics.js";
 
 export { TilewrightError };
@@ -18,11 +21,6 @@ export { TilewrightError };
 const PAGE = 65536;
 const ALIGNMENT = 64;
 const STACK_BYTES = 1 << 18;
-
-const ARRAYS = {
-  Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, BigInt64Array,
-  Uint8Array, Uint16Array, Uint32Array, BigUint64Array,
-};
 
 // Control words, as indices of 32-bit words: those that several threads write are on cache lines of their own.
 const SIGNAL = 0, STATE = 16, NEXT = 32, FAILURE = 48, HEAP = 64;
@@ -38,25 +36,38 @@ const isNode = typeof process === "object" && Boolean(process.versions?.node);
 /** The thread of a page: it must never wait, so models with threads of their own live in a worker. */
 const isPageThread = typeof window === "object" && typeof document === "object";
 const aligned = (bytes) => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
-const product = (sizes) => sizes.reduce((all, size) => all * size, 1);
 
 /**
  * Loads the model of a package.
  * @param base the folder of the package, as a URL
- * @param options threads, worker, level, onProgress: see tilewright.d.ts
+ * @param options threads, worker, level, device, onProgress: see tilewright.d.ts
  */
 export async function loadModel(base, options = {}) {
   const folder = folderUrl(base);
   const { onProgress, ...plain } = options;
   checkOptions(plain);
   const description = await readDescription(folder);
+  if (plain.worker) return RemoteModel.create(folder, description, { ...plain, worker: false }, onProgress);
+  const { model, reason } = await openedOnGpu(folder, description, plain, onProgress);
+  if (model) return model;
+  const device = reason === undefined ? { kind: "wasm" } : { kind: "wasm", reason };
   const threads = await threadsOf(description, plain);
-  const inWorker = plain.worker ?? (isPageThread && threads > 1);
-  if (!inWorker) {
-    if (isPageThread && threads > 1) throw new TilewrightError("several threads need worker: true: a page must not wait for them");
-    return LocalModel.create(folder, description, { ...plain, threads }, onProgress);
+  if (!isPageThread || threads === 1) return LocalModel.create(folder, description, { ...plain, threads }, onProgress, device);
+  if (plain.worker === false) throw new TilewrightError("several threads need worker: true: a page must not wait for them");
+  return RemoteModel.create(folder, description, { ...plain, threads, worker: false, device: "wasm" }, onProgress, device);
+}
+
+/** The model on a GPU ({ model }), where it has kernels for one and none of the options wants WebAssembly; else { reason }. */
+async function openedOnGpu(folder, description, { device, level }, onProgress) {
+  if (!description.webgpu) {
+    if (device === "webgpu") throw new TilewrightError("the package has no kernels for WebGPU: compile the model for the target webgpu");
+    return {};
   }
-  return RemoteModel.create(folder, description, { ...plain, threads, worker: false }, onProgress);
+  if (device === "wasm") return { reason: "the option 'device' asks for it" };
+  if (level !== undefined && device === undefined) return { reason: "the option 'level' asks for it" };
+  const found = await (await import("./webgpu.js")).openOnGpu(folder, description, device === "webgpu", onProgress);
+  if (!found.model && device === "webgpu") throw new TilewrightError(`the model cannot run through WebGPU: ${found.reason}`);
+  return found;
 }
 
 function folderUrl(base) {
@@ -71,9 +82,10 @@ function folderUrl(base) {
 
 function checkOptions(options) {
   for (const key of Object.keys(options)) {
-    if (!["threads", "worker", "level"].includes(key)) throw new TilewrightError(`there is no option '${key}'`);
+    if (!["threads", "worker", "level", "device"].includes(key)) throw new TilewrightError(`there is no option '${key}'`);
   }
-  const { threads } = options;
+  const { threads, device } = options;
+  if (![undefined, "webgpu", "wasm"].includes(device)) throw new TilewrightError(`device is '${device}': webgpu or wasm is expected`);
   if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= 1024)) {
     throw new TilewrightError(`threads is ${threads}: a whole number from 1 on is expected`);
   }
@@ -113,44 +125,6 @@ async function readDescription(folder) {
   }
 }
 
-async function readFile(url) {
-  const parts = [];
-  let bytes = 0;
-  for await (const part of streamOf(url)) {
-    parts.push(part);
-    bytes += part.byteLength;
-  }
-  const content = new Uint8Array(bytes);
-  let place = 0;
-  for (const part of parts) {
-    content.set(part, place);
-    place += part.byteLength;
-  }
-  return content;
-}
-
-/** The content of a file, part by part as it arrives. */
-async function* streamOf(url) {
-  if (url.protocol === "file:") {
-    const { createReadStream } = await import("node:fs");
-    try {
-      yield* createReadStream(url, { highWaterMark: 1 << 20 });
-    } catch (error) {
-      throw new TilewrightError(`cannot read ${url}: ${error.message}`, { cause: error });
-    }
-    return;
-  }
-  let response;
-  try {
-    response = await fetch(url);
-  } catch (error) {
-    throw new TilewrightError(`cannot fetch ${url}: ${error.message}`, { cause: error });
-  }
-  if (!response.ok) throw new TilewrightError(`cannot fetch ${url}: ${response.status} ${response.statusText}`);
-  const reader = response.body.getReader();
-  for (let item = await reader.read(); !item.done; item = await reader.read()) yield item.value;
-}
-
 /** Reads the weights into memory while they arrive. */
 async function readWeights(url, memory, place, bytes, onProgress) {
   let loaded = 0;
@@ -161,10 +135,6 @@ async function readWeights(url, memory, place, bytes, onProgress) {
     onProgress?.({ loaded, total: bytes });
   }
   if (loaded !== bytes) throw wrongLength(url, bytes, loaded);
-}
-
-function wrongLength(url, bytes, found) {
-  return new TilewrightError(`${url} is damaged, or of another model: it must have ${bytes} bytes and has ${found}`);
 }
 
 // The engine
@@ -384,7 +354,7 @@ function help(instance) {
 // Models
 
 class LocalModel {
-  static async create(folder, description, options, onProgress) {
+  static async create(folder, description, options, onProgress, device) {
     const isShared = options.threads > 1;
     const code = codeOf(description, options.level);
     const module = await compileCode(new URL(code.file, folder), code, isShared);
@@ -405,10 +375,11 @@ class LocalModel {
       leader.close();
       throw error;
     }
-    return new LocalModel(description, code, leader, weights, machine);
+    return new LocalModel(description, code, leader, weights, machine, device);
   }
 
-  constructor(description, code, leader, weights, machine) {
+  constructor(description, code, leader, weights, machine, device) {
+    this.device = device;
     this.description = description;
     this.machine = machine;
     this.code = code;
@@ -452,7 +423,7 @@ class LocalModel {
     const { steps } = this.code, best = steps.map(() => Infinity);
     for (let turn = 0; turn < repeat; turn += 1) {
       const times = steps.map(() => 0);
-      this.machine.run(this.given(inputs), (step, milliseconds) => { times[step] += milliseconds; });
+      this.machine.run(checkedInputs(this.description, inputs), (step, milliseconds) => { times[step] += milliseconds; });
       times.forEach((time, step) => { best[step] = Math.min(best[step], time); });
     }
     return steps.map((step, number) => ({ ...step, milliseconds: best[number] }));
@@ -463,17 +434,10 @@ class LocalModel {
     this.leader = undefined;
   }
 
-  /** The inputs of a call, checked. */
-  given(inputs) {
-    const given = this.description.inputs.map((info) => checkedInput(info, inputs));
-    refuseOthers(this.description, inputs);
-    return given;
-  }
-
   call(inputs, entry, useVariants = true) {
     const { leader, description } = this;
     if (leader === undefined) throw new TilewrightError(`the model '${this.name}' is closed`);
-    const given = this.given(inputs);
+    const given = checkedInputs(this.description, inputs);
     if (this.machine) {
       const results = this.machine.run(given);
       return Object.fromEntries(description.outputs.map(({ name }, number) => [name, results[number]]));
@@ -552,39 +516,7 @@ class LocalModel {
   }
 }
 
-const arrayOf = (info) => ARRAYS[info.array];
 const bytesAt = (memory, place, length) => new Uint8Array(memory.buffer, place, length);
-
-function checkedInput(info, inputs) {
-  const value = inputs?.[info.name];
-  const where = `the input '${info.name}'`;
-  if (value === undefined || value === null) throw new TilewrightError(`${where} is missing`);
-  const data = ArrayBuffer.isView(value) ? value : value.data;
-  const Kind = arrayOf(info);
-  if (!(data instanceof Kind)) {
-    throw new TilewrightError(`${where} is ${data?.constructor?.name ?? typeof data}, and ${Kind.name} is expected (${info.dtype})`);
-  }
-  const shape = Array.from(value.shape ?? inferredShape(info, data.length, where), Number);
-  const fits = shape.length === info.shape.length && shape.every((size, axis) =>
-    Number.isInteger(size) && size >= 0 && (typeof info.shape[axis] !== "number" || info.shape[axis] === size));
-  if (!fits) throw new TilewrightError(`${where} has the shape [${shape}], and [${info.shape}] is expected`);
-  if (product(shape) !== data.length) throw new TilewrightError(`${where} has ${data.length} elements, and its shape [${shape}] needs ${product(shape)}`);
-  return { data, shape };
-}
-
-/** The shape of plain data: that of the model, where at most one dimension of it is open. */
-function inferredShape(info, length, where) {
-  const open = info.shape.filter((size) => typeof size !== "number");
-  if (open.length > 1) throw new TilewrightError(`${where} needs its shape: { data, shape: [...] }, with values for [${info.shape}]`);
-  const known = product(info.shape.filter((size) => typeof size === "number"));
-  return info.shape.map((size) => (typeof size === "number" ? size : length / known));
-}
-
-function refuseOthers(description, inputs) {
-  const names = description.inputs.map((info) => info.name);
-  const other = Object.keys(inputs).find((name) => !names.includes(name));
-  if (other !== undefined) throw new TilewrightError(`the model has no input '${other}': it has ${names.join(", ")}`);
-}
 
 /** What a code of the function that sizes a model means: 1 + k is dimension k of the inputs, below 0 is of results. */
 function misfit(description, given, code) {
@@ -660,19 +592,19 @@ async function startWorker() {
 
 /** A model in a worker: the same interface; its page never waits. */
 class RemoteModel {
-  static async create(folder, description, options, onProgress) {
+  static async create(folder, description, options, onProgress, known) {
     const worker = await startWorker();
     try {
-      const { level, threads } = await worker.ask({ role: "model", folder: folder.href, options }, [], onProgress);
-      return new RemoteModel(worker, description, level, threads);
+      const { level, threads, device } = await worker.ask({ role: "model", folder: folder.href, options }, [], onProgress);
+      return new RemoteModel(worker, description, level, threads, known ?? device);
     } catch (error) {
       worker.terminate();
       throw error;
     }
   }
 
-  constructor(worker, description, level, threads) {
-    Object.assign(this, { worker, description, level, threads });
+  constructor(worker, description, level, threads, device) {
+    Object.assign(this, { worker, description, level, threads, device });
   }
 
   get name() { return this.description.name; }
@@ -703,6 +635,11 @@ class RemoteModel {
   }
 }
 
+/** The memory of results, which need not be copied to be sent. */
+function buffersOf(values) {
+  return values.flatMap((value) => (Array.isArray(value) ? buffersOf(value) : ArrayBuffer.isView(value?.data) ? [value.data.buffer] : []));
+}
+
 /** What a worker does: it is the home of a model, or a helper of one. */
 export async function serve() {
   const port = isNode ? (await import("node:worker_threads")).parentPort : globalThis;
@@ -716,11 +653,11 @@ export async function serve() {
     }
     if (role === "model") {
       model = await loadModel(question.folder, { ...question.options, onProgress: (progress) => port.postMessage({ id, progress }) });
-      port.postMessage({ id, result: { level: model.level, threads: model.threads } });
+      port.postMessage({ id, result: { level: model.level, threads: model.threads, device: model.device } });
       return;
     }
     const result = role === "run" ? await model.run(question.inputs) : await model.profile(question.inputs, question.repeat);
-    port.postMessage({ id, result }, role === "run" ? Object.values(result).map(({ data }) => data.buffer) : []);
+    port.postMessage({ id, result }, role === "run" ? [...new Set(buffersOf(Object.values(result)))] : []);
   };
   const heard = (question) => answer(question).catch((error) => port.postMessage({ id: question.id, error: error.message }));
   if (isNode) port.on("message", heard);

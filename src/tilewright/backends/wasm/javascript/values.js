@@ -1,12 +1,23 @@
 /**
- * Values of programs: tensors in the memory of the model, tuples (arrays), sequences, optionals (null when empty),
+ * Values of programs: tensors in the memory of the model, texts, tuples (arrays), sequences, optionals (null when empty),
  * algebraic data and closures; and elements as numbers.
  */
 
 import { TilewrightError } from "./errors.js";
 
+/** Texts in a row, which are put together and taken apart as arrays of numbers are. */
+export class Texts extends Array {
+  set(items, place = 0) {
+    items.forEach((item, number) => { this[place + number] = item; });
+  }
+
+  subarray(first, last) {
+    return this.slice(first, last);
+  }
+}
+
 const ARRAYS = {
-  bool: Uint8Array, int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array,
+  string: Texts, bool: Uint8Array, int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array,
   uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
   float16: Uint16Array, bfloat16: Uint16Array, float32: Float32Array, float64: Float64Array,
 };
@@ -38,6 +49,22 @@ export class Tensor {
   view(shape, first = 0) {
     const bytes = arrayOf(this.dtype).BYTES_PER_ELEMENT;
     return new Tensor(this.memory, this.block, this.place + first * bytes, this.dtype, shape);
+  }
+}
+
+/** A tensor of texts, which lies in no memory of the model. */
+export class TextTensor extends Tensor {
+  constructor(shape, items) {
+    super(undefined, undefined, 0, "string", shape);
+    this.items = items;
+  }
+
+  get data() {
+    return this.items;
+  }
+
+  view(shape, first = 0) {
+    return new TextTensor(shape, this.items.slice(first, first + product(shape)));
   }
 }
 
@@ -106,7 +133,8 @@ function roundedToEven(value) {
   return rest > 0.5 || (rest === 0.5 && floor % 2) ? floor + 1 : floor;
 }
 
-function numberToHalf(value) {
+/** The bits of the half-precision number that is nearest. */
+export function toHalf(value) {
   if (Number.isNaN(value)) return 0x7e00;
   const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0, size = Math.abs(value);
   if (size >= 65520) return sign | 0x7c00;
@@ -131,7 +159,7 @@ export function numbersOf({ dtype, data }) {
 
 /** Numbers as elements of a type. */
 export function elementsOf(numbers, dtype) {
-  if (dtype === "float16") return Uint16Array.from(numbers, numberToHalf);
+  if (dtype === "float16") return Uint16Array.from(numbers, toHalf);
   if (dtype === "bfloat16") return Uint16Array.from(numbers, numberToBfloat);
   if (!(dtype in ARRAYS)) throw new TilewrightError(`no numbers of the type ${dtype} are computed outside of compiled code`);
   return ARRAYS[dtype].from(numbers);

@@ -48,6 +48,8 @@ def tileable_output(context: ScheduleContext, anchor: BlockHandle) -> BlockHandl
         return "it is no product of two operands of known sizes"
     if context.target.max_threads < _LEAST_THREADS:
         return "blocks of the target are too small"
+    if context.target.is_software:
+        return "the target is software, whose threads meet at barriers slowly"
     sides = min(product.size(product.row), product.size(product.column))
     machine = context.gpu.product
     if sides < machine.least_side or product.size(product.depth) < machine.least_depth:
