@@ -1,4 +1,5 @@
-"""Graphs of training steps in two: what the forward pass computes and saves, and what the backward pass makes of it.
+"""Modules in training mode, and graphs of training steps in two: what the forward pass computes and saves, and what the
+backward pass makes of it.
 
 Torch's partitioner decides what is saved and what is computed again: cheap elementwise work is. Images are saved in the
 order in which compiled convolutions have them, channels last, so that neither pass rearranges them.
@@ -7,11 +8,28 @@ order in which compiled convolutions have them, channels last, so that neither p
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 STORAGE_ORDER = "tilewright_storage_order"
 """The key, in what an fx node says of itself, of the order of axes in which its value is stored."""
 _CHANNELS_LAST = [0, 2, 3, 1]
+
+
+@contextmanager
+def in_training_mode(module: Any) -> Iterator[None]:
+    """A module in training mode; one that is in it already keeps parts that are not (frozen normalisations)."""
+    if module.training:
+        yield
+        return
+    modes = {part: part.training for part in module.modules()}
+    module.train()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
 
 
 def split_for_training(joint: Any, inputs: Any, *, num_fwd_outputs: int, **others: Any) -> tuple[Any, Any]:
