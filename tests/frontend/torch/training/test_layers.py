@@ -238,7 +238,7 @@ class Places(nn.Module):
             x.index_add(0, index[0, :3] % 3, y),
             x.masked_fill(y > 0, 0.0).roll(1, 1).flip(0).tril(),
             torch.cat([x, y], 1).split(3, 1)[1],
-            torch.where(x > y, x, y).unfold(1, 2, 1),
+            torch.where(x > y, x, y).unfold(1, 2, 1) * 2,
             F.pad(x, (1, 2), mode="constant"),
             F.pad(x[None], (2, 1), mode="replicate"),
             F.pad(x[None], (2, 1), mode="reflect"),
