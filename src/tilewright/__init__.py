@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilewright.compiler import Compilation, build
     from tilewright.front import compile, quantize
     from tilewright.frontend.formats import load_model
+    from tilewright.graph.gradient import grad, jvp, value_and_grad, vjp
     from tilewright.ir.function import IRModule
     from tilewright.options import CompileOptions
     from tilewright.runtime.core.executor import Executable
@@ -47,11 +48,15 @@ _NAMES = {
     "UserError": "tilewright.support.errors",
     "build": "tilewright.compiler",
     "compile": "tilewright.front",
+    "grad": "tilewright.graph.gradient",
     "hybrid": "tilewright.te.hybrid",
+    "jvp": "tilewright.graph.gradient",
     "load": "tilewright.runtime.core.load",
     "load_model": "tilewright.frontend.formats",
     "quantize": "tilewright.front",
     "script": "tilewright.tir.script",
+    "value_and_grad": "tilewright.graph.gradient",
+    "vjp": "tilewright.graph.gradient",
 }
 
 __all__ = [
@@ -69,8 +74,10 @@ __all__ = [
     "build",
     "compile",
     "frontend",
+    "grad",
     "graph",
     "hybrid",
+    "jvp",
     "load",
     "load_model",
     "quantize",
@@ -80,6 +87,8 @@ __all__ = [
     "te",
     "tir",
     "tune",
+    "value_and_grad",
+    "vjp",
 ]
 
 

@@ -162,6 +162,22 @@ SAMPLES: list[Sample] = [
     ("nn.attention", [_(2, 5, 3, 4), _(2, 6, 3, 4), _(2, 6, 3, 5)], {"scale": 0.5}),
     ("nn.attention", [_(1, 20, 2, 8), _(1, 20, 2, 8), _(1, 20, 2, 8), _(1, 1, 1, 20)], {"scale": 0.35}),
     ("nn.attention", [_(1, 3, 1, 4), _(1, 4, 1, 4), _(1, 4, 1, 4), np.tri(3, 4, dtype=bool)], {}),
+    (
+        "nn.conv2d_weight_gradient",
+        [_(2, 5, 6, 8), _(2, 5, 6, 12)],
+        {"kernel": (3, 3), "padding": (1, 1, 1, 1), "data_layout": "NHWC", "kernel_layout": "HWIO"},
+    ),
+    (
+        "nn.conv2d_weight_gradient",
+        [_(1, 6, 7, 5), _(1, 4, 3, 3)],
+        {"kernel": (3, 2), "padding": (1, 0, 0, 1), "strides": (2, 2), "groups": 2},
+    ),
+    (
+        "nn.max_pool2d_gradient",
+        [_(1, 3, 6, 7), _(1, 3, 3, 4)],
+        {"kernel": (3, 3), "strides": (2, 2), "padding": (1,) * 4},
+    ),
+    ("nn.avg_pool2d_gradient", [_(1, 3, 3, 4)], {"kernel": (2, 2), "strides": (2, 2), "size": (6, 8)}),
     _recurrent("lstm", 4, [_(2, 6)]),
     _recurrent("lstm", 4, [_(2, 40)], 40),
     ("nn.lstm_step", [_(1, 7), _(1, 6), _(1, 6), _(4, 6, 13), _(4, 6)], {"activations": (GATE, LINE, LINE)}),

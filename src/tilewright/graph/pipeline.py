@@ -14,6 +14,7 @@ from tilewright.graph.passes.byte_tables import byte_tables
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.channel_blocks import Blocks
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.computed_kernels import computed_kernels
 from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.drop_checks import drop_checks
@@ -124,6 +125,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         ]
     if options.target is not None and options.layout == "NHWC":
         passes.append(with_options("transposed_convolution", transposed_convolution))
+        passes.append(module_pass("computed_kernels", requires="graph_typed")(computed_kernels))
         if not options.infinities:
             passes.append(with_options("join_groups", join_groups))
         passes.append(with_options("pad_channels", pad_channels))

@@ -63,6 +63,7 @@ _PLAIN = {
     "sin": "Sin",
     "sinh": "Sinh",
     "sqrt": "Sqrt",
+    "stop_gradient": "Identity",
     "tan": "Tan",
     "tanh": "Tanh",
 }

@@ -52,6 +52,7 @@ from tilewright.ir.intrinsics import (
     tanh,
     trunc,
 )
+from tilewright.te.gradient import gradient
 from tilewright.te.language import (
     compute,
     compute_many,
@@ -122,6 +123,7 @@ __all__ = [
     "fabs",
     "floor",
     "fma",
+    "gradient",
     "hardware_intrin",
     "implement_intrin",
     "isfinite",

@@ -83,6 +83,7 @@ _UNARY: dict[str, Callable[[PrimExpr], PrimExpr]] = {
     "reciprocal": _reciprocal,
     "nn.relu": relu,
     "round_to_tf32": _round_to_tf32,
+    "stop_gradient": lambda x: x,
     "logical_not": build.logical_not,
     "bitwise_not": build.bitwise_not,
     "nn.softplus": softplus,

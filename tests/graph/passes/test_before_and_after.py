@@ -20,6 +20,7 @@ from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.byte_tables import byte_tables
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.computed_kernels import computed_kernels
 from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout
 from tilewright.graph.passes.drop_checks import drop_checks
@@ -774,6 +775,20 @@ def test_transposed_convolution() -> None:
         'return nn.conv2d_transpose(x, const[0], strides=(4, 4), data_layout="NHWC", kernel_layout="HWIO")',
         constants=[random(0, 4, 4, 6, 7)],
         x="f32[2, 1, 1, 6]",
+    )
+
+
+def test_computed_kernels() -> None:
+    """A kernel that is spread from each element is gathered by each result, last tap first."""
+    assert_becomes(
+        computed_kernels,
+        'return nn.conv2d_transpose(x, w, padding=(1, 0, 1, 2), data_layout="NHWC", kernel_layout="HWIO")',
+        """
+        turned = slice(w, begin=(2, 2, 0, 0), end=(-1, -1, 6, 7), strides=(-1, -1, 1, 1))
+        return nn.conv2d(x, turned, padding=(1, 2, 1, 0), data_layout="NHWC", kernel_layout="HWIO")
+        """,
+        x="f32[2, 5, 4, 6]",
+        w="f32[3, 3, 6, 7]",
     )
 
 

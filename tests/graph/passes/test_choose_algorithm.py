@@ -144,10 +144,14 @@ def test_open_batches_of_images_of_different_sizes_are_different_questions() -> 
     assert all("?x" in key for key in asking.asked)
 
 
-def test_weights_that_are_no_constants_stay() -> None:
-    x, w = var("x", 1, 28, 28, 32), var("w", 3, 3, 32, 32)
-    found = infer_types(IRModule([function([x, w], op("nn.conv2d", x, w, **NHWC))]))
-    assert calls(choose_algorithm(found, GraphOptions(target=AVX512)), "nn.conv2d")
+@pytest.mark.parametrize(("rows", "name"), [(32, "nn.conv2d_winograd"), (7, "nn.conv2d")])
+def test_computed_weights_are_transformed_where_many_tiles_meet_them(rows: int, name: str) -> None:
+    x, w = var("x", 2, rows, rows, 32), var("w", 3, 3, 32, 32)
+    before = infer_types(IRModule([function([x, w], op("nn.conv2d", x, w, **NHWC))]))
+    after = choose_algorithm(before, GraphOptions(target=AVX512))
+    assert calls(after, name)
+    values = random(0, 2, rows, rows, 32), random(1, 3, 3, 32, 32)
+    np.testing.assert_allclose(evaluate(after, *values), evaluate(before, *values), rtol=1e-3, atol=1e-3)
 
 
 def test_shared_weights_are_transformed_once() -> None:

@@ -141,6 +141,7 @@ _declare("nn.relu", lambda x: np.maximum(x, np.zeros((), x.dtype)), "max(x, 0)."
 _declare("nn.softplus", lambda x: np.logaddexp(np.zeros((), x.dtype), x), "log(1 + exp(x)).")
 _declare("logical_not", np.logical_not, "Not x.", require_bool)
 _declare("bitwise_not", np.invert, "The complement of the bits of x.", require_integer)
+_declare("stop_gradient", np.array, "x; gradients take it for a constant.", lambda dtype: None)
 _declare("isnan", np.isnan, "Whether x is not a number.", require_float, BOOL)
 _declare("isinf", np.isinf, "Whether x is plus or minus infinity.", require_float, BOOL)
 

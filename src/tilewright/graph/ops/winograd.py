@@ -135,6 +135,12 @@ def transformed_weight(weight: Array, tile: int) -> Array:
     return _combined(weight, winograd_matrices(tile).weight)
 
 
+def weight_transform(tile: int) -> Array:
+    """The matrix (window * window, 9) that turns all taps of a kernel to its transformed weights."""
+    matrix = winograd_matrices(tile).weight
+    return np.asarray(np.kron(matrix, matrix), np.float32)
+
+
 def plain_weight(weight: Array, tile: int) -> Array:
     """The weights (3, 3, inputs, outputs) for `nn.conv2d_winograd_plain`: as many, and quicker to transform.
 

@@ -424,6 +424,7 @@ RULES = (
     Rule("transpose that keeps the order", P.op("transpose", _X), _trivial_transpose),
     Rule("cast to the same type", P.op("cast", _X), _same_type),
     Rule("cast of an exact cast", P.op("cast", P.op("cast", _X, name="inner")), _merge_casts),
+    Rule("stop_gradient", P.op("stop_gradient", _X), _same_type),
     Rule("pad by nothing", P.op("pad", _X), _trivial_pad),
     Rule("slice of everything", P.op("slice", _X), _trivial_slice),
     Rule("slice of one part", P.op("slice", P.op("concatenate", name="joined")), _slice_of_part),

@@ -4,9 +4,9 @@ Before:  nn.conv2d(x, w[3, 3, 64, 64], padding=(1, 1, 1, 1), data_layout="NHWC",
 After:   nn.conv2d_winograd(x, u[6, 6, 64, 64], tile=4, padding=(1, 1, 1, 1))
      or  nn.conv2d_winograd_plain(x, p[3, 3, 64, 64], tile=4, padding=(1, 1, 1, 1))
 
-The weights are constants and are transformed here, once, in float64. The estimate weighs multiplications and the work
-of the transforms against the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each
-inference reads them from memory, which takes longer than the arithmetic where an image has few tiles. Weights that are
+Weights that are constants are transformed here, once, in float64; computed ones, as in training, by a matrix product as
+the model runs, where enough tiles meet them. The estimate weighs multiplications and the work of the transforms against
+the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each inference reads them from memory, which takes longer than the arithmetic where an image has few tiles. Weights that are
 transformed in the kernel are no larger than they were, but each inference transforms them. What was measured
 (`graph/choices.py`) goes before the estimate. Heights and widths that are open are taken for likely ones.
 """
@@ -16,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.ops.winograd import KERNEL, plain_weight, transformed_weight
+from tilewright.graph.ops.winograd import KERNEL, plain_weight, transformed_weight, weight_transform
 from tilewright.graph.options import GraphOptions
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -34,6 +34,8 @@ _PLAIN_TILE, _PLAIN = 4, "winograd4_plain"
 """The tile size with plain weights, and the name of that algorithm."""
 _PLAIN_TRANSFORM = 48
 """Multiply-adds that transform the weights of a pair of channels for that tile, one row of points after the other."""
+_LEAST_USES = 64
+"""Tiles that must meet each weight that is transformed as the model runs: fewer take longer than the direct sums."""
 
 _LIKELY = 40
 """Rows and columns that are open count as so many: images of some hundred pixels, of which few layers see every one.
@@ -86,8 +88,10 @@ class _Chooser:
         weight, attributes = item.args[1], item.attributes
         assert isinstance(attributes, Conv2dAttributes)
         size = convolution_size(item)
-        if size is None or not isinstance(weight, Constant):
+        if size is None:
             return None
+        if not isinstance(weight, Constant):
+            return self._with_computed_weight(item, size)
         tiles = {"direct": None, **{f"winograd{tile}": tile for tile in possible_tiles(size, self._target)}}
         if is_plain_possible(size, self._target):
             tiles[_PLAIN] = _PLAIN_TILE
@@ -98,6 +102,21 @@ class _Chooser:
         name = "nn.conv2d_winograd_plain" if chosen == _PLAIN else "nn.conv2d_winograd"
         operand = self._transformed(weight, chosen, tile)
         return make(name, item.args[0], operand, tile=tile, padding=tuple(attributes.padding), span=item.span)
+
+    def _with_computed_weight(self, item: Call, size: ConvolutionSize) -> GraphExpr | None:
+        """Weights that are inputs or computed, as in training, are transformed as the model runs: one small product."""
+        data, weight = item.args
+        assert isinstance(item.attributes, Conv2dAttributes)
+        tile = None if size.is_open else best_tile(size, self._target, transforms_weights=True)
+        if tile is None or _products(size, tile) < _LEAST_USES * _window(tile):
+            return None
+        pairs = (size.channels, size.outputs)
+        rows = make("reshape", weight, shape=(KERNEL**2, pairs[0] * pairs[1]), span=weight.span)
+        product = make("matmul", constant(weight_transform(tile)), rows, span=weight.span)
+        window = tile + KERNEL - 1
+        operand = make("reshape", product, shape=(window, window, *pairs), span=weight.span)
+        padding = tuple(item.attributes.padding)
+        return make("nn.conv2d_winograd", data, operand, tile=tile, padding=padding, span=item.span)
 
     def _transformed(self, weight: Constant, algorithm: str, tile: int) -> Constant:
         known = self._weights.get((id(weight), algorithm))
@@ -181,11 +200,16 @@ def _plain_products(size: ConvolutionSize) -> int:
     return size.batch * points[0] * points[1] + _PLAIN_TRANSFORM
 
 
-def best_tile(size: ConvolutionSize, target: Target) -> int | None:
-    """The tile size that is estimated to be fastest, or None for the direct computation."""
+def best_tile(size: ConvolutionSize, target: Target, *, transforms_weights: bool = False) -> int | None:
+    """The tile size that is estimated to be fastest, or None for the direct computation.
+
+    With `transforms_weights` the weights are transformed each time too.
+    """
     winograd = cpu_parameters(target).winograd
     most = direct_cycles(size, target) / winograd.least_gain
     cycles = {tile: winograd_cycles(size, tile, target) for tile in possible_tiles(size, target)}
+    if transforms_weights:
+        cycles = {tile: estimate + weight_cycles(size, tile, target) for tile, estimate in cycles.items()}
     quicker = [tile for tile, estimate in cycles.items() if estimate < most]
     # Larger tiles have larger weights and errors: they too must be worth it.
     return min(quicker, key=lambda tile: cycles[tile] * _window(tile) ** winograd.weights_exponent, default=None)
@@ -206,6 +230,14 @@ def winograd_cycles(size: ConvolutionSize, tile: int, target: Target) -> float:
     transforms = vectors * (tile + KERNEL - 1) / 2
     pairs = size.channels * size.outputs
     return product_cycles(products * pairs, window * pairs, transforms, target)
+
+
+def weight_cycles(size: ConvolutionSize, tile: int, target: Target) -> float:
+    """Estimated time of transforming computed weights: they are written, and copied as the products read them."""
+    pairs = size.channels * size.outputs
+    # What is written is fetched before.
+    moved = KERNEL**2 + 5 * _window(tile)
+    return product_cycles(_window(tile) * KERNEL**2 * pairs, moved * pairs, 0.0, target)
 
 
 def _window(tile: int) -> int:

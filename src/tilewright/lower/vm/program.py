@@ -18,7 +18,7 @@ from tilewright.lower.segment import KernelSet, Segment, tensor_dims
 from tilewright.lower.symbols import SymbolTable
 from tilewright.lower.vm.analysis import Analysis, is_kernel
 from tilewright.lower.vm.function import Closures, FunctionLowering
-from tilewright.lower.vm.tables import Tables, value_type
+from tilewright.lower.vm.tables import Tables, held_type, value_type
 from tilewright.runtime.core.artifact import ModelInfo, TensorInfo
 from tilewright.runtime.vm.codec import encode
 from tilewright.runtime.vm.program import Program
@@ -130,7 +130,7 @@ def _definitions(module: IRModule, symbols: SymbolTable) -> tuple[DataDefinition
     definitions: list[DataDefinition] = []
     for definition in module.types.values():
         constructors = tuple(
-            (c.name, tuple(value_type(kind, symbols, definition.type_parameters) for kind in c.fields_types))
+            (c.name, tuple(held_type(kind, symbols, definition.type_parameters) for kind in c.fields_types))
             for c in definition.constructors
         )
         definitions.append(DataDefinition(definition.name, constructors))

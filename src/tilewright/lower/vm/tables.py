@@ -128,6 +128,13 @@ def _stored(item: Constant, store: ConstantStore) -> BlobConstant | TextConstant
     return BlobConstant(store.add(item, None), shape, str(item.dtype))
 
 
+def held_type(kind: Type, names: SymbolTable, variables: Sequence[TypeVariable] = ()) -> ValueType:
+    """The type of an item of a sequence or of a field of data: what only a run knows of its sizes is not checked."""
+    if isinstance(kind, TensorType) and (kind.shape is None or None in kind.shape):
+        return ValueType(Kind.ANY_SHAPE, str(kind.dtype))
+    return value_type(kind, names, variables)
+
+
 def value_type(kind: Type | None, names: SymbolTable, variables: Sequence[TypeVariable] = ()) -> ValueType:
     """A type as the border of a program checks it."""
     if isinstance(kind, TensorType):
@@ -139,11 +146,7 @@ def value_type(kind: Type | None, names: SymbolTable, variables: Sequence[TypeVa
     if isinstance(kind, TupleType):
         return ValueType(Kind.TUPLE, items=tuple(value_type(item, names, variables) for item in kind.items))
     if isinstance(kind, (SequenceType, OptionalType)):
-        held = kind.item
-        if isinstance(held, TensorType) and (held.shape is None or None in held.shape):
-            item = ValueType(Kind.ANY_SHAPE, str(held.dtype))
-        else:
-            item = value_type(held, names, variables)
+        item = held_type(kind.item, names, variables)
         return ValueType(Kind.SEQUENCE if isinstance(kind, SequenceType) else Kind.OPTIONAL, items=(item,))
     if isinstance(kind, DataTypeName):
         return ValueType(Kind.DATA, kind.name)

@@ -17,6 +17,7 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     analytic_tile,
     can_fill_panels,
     can_pad_columns,
+    copy_computed_panels,
     fill_panels,
     pack_weights,
     pad_columns,
@@ -60,7 +61,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     row = row_axis(context, anchor, extents)
     stay = _weights_should_stay(context, anchor, extents)
     tile, lines = _chosen_tile(context, anchor, loops, row, stay)
-    _arrange_weights(context, anchor, tile)
+    _arrange_weights(context, anchor, tile, prod(extents[:-1]))
     nest = _split_into_tiles(context, anchor, loops, row, tile, lines, stay)
     sch.reorder(*nest.outer, *nest.inner)
     sch.compute_at(anchor, nest.outer[-1])
@@ -126,12 +127,13 @@ def _chosen_tile(
     return tile, max(1, tile.rows // rows)
 
 
-def _arrange_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
+def _arrange_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, rows: int) -> None:
     """Weights in panels as wide as the tile, filled up with zeros where they may be."""
     if can_pad_columns(context, anchor):
         pad_columns(context, anchor, tile)
         return
     fills = can_fill_panels(context, anchor)
+    copy_computed_panels(context, anchor, tile, rows)
     pack_weights(context, anchor, tile)
     if fills:
         fill_panels(context, anchor, tile)

@@ -101,6 +101,51 @@ def fill_panels(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     context.sch.over_compute(anchor, spatial[-1], tile.columns)
 
 
+def copy_computed_panels(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, rows: int) -> None:
+    """Let a contraction of many rows read computed weights from a copy in panels as wide as the tile.
+
+    Before: `w[kh, kw, ic, oc]`; after: a copy `w[oc // columns, kh, kw, ic, oc % columns]`, as constant weights are
+    packed. Rows of weights that lie far apart drive each other out of the first cache level.
+    """
+    load = _computed_weights(context, anchor)
+    shape = None if load is None else load.buffer.static_shape
+    if load is None or shape is None or rows < context.cpu.register_tile.rows_for_copy:
+        return
+    if tile.columns == 1 or shape[-1] % tile.columns or shape[-1] == tile.columns:
+        return
+    if prod(shape) * load.buffer.dtype.itemsize <= context.target.l1_bytes:
+        return
+    sch = context.sch
+    copy = sch.cache_read(anchor, load.buffer.name, "global")
+    rank = load.buffer.ndim
+    sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, _panels(rank, rank - 1, tile.columns))
+    schedule_copy(context, copy, tile.columns)
+
+
+def schedule_copy(context: ScheduleContext, copy: BlockHandle, width: int) -> None:
+    """A copy in panels: whole panels of a row are written as vectors, rows by several threads."""
+    *outer, column = context.sch.get_loops(copy)
+    work = prod(context.sizes([*outer, column]))
+    _, lane = context.sch.split(column, [None, width])
+    context.sch.vectorize(lane)
+    context.parallelize(outer, work)
+
+
+def _computed_weights(context: ScheduleContext, anchor: BlockHandle) -> BufferLoad | None:
+    """The load of a contraction's weights where they are computed and the same for all rows; columns are last."""
+    block = context.block(anchor)
+    if ANCHOR.of(block) not in (Anchor.MATMUL, Anchor.CONV2D) or LAYOUT.of(block) is Layout.NCHW:
+        return None
+    *others, column = (item.var for item in block.iters if item.kind is IterKind.SPATIAL)
+    loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
+    met = [item for item in loads if uses_any(item, [column])]
+    if len(met) != 1 or met[0].buffer in constant_parameters(context.sch.func):
+        return None
+    (load,) = met
+    plain = all(type(index) is Var for index in load.indices) and load.indices[-1] is column
+    return load if plain and not uses_any(load, others) else None
+
+
 def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
     """Whether a product of many rows is worth a padded copy of its computed columns: these are not whole vectors."""
     block = context.block(anchor)
@@ -136,11 +181,7 @@ def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     sch.compute_inline(crop)
     buffer = context.block(copy).writes[0].buffer
     sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, buffer.ndim - 1, tile.columns))
-    *outer, column = sch.get_loops(copy)
-    work = prod(context.sizes([*outer, column]))
-    _, lane = sch.split(column, [None, tile.columns])
-    sch.vectorize(lane)
-    context.parallelize(outer, work)
+    schedule_copy(context, copy, tile.columns)
 
 
 def _panels(rank: int, column: int, width: int) -> IndexMap:

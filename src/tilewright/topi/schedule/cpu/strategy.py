@@ -25,6 +25,7 @@ from tilewright.topi.schedule.cpu import (
     separable,
     split_k_product,
     streaming_taps,
+    weight_gradient,
     window_dots,
     winograd,
     winograd_open,
@@ -41,6 +42,7 @@ WHOLE_KERNELS = (
     recurrent.TEMPLATE,
     integer_recurrent.TEMPLATE,
     attention.TEMPLATE,
+    weight_gradient.TEMPLATE,
 )
 """Templates that take every stage as it was written."""
 

@@ -16,6 +16,7 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import add_prefetch, result_places
+from tilewright.topi.schedule.cpu.register_tiles import schedule_copy
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile, vector_width
 from tilewright.topi.schedule.cpu.unrolling import unroll_steps
@@ -247,16 +248,23 @@ def _divides_well(context: ScheduleContext, count: int) -> bool:
 
 
 def pack_weights(context: ScheduleContext, columns: int) -> None:
-    """Constant weights in panels as wide as the register tile.
+    """Weights in panels as wide as the register tile: constant ones as the model is compiled, others by a copy.
 
     Before: `u[i, j, c, o]`; after: `u[o // columns, i, j, c, o % columns]`.
     """
-    product = context.sch.get_block("winograd_product")
-    constants = constant_parameters(context.sch.func)
+    sch = context.sch
+    product = sch.get_block("winograd_product")
+    constants = constant_parameters(sch.func)
+    index_map = IndexMap.of(lambda i, j, c, o: _panels(i, j, c, *_parts(o, columns)), 4)
     for load in find_all(context.block(product).body, BufferLoad):
         if load.buffer in constants:
-            index_map = IndexMap.of(lambda i, j, c, o: _panels(i, j, c, *_parts(o, columns)), 4)
             context.pack(product, load.buffer, index_map)
+            return
+        outputs = const_value(load.buffer.shape[-1])
+        if load.buffer in sch.func.params and columns > 1 and outputs is not None and outputs % columns == 0:
+            copy = sch.cache_read(product, load.buffer.name, "global")
+            sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, index_map)
+            schedule_copy(context, copy, columns)
             return
 
 

@@ -1,0 +1,42 @@
+"""Attention: the weights are computed anew on the way back, from queries and keys."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.graph.gradient.expressions import compare, matmul, multiply, sum_to, transpose, where
+from tilewright.graph.gradient.registry import Cotangents, reverse_rule
+from tilewright.graph.gradient.rules.normalization import softmax_cotangent
+from tilewright.graph.ir.expr import Call, GraphExpr
+from tilewright.graph.ir.rewrite import make
+from tilewright.graph.ops.attention import AttentionAttributes
+
+_HEADS_FIRST = (0, 2, 1, 3)
+
+
+@reverse_rule("nn.attention")
+def attention(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """The chain through weights @ value, softmax, and query @ key' * scale + mask."""
+    assert isinstance(call.attributes, AttentionAttributes)
+    scale, blind_is_zero = call.attributes.scale, call.attributes.blind_is_zero
+    query, key, value = (transpose(item, _HEADS_FIRST) for item in call.args[:3])
+    mask = call.args[3] if len(call.args) > 3 else None
+    given = transpose(cotangent, _HEADS_FIRST)
+    scores = multiply(matmul(query, key, transpose_b=True), scale)
+    if mask is not None:
+        hides = mask.tensor_type.dtype.is_bool
+        scores = where(mask, scores, -math.inf) if hides else make("add", scores, mask)
+    weights = make("nn.softmax", scores, axis=3)
+    if blind_is_zero:
+        largest = make("max", scores, axes=(3,), keepdims=True)
+        weights = where(compare("equal", largest, -math.inf), 0, weights)
+    of_scores = softmax_cotangent(weights, matmul(given, value, transpose_b=True), 3)
+    of_products = multiply(of_scores, scale)
+    results: list[GraphExpr | None] = [
+        transpose(matmul(of_products, key), _HEADS_FIRST),
+        transpose(matmul(of_products, query, transpose_a=True), _HEADS_FIRST),
+        transpose(matmul(weights, given, transpose_a=True), _HEADS_FIRST),
+    ]
+    if mask is not None:
+        results.append(None if mask.tensor_type.dtype.is_bool else sum_to(of_scores, mask))
+    return results
