@@ -75,7 +75,9 @@ def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **optio
         partition_fn=split_for_training,
         decompositions=graph_decompositions(),
     )
-    run: Run = compiler(graph_module, example_inputs)
+    # With oneDNN torch would capture recurrent layers as its operators, which have no other form.
+    with load_torch().backends.mkldnn.flags(enabled=False):
+        run: Run = compiler(graph_module, example_inputs)
     return run
 
 
