@@ -139,10 +139,12 @@ def _phases(
     if not any(a.count and b.count for a in axes[0] for b in axes[1]):
         return None
     shape = (source[0], rows[0], rows[1], taps[3])
-    parts = [_phase(item, a, b, strides, taps, shape, sizes) for a in axes[0] for b in axes[1]]
-    joined = make("concatenate", *parts, axis=3, span=item.span)
-    apart = make("reshape", joined, shape=(*shape[:3], *strides, taps[3]), span=item.span)
-    placed = make("transpose", apart, axes=(0, 1, 3, 2, 4, 5), span=item.span)
+    lines = []
+    for a in axes[0]:
+        parts = [_phase(item, a, b, strides, taps, shape, sizes) for b in axes[1]]
+        apart = [make("reshape", part, shape=(*shape[:2], 1, shape[2], 1, taps[3]), span=item.span) for part in parts]
+        lines.append(make("concatenate", *apart, axis=4, span=item.span))
+    placed = make("concatenate", *lines, axis=2, span=item.span)
     whole = (shape[0], rows[0] * strides[0], rows[1] * strides[1], taps[3])
     image = make("reshape", placed, shape=whole, span=item.span)
     if whole[1:3] == tuple(out for _, out in sizes):

@@ -20,6 +20,8 @@ from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register
 from tilewright.topi.schedule.template import Template
 
 _KIND = Anchor.CONV2D_WEIGHT_GRADIENT
+_LEAST_USES = 8
+"""How often a panel must be read to be worth a copy."""
 
 
 def _matches(context: ScheduleContext) -> str | None:
@@ -135,8 +137,18 @@ def _arrange(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) 
         for variable, size, width in ((row, sizes[0], tile.rows), (column, sizes[1], tile.columns)):
             if width == 1 or size % width or not uses_any(load.indices[-1], [variable]):
                 continue
-            handle = produced.get(load.buffer) or sch.cache_read(anchor, load.buffer.name, "global")
+            handle = produced.get(load.buffer)
+            if handle is None and _uses(context, anchor, variable is row, tile) < _LEAST_USES:
+                continue
+            handle = handle or sch.cache_read(anchor, load.buffer.name, "global")
             sch.transform_layout(handle, context.block(handle).writes[0].buffer.name, _panels(width))
+
+
+def _uses(context: ScheduleContext, anchor: BlockHandle, of_data: bool, tile: RegisterTile) -> int:
+    """How often each panel of the data, or of the gradient, is read: once for each tap and tile of the other."""
+    *outer, inputs, outputs = context.sizes(_spatial(context, anchor))
+    tiles = -(-outputs // tile.columns) if of_data else -(-inputs // tile.rows)
+    return prod(outer) * tiles
 
 
 def _panels(width: int) -> IndexMap:
