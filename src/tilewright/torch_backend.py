@@ -10,7 +10,8 @@ between compiled parts, with a warning that names them (`FallbackWarning`); neve
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,10 +76,21 @@ def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **optio
         partition_fn=split_for_training,
         decompositions=graph_decompositions(),
     )
-    # With oneDNN torch would capture recurrent layers as its operators, which have no other form.
-    with load_torch().backends.mkldnn.flags(enabled=False):
+    with _without_mkldnn():
         run: Run = compiler(graph_module, example_inputs)
     return run
+
+
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """While torch captures: with oneDNN, recurrent layers would be operators of its own that have no other form."""
+    torch = load_torch()
+    was_enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(was_enabled)
 
 
 def _how(given: dict[str, Any]) -> _How:
