@@ -147,14 +147,20 @@ def _computed_weights(context: ScheduleContext, anchor: BlockHandle) -> BufferLo
 
 
 def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
-    """Whether a product of many rows is worth a padded copy of its computed columns: these are not whole vectors."""
+    """Whether a product of many rows is worth a padded copy of its computed columns.
+
+    These are no whole vectors, or more than the first cache level holds.
+    """
     block = context.block(anchor)
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
     if ANCHOR.of(block) is not Anchor.MATMUL or len(spatial) < 2:
         return False
     rows, columns = (const_value(item.domain.extent) for item in spatial[-2:])
     few = rows is not None and rows < context.cpu.register_tile.rows_for_copy
-    if few or not columns or columns % context.lanes(anchor) == 0:
+    if few or not columns:
+        return False
+    size = reduction_size(context, anchor) * columns * block.writes[0].buffer.dtype.itemsize
+    if columns % context.lanes(anchor) == 0 and size <= context.target.l1_bytes:
         return False
     *_, row, column = (item.var for item in spatial)
     loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
@@ -164,10 +170,10 @@ def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
     return plain and computed and met[0].indices[-1] is column and not uses_any(met[0], [row])
 
 
-def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
+def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> bool:
     """Let a product read a copy of its computed columns, in panels of whole tiles with zeros past the last one.
 
-    The last panel is then computed like the others. What was there before, instead of zeros, might be numbers that take
+    Gives whether there was anything to fill up. The last panel is then computed like the others. What was there before, instead of zeros, might be numbers that take
     a hundred times as long to multiply.
     """
     sch = context.sch
@@ -175,13 +181,14 @@ def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     last = max(n for n, is_spatial in enumerate(spatial) if is_spatial)
     padded = sch.pad_einsum(anchor, [tile.columns if n == last else 1 for n in range(len(spatial))])
     if not padded:
-        # A few columns may be whole tiles of narrow vectors.
-        return
+        # Columns may be whole tiles.
+        return False
     copy, crop = padded
     sch.compute_inline(crop)
     buffer = context.block(copy).writes[0].buffer
     sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, buffer.ndim - 1, tile.columns))
     schedule_copy(context, copy, tile.columns)
+    return True
 
 
 def _panels(rank: int, column: int, width: int) -> IndexMap:
