@@ -286,6 +286,11 @@ def test_replicated_edges(padding, check_gradients, wrap):
     check_gradients(wrap(lambda x: F.pad(x, (1, 2, *padding), mode="replicate")), normal(1, 2, 3, 1, 4))
 
 
+def test_determinants(check_gradients, wrap):
+    check_gradients(wrap(lambda x: torch.linalg.det(x + 4 * torch.eye(3))), normal(2, 3, 3))
+    check_gradients(wrap(lambda x: torch.linalg.slogdet(x.mT + 4 * torch.eye(3))[1]), normal(2, 3, 3))
+
+
 def test_tensors_without_elements(check_gradients):
     check_gradients(nn.Conv2d(2, 3, 2), normal(0, 2, 4, 4))
     check_gradients(nn.MaxPool2d(2), normal(0, 2, 4, 4))
