@@ -5,10 +5,10 @@
     python -m bench.torch_training --small --rounds 2       # small: does it run
     python -m bench.torch_training --curve 50               # ResNet-18's loss of 50 steps beside eager mode's
 
-A step is forward, loss, backward and an update by SGD with momentum, which torch itself does in all three. Nothing may be
-left to torch (that is an error), and the first losses must be those of eager mode, but where the model draws. Rounds
-alternate between the three; a ratio is the other's median time over ours. Beside the times: how many kernels a step has,
-and how many bytes the forward pass saves for the backward pass.
+A step is forward, loss, backward and an update by SGD with momentum, which torch itself does in all three. Nothing may
+be left to torch (that is an error), and the first losses must be those of eager mode, but where the model draws. Rounds
+alternate between the three; a ratio is the other's median time over ours. Beside the times: how many kernels a step
+has, and how many bytes the forward pass saves for the backward pass.
 """
 
 from __future__ import annotations

@@ -267,6 +267,6 @@ class CompiledGraph:
 
 
 def _seed(on_gpu: bool) -> Any:
-    """What a run draws random numbers from: a number that torch's generator gives, which `torch.manual_seed` decides."""
+    """What a run draws random numbers from: a number that torch's generator gives (see `torch.manual_seed`)."""
     torch = load_torch()
     return torch.empty((), dtype=torch.int64, device="cuda" if on_gpu else "cpu").random_()

@@ -1,8 +1,8 @@
-"""Modules in training mode, and graphs of training steps in two: what the forward pass computes and saves, and what the
-backward pass makes of it.
+"""Modules in training mode, and graphs of training steps in two: the forward pass and the backward pass.
 
-Torch's partitioner decides what is saved and what is computed again: cheap elementwise work is. Images are saved in the
-order in which compiled convolutions have them, channels last, so that neither pass rearranges them.
+Torch's partitioner decides what is saved for the backward pass and what it computes again: cheap elementwise work.
+Images are saved in the order in which compiled convolutions have them, channels last, so that neither pass rearranges
+them.
 """
 
 from __future__ import annotations

@@ -60,7 +60,10 @@ CONVOLUTIONS = {
     "volumes": (nn.Conv3d(2, 4, (3, 2, 3), stride=(2, 1, 1), padding=1, groups=2), (2, 2, 4, 3, 5)),
     "transposed": (nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), (2, 3, 4, 5)),
     "transposed groups": (nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2, dilation=2), (2, 4, 4, 3)),
-    "transposed with more at the end than a step": (nn.ConvTranspose1d(2, 3, 3, dilation=3, output_padding=2), (2, 2, 5)),
+    "transposed with more at the end than a step": (
+        nn.ConvTranspose1d(2, 3, 3, dilation=3, output_padding=2),
+        (2, 2, 5),
+    ),
     "transposed lines": (nn.ConvTranspose1d(3, 4, 4, stride=2, padding=1), (2, 3, 5)),
     "transposed volumes": (nn.ConvTranspose3d(2, 3, 2, stride=2), (1, 2, 2, 3, 2)),
 }

@@ -1,8 +1,8 @@
 """Operators of torch's registry that gradients are taken apart into, where torch's own need more than we do.
 
-Torch saves the places of maxima and the sums of attention for the backward pass. These operators compute them again from
-what is saved anyway, so that the forward pass does not give them. Torch can run them too, by its own operators: a part
-of a graph that falls back to torch still has them.
+Torch saves the places of maxima and the sums of attention for the backward pass. These operators compute them again
+from what is saved anyway, so that the forward pass does not give them. Torch can run them too, by its own operators: a
+part of a graph that falls back to torch still has them.
 """
 
 from __future__ import annotations

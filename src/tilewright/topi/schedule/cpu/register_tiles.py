@@ -173,8 +173,8 @@ def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
 def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> bool:
     """Let a product read a copy of its computed columns, in panels of whole tiles with zeros past the last one.
 
-    Gives whether there was anything to fill up. The last panel is then computed like the others. What was there before, instead of zeros, might be numbers that take
-    a hundred times as long to multiply.
+    The last panel is then computed like the others. What was there before, instead of zeros, might be numbers that take
+    a hundred times as long to multiply. Gives whether there was anything to fill up.
     """
     sch = context.sch
     spatial = [item.kind is IterKind.SPATIAL for item in context.block(anchor).iters]

@@ -1,8 +1,8 @@
 """Operands of large products that lie the other way round: they are turned before the product reads them.
 
-A register tile reads one step of the reduction after the other, a few rows and a panel of columns of each. Where a matrix
-is given transposed, as in gradients of products, neighbours of one step are a whole row of memory apart, and lie in the
-same lines of a cache as others. A copy costs as much as one row or column of the product.
+A register tile reads one step of the reduction after the other, a few rows and a panel of columns of each. Where a
+matrix is given transposed, as in gradients of products, neighbours of one step are a whole row of memory apart, and lie
+in the same lines of a cache as others. A copy costs as much as one row or column of the product.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def _turned_loads(context: ScheduleContext, anchor: BlockHandle) -> list[BufferL
         if shape is None or load.buffer in held or not all(type(index) is Var for index in load.indices):
             continue
         wrong = (steps[0], row) if uses_any(load, [row]) else (column, steps[0])
-        if tuple(load.indices[-2:]) != wrong or prod(shape[-2:]) * load.buffer.dtype.itemsize <= context.target.l1_bytes:
+        if (
+            tuple(load.indices[-2:]) != wrong
+            or prod(shape[-2:]) * load.buffer.dtype.itemsize <= context.target.l1_bytes
+        ):
             continue
         if _reuse(context, anchor, load) >= context.cpu.register_tile.rows_for_copy:
             found.append(load)
