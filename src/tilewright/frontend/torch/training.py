@@ -34,7 +34,7 @@ def in_training_mode(module: Any) -> Iterator[None]:
 
 def split_for_training(joint: Any, inputs: Any, *, num_fwd_outputs: int, **others: Any) -> tuple[Any, Any]:
     """The partition function that `aot_autograd` calls with the graph of both passes."""
-    from functorch.compile import min_cut_rematerialization_partition
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     forward, backward = min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **others)
     nodes = list(forward.graph.nodes)
