@@ -31,8 +31,8 @@ def split_views(graph_module: Any) -> SplitGraph:
     nodes = list(graph_module.graph.nodes)
     results = list(nodes[-1].args[0])
     computed, viewed = _sources(results)
-    given = {item for item in results if isinstance(item, torch.fx.Node)}
-    alone = {node for node in computed if node in given and not viewed.intersection(node.users)}
+    direct = {item for item in results if isinstance(item, torch.fx.Node)}
+    alone = {node for node in computed if node in direct and not viewed.intersection(node.users)}
     orders = {node: _order_of(node, is_given=node in alone) for node in computed}
     if not viewed and not any(orders.values()):
         return SplitGraph(graph_module, None)

@@ -30,7 +30,8 @@ def gradient_operators() -> Any:
     import torch
 
     # The library must live as long as its operators.
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    declare: Any = torch.library.Library
+    library = declare(NAMESPACE, "FRAGMENT")
     for name, schema in _SCHEMAS.items():
         library.define(name + schema)
     for rank in (2, 3):
