@@ -4,9 +4,9 @@
     python -m bench.backward --threads 1 --only "resnet18 weight,attention"
     python -m bench.backward --batch 1 --rounds 3   # small: does it run
 
-Gradients of convolutions (ResNet-18, MobileNet-v2) for data and weights are single operators; of other layers the forward
-and the backward pass together are measured, as torch's autograd runs them. Programs are compiled as any model is, and
-checked against torch; rounds alternate between the two, and a ratio is torch's median time over ours. Torch takes the
+Gradients of convolutions (ResNet-18, MobileNet-v2) for data and weights are single operators; of other layers the
+forward and the backward pass together are measured, as torch's autograd runs them. Programs are compiled as any model
+is, and checked against torch; rounds alternate between the two, and a ratio is torch's median time over ours. Torch takes the
 quicker of its two orders of dimensions. `of peak` is the rate against what one core's vector instructions can do times
 the threads; Winograd's algorithm may be above it.
 """

@@ -84,7 +84,9 @@ class Layer:
             # Weights as the transposed convolution takes them: its inputs are the outputs of the layer.
             shapes = [gradient, (self.kernel, self.kernel, self.outputs, self.inputs // self.groups)]
             operator = "nn.conv2d_transpose"
-        name = f"{self.network} {part} {self.inputs}->{self.outputs} {self.kernel}x{self.kernel}/{self.stride} {self.size}"
+        name = (
+            f"{self.network} {part} {self.inputs}->{self.outputs} {self.kernel}x{self.kernel}/{self.stride} {self.size}"
+        )
         work = 2.0 * self.batch * self.result**2 * self.outputs * self.inputs // self.groups * self.kernel**2
         return Case(
             f"{name} g{self.groups}" if self.groups > 1 else name,

@@ -329,3 +329,60 @@ def test_what_has_no_derivative() -> None:
     called = te.compute((4,), lambda i: call_extern("float64", "f", x[i]), "called")
     with pytest.raises(UserError, match="the function call_extern has no derivative"):
         te.gradient(called, [x])
+
+
+def _recurrent(steps: int, n: int) -> tuple[Tensor, list[Tensor]]:
+    x, w = placeholder(steps, n), placeholder(n, n, name="W")
+    state = te.placeholder((steps, n), "float64", "h")
+    first = te.compute((1, n), lambda _, i: te.tanh(x[0, i]), "first")
+    k = te.reduce_axis((0, n), "k")
+    product = te.compute((steps, n), lambda t, i: te.sum(w[i, k] * state[t - 1, k], axis=k), "product")
+    step = te.compute((steps, n), lambda t, i: te.tanh(product[t, i] + x[t, i]), "step")
+    return te.scan(first, step, state, name="hidden"), [x, w]
+
+
+def test_recurrent_network() -> None:
+    hidden, inputs = _recurrent(4, 3)
+    check(hidden, inputs)
+    last = te.compute((3,), lambda i: hidden[3, i] * hidden[1, i], "last")
+    check(last, inputs)
+
+
+def test_one_step_is_its_first_row() -> None:
+    hidden, inputs = _recurrent(1, 2)
+    check(hidden, inputs)
+
+
+def test_two_states_that_read_two_rows_back() -> None:
+    x = placeholder(6)
+    a_state, b_state = (te.placeholder((6,), "float64", name) for name in "ab")
+    a_first, b_first = (te.compute((2,), lambda t: x[t] * x[t], f"{name}_first") for name in "ab")
+    a_step = te.compute((6,), lambda t: te.sin(b_state[t - 2]) + x[t] * a_state[t - 1], "a_step")
+    b_step = te.compute((6,), lambda t: a_step[t] * b_state[t - 1] * 0.5, "b_step")
+    a, b = te.scan([a_first, b_first], [a_step, b_step], [a_state, b_state], name="pair")
+    check(te.compute((6,), lambda t: a[t] + b[t] * b[t], "both"), [x])
+
+
+def test_recurrence_compiles() -> None:
+    steps, n = 5, 8
+    x, state = te.placeholder((steps, n), "float32", "X"), te.placeholder((steps, n), "float32", "s")
+    first = te.compute((1, n), lambda _, i: x[0, i], "first")
+    step = te.compute((steps, n), lambda t, i: state[t - 1, i] * x[t, i], "step")
+    products = te.scan(first, step, state, name="products")
+    (gradient,) = te.gradient(products, [x])
+    values = RANDOM.uniform(0.5, 2, (steps, n)).astype(np.float32)
+    got = np.empty_like(values)
+    tw.build(te.create_prim_func([x, gradient]))(values, got)
+    totals = np.cumprod(values, axis=0)
+    wanted = np.cumsum(totals[::-1], axis=0)[::-1] / values
+    np.testing.assert_allclose(got, wanted, rtol=1e-4)
+
+
+def test_states_read_at_no_fixed_distance() -> None:
+    state = te.placeholder((6,), "float64", "s")
+    x = placeholder(6)
+    first = te.compute((1,), lambda t: x[t], "first")
+    step = te.compute((6,), lambda t: state[t // 2] * x[t], "step")
+    halves = te.scan(first, step, state, name="halves")
+    with pytest.raises(UserError, match="a step of halves reads its state at no fixed distance in time"):
+        te.gradient(halves, [x])

@@ -1,4 +1,4 @@
-"""Gradients of random tensor expressions: several stages, reads shifted, strided, repeated and summed, against differences."""
+"""Gradients of random tensor expressions: stages of shifted, strided, repeated and summed reads."""
 
 from __future__ import annotations
 

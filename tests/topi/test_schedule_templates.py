@@ -64,6 +64,12 @@ def _depthwise() -> PrimFunc:
     return kernel([x, w], call("nn.conv2d", x, w, groups=32, padding=(1, 1, 1, 1), **layout), on_cpu=True)
 
 
+def _weight_gradient() -> PrimFunc:
+    x, g = var("x", 2, 8, 8, 16), var("g", 2, 8, 8, 32)
+    layout = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    return kernel([x, g], call("nn.conv2d_weight_gradient", x, g, kernel=(3, 3), padding=(1, 1, 1, 1), **layout))
+
+
 def _packed(rows: int) -> PrimFunc:
     a, scale = var("a", rows, 64), var("scale", 2, 32)
     words, zero = var("words", 8, 32, dtype="uint32"), var("zero", 1, 1, dtype="uint8")
@@ -113,6 +119,7 @@ KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "window-dots": (_window_dots, NEON),
     "recurrence": (_of_family("recurrence", 1, "rnn"), AVX512),
     "attention": (_of_family("projected_attention", 1, "nn_attention"), AVX512),
+    "weight-gradient": (_weight_gradient, AVX512),
     "half-product": (_of_family("projected_attention", 2, "half_matmul", "float16"), AMX),
     "packed-product-of-few-rows": (lambda: _packed(1), AVX512),
     "packed-product-of-digits": (_packed_digits, AMX),

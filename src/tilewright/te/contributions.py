@@ -14,6 +14,7 @@ from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import ZERO, PrimExpr, Range, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import substitute, transform
+from tilewright.support.errors import UserError
 from tilewright.te import reduction
 from tilewright.te.derivatives import Guard, guarded
 from tilewright.te.index_inverse import invert
@@ -45,16 +46,43 @@ class _Gathered:
         """The value for another place."""
         return substitute(self.value, dict(zip(self.place, place, strict=True)))
 
+    def turned(self, turn: PrimExpr, tensor: Tensor) -> _Gathered:
+        """The same, backwards along the first axis."""
+        first = Var(self.place[0].name)
+        analyzer = Analyzer()
+        for var, size in zip((first, *self.place[1:]), tensor.shape, strict=True):
+            analyzer.bind(var, Range(ZERO, size))
+        for axis in self.axes:
+            analyzer.bind(axis.var, axis.domain)
+        value = _simplified(substitute(self.value, {self.place[0]: turn - first}), analyzer)
+        return _Gathered((first, *self.place[1:]), self.axes, value)
 
-def accumulated(tensor: Tensor, contributions: Sequence[Contribution], given: Sequence[Tensor] = ()) -> Tensor | None:
-    """The sum of contributions to a tensor's elements and of tensors like it; None where there are none."""
+
+def accumulated(
+    tensor: Tensor,
+    contributions: Sequence[Contribution],
+    given: Sequence[Tensor] = (),
+    turn: PrimExpr | None = None,
+) -> Tensor | None:
+    """The sum of contributions to a tensor's elements and of tensors like it; None where there are none.
+
+    With `turn`, the result runs backwards along its first axis: row t is that of element `turn - t`. Contributions must
+    have an inverse then, and what is given runs backwards already.
+    """
     wide = _sum_type(tensor.dtype)
     name = f"{tensor.name}_gradient"
     values: list[_Gathered] = []
     sums: list[Tensor] = list(given)
     for contribution in contributions:
         gathered = _gather(tensor, contribution, wide)
+        if gathered is not None and turn is not None:
+            gathered = gathered.turned(turn, tensor)
         if gathered is None:
+            if turn is not None:
+                raise UserError(
+                    f"te.gradient: the steps that read an element of {tensor.name} cannot be told",
+                    hint="read states of a te.scan at fixed distances in time, and at places that are no data",
+                )
             sums.append(_scattered(tensor, contribution, wide, name))
         elif _is_zero(gathered.value):
             continue

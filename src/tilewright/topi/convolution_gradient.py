@@ -1,4 +1,4 @@
-"""The gradient of a convolution for its weights: a matrix product of data and gradients over all pixels, for each tap."""
+"""The gradient of a convolution for its weights: for each tap a product of data and gradients over all pixels."""
 
 from __future__ import annotations
 

@@ -40,25 +40,37 @@ def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
 _FEW_ROWS = 4
 """Rows of a product that are worth no copy of the other matrix."""
+_MANY_ROWS = 64
+"""Rows and columns of a product from which on a transposed copy of the rows pays."""
 
 
 @compute_on_cpus("matmul")
 def _batched_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
     """Matrices of a batch whose columns lie apart are transposed first: columns are what vectors are made of.
 
-    Single ones are mostly weights, which schedules arrange when the model is compiled.
+    Single ones are mostly weights, which schedules arrange when the model is compiled. So are rows whose elements lie
+    apart, as in gradients for weights: a register tile would read each from another line.
     """
     a, b = inputs
-    rows = const_value(result_shape(result)[-2])
-    if not attributes.transpose_b or b.ndim < 3 or rows is None or rows < _FEW_ROWS:
+    rows, columns = (const_value(dim) or 0 for dim in result_shape(result)[-2:])
+    turns_rows = attributes.transpose_a and min(rows, columns) >= _MANY_ROWS
+    turns_columns = attributes.transpose_b and b.ndim >= 3 and rows >= _FEW_ROWS
+    if not turns_rows and not turns_columns:
         return None
-    transposed = compute(
-        (*b.shape[:-2], b.shape[-1], b.shape[-2]),
-        lambda *i: b[(*i[:-2], i[-1], i[-2])],
+    plain = attributes.replace(
+        transpose_a=attributes.transpose_a and not turns_rows, transpose_b=attributes.transpose_b and not turns_columns
+    )
+    return _matmul([_transposed(a) if turns_rows else a, _transposed(b) if turns_columns else b], plain, result)
+
+
+def _transposed(matrices: Tensor) -> Tensor:
+    """A copy of matrices, transposed."""
+    return compute(
+        (*matrices.shape[:-2], matrices.shape[-1], matrices.shape[-2]),
+        lambda *i: matrices[(*i[:-2], i[-1], i[-2])],
         "matmul_turned",
         KEPT.entry(True),
     )
-    return _matmul([a, transposed], attributes.replace(transpose_b=False), result)
 
 
 @compute_of("grouped_matmul")

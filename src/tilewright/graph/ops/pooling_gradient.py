@@ -30,7 +30,7 @@ def _in_layout(array: Array, layout: str, dtype: np.dtype[np.generic]) -> Array:
 
 
 def _spread(parts: Array, attributes: Pool2dAttributes, size: tuple[int, int]) -> Array:
-    """Sums for each element of the data of what taps of windows give it: (N, C, rows, columns, taps) -> (N, C, H, W)."""
+    """What taps of windows, (N, C, rows, columns, taps), give each element of the data, (N, C, H, W), in all."""
     n, c, rows, columns = parts.shape[:4]
     top, left, bottom, right = attributes.padding
     (step_h, step_w), (space_h, space_w) = attributes.strides, attributes.dilation

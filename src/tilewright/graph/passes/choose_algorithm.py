@@ -6,9 +6,10 @@ After:   nn.conv2d_winograd(x, u[6, 6, 64, 64], tile=4, padding=(1, 1, 1, 1))
 
 Weights that are constants are transformed here, once, in float64; computed ones, as in training, by a matrix product as
 the model runs, where enough tiles meet them. The estimate weighs multiplications and the work of the transforms against
-the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each inference reads them from memory, which takes longer than the arithmetic where an image has few tiles. Weights that are
-transformed in the kernel are no larger than they were, but each inference transforms them. What was measured
-(`graph/choices.py`) goes before the estimate. Heights and widths that are open are taken for likely ones.
+the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each inference reads them from
+memory, which takes longer than the arithmetic where an image has few tiles. Weights that are transformed in the kernel
+are no larger than they were, but each inference transforms them. What was measured (`graph/choices.py`) goes before the
+estimate. Heights and widths that are open are taken for likely ones.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class _Chooser:
         if tile is None or _products(size, tile) < _LEAST_USES * _window(tile):
             return None
         pairs = (size.channels, size.outputs)
+        # As one matrix product: in the stages of `nn.winograd_weight` it takes five times as long.
         rows = make("reshape", weight, shape=(KERNEL**2, pairs[0] * pairs[1]), span=weight.span)
         product = make("matmul", constant(weight_transform(tile)), rows, span=weight.span)
         window = tile + KERNEL - 1

@@ -1,4 +1,4 @@
-"""Transposed convolutions with weights that are computed, as plain ones: most are gradients of convolutions for their data.
+"""Transposed convolutions with computed weights as plain ones: most are gradients of convolutions for their data.
 
 Before:  nn.conv2d_transpose(x[n, h, w, i], k[3, 3, i, o], padding=(1, 1, 1, 1))
 After:   nn.conv2d(x, k[::-1, ::-1], padding=(1, 1, 1, 1))
@@ -7,7 +7,7 @@ With a stride, the results that begin at one element of the data are phases, eac
 taps; they are put side by side afterwards:
 
 Before:  nn.conv2d_transpose(x[n, h, w, i], k[3, 3, i, o], strides=(2, 2), padding=(1, 1, 1, 1), output_padding=(1, 1))
-After:   conv2d(x, k[1:2, 1:2])  conv2d(x, k[1:2, ::-2])  conv2d(x, k[::-2, 1:2])  conv2d(x, k[::-2, ::-2])   interleaved
+After:   conv2d(x, k[1:2, 1:2]), conv2d(x, k[1:2, ::-2]), conv2d(x, k[::-2, 1:2]), conv2d(x, k[::-2, ::-2]) interleaved
 
 The same for constant weights is `transposed_convolution`, which rearranges them as the model is compiled.
 """

@@ -33,7 +33,7 @@ from tilewright.topi.schedule.cpu.tiling import (
     padded_widths,
     register_tile,
 )
-from tilewright.topi.schedule.cpu.turned_operands import turn_operands
+from tilewright.topi.schedule.cpu.turned_columns import turn_columns
 from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 
 _TILES_IN_BLOCK = (2, 4, 8, 16, 32, 64, 128)
@@ -49,7 +49,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     """
     sch = context.sch
     keep_planar(context, anchor)
-    turn_operands(context, anchor)
+    turn_columns(context, anchor)
     for producer in sch.get_producers(anchor):
         schedule_injective(context, producer)
     if anchor.name == output.name:
@@ -131,7 +131,8 @@ def _chosen_tile(
 
 def _arrange_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, rows: int) -> None:
     """Weights in panels as wide as the tile, filled up with zeros where they may be."""
-    if can_pad_columns(context, anchor) and pad_columns(context, anchor, tile):
+    if can_pad_columns(context, anchor):
+        pad_columns(context, anchor, tile)
         return
     fills = can_fill_panels(context, anchor)
     copy_computed_panels(context, anchor, tile, rows)

@@ -122,13 +122,19 @@ def copy_computed_panels(context: ScheduleContext, anchor: BlockHandle, tile: Re
     schedule_copy(context, copy, tile.columns)
 
 
-def schedule_copy(context: ScheduleContext, copy: BlockHandle, width: int) -> None:
+def schedule_copy(context: ScheduleContext, copy: BlockHandle, width: int, axis: int = -1) -> None:
     """A copy in panels: whole panels of a row are written as vectors, rows by several threads."""
-    *outer, column = context.sch.get_loops(copy)
-    work = prod(context.sizes([*outer, column]))
-    _, lane = context.sch.split(column, [None, width])
+    loops = context.sch.get_loops(copy)
+    work = prod(context.sizes(loops))
+    column = loops.pop(axis)
+    panel, lane = context.sch.split(column, [None, width])
+    if axis not in (-1, len(loops)):
+        # Neighbours in a panel are far apart in the source: a line of it is used up, panel by panel.
+        context.sch.reorder(*loops[:-1], panel, loops[-1], lane)
+        context.parallelize([*loops[:-1], panel], work)
+        return
     context.sch.vectorize(lane)
-    context.parallelize(outer, work)
+    context.parallelize(loops, work)
 
 
 def _computed_weights(context: ScheduleContext, anchor: BlockHandle) -> BufferLoad | None:
@@ -149,7 +155,7 @@ def _computed_weights(context: ScheduleContext, anchor: BlockHandle) -> BufferLo
 def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
     """Whether a product of many rows is worth a padded copy of its computed columns.
 
-    These are no whole vectors, or more than the first cache level holds.
+    Those that are no whole vectors are; others where there are too many for the first cache level.
     """
     block = context.block(anchor)
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
@@ -157,38 +163,50 @@ def can_pad_columns(context: ScheduleContext, anchor: BlockHandle) -> bool:
         return False
     rows, columns = (const_value(item.domain.extent) for item in spatial[-2:])
     few = rows is not None and rows < context.cpu.register_tile.rows_for_copy
-    if few or not columns:
-        return False
-    size = reduction_size(context, anchor) * columns * block.writes[0].buffer.dtype.itemsize
-    if columns % context.lanes(anchor) == 0 and size <= context.target.l1_bytes:
+    held = reduction_size(context, anchor) * (columns or 0) * block.writes[0].buffer.dtype.itemsize
+    if few or not columns or (columns % context.lanes(anchor) == 0 and held <= context.target.l1_bytes):
         return False
     *_, row, column = (item.var for item in spatial)
     loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
     plain = all(type(index) is Var for item in loads for index in item.indices)
     met = [item for item in loads if uses_any(item, [column])]
     computed = len(met) == 1 and met[0].buffer not in constant_parameters(context.sch.func)
-    return plain and computed and met[0].indices[-1] is column and not uses_any(met[0], [row])
+    return plain and computed and column in met[0].indices and not uses_any(met[0], [row])
 
 
-def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> bool:
+def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:
     """Let a product read a copy of its computed columns, in panels of whole tiles with zeros past the last one.
 
     The last panel is then computed like the others. What was there before, instead of zeros, might be numbers that take
-    a hundred times as long to multiply. Gives whether there was anything to fill up.
+    a hundred times as long to multiply.
     """
     sch = context.sch
     spatial = [item.kind is IterKind.SPATIAL for item in context.block(anchor).iters]
     last = max(n for n, is_spatial in enumerate(spatial) if is_spatial)
     padded = sch.pad_einsum(anchor, [tile.columns if n == last else 1 for n in range(len(spatial))])
-    if not padded:
-        # Columns may be whole tiles.
-        return False
-    copy, crop = padded
-    sch.compute_inline(crop)
+    if padded:
+        copy, crop = padded
+        sch.compute_inline(crop)
+    else:
+        copy = sch.cache_read(anchor, _columns_of(context, anchor).buffer.name, "global")
     buffer = context.block(copy).writes[0].buffer
-    sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, buffer.ndim - 1, tile.columns))
-    schedule_copy(context, copy, tile.columns)
-    return True
+    load = _columns_of(context, anchor)
+    axis = load.indices.index(_spatial_vars(context, anchor)[-1])
+    sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, axis, tile.columns))
+    schedule_copy(context, copy, tile.columns, axis)
+
+
+def _spatial_vars(context: ScheduleContext, anchor: BlockHandle) -> list[Var]:
+    return [item.var for item in context.block(anchor).iters if item.kind is IterKind.SPATIAL]
+
+
+def _columns_of(context: ScheduleContext, anchor: BlockHandle) -> BufferLoad:
+    """What a product reads of its columns."""
+    block = context.block(anchor)
+    column = _spatial_vars(context, anchor)[-1]
+    loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
+    (load,) = (item for item in loads if uses_any(item, [column]))
+    return load
 
 
 def _panels(rank: int, column: int, width: int) -> IndexMap:

@@ -1,8 +1,9 @@
-"""Operands of large products that lie the other way round: they are turned before the product reads them.
+"""Computed columns of large products that lie the other way round: they are turned before the product reads them.
 
-A register tile reads one step of the reduction after the other, a few rows and a panel of columns of each. Where a
-matrix is given transposed, as in gradients of products, neighbours of one step are a whole row of memory apart, and lie
-in the same lines of a cache as others. A copy costs as much as one row or column of the product.
+A register tile reads one step of the reduction after the other, and a panel of columns of each. Where the matrix is
+given transposed, as weights of linear layers in training, neighbouring columns are a whole row of memory apart. A copy
+costs as much as one row of the product. (Rows that lie the other way round are turned by the computation itself, and
+constant columns when the model is compiled.)
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.packing import constant_parameters
 
 
-def turn_operands(context: ScheduleContext, anchor: BlockHandle) -> None:
-    """Let a product of computed matrices read copies of those that lie the other way round.
+def turn_columns(context: ScheduleContext, anchor: BlockHandle) -> None:
+    """Let a product of computed matrices read a copy of columns that lie the other way round.
 
-    Before: `c[i, j] += a[k, i] * b[j, k]`; after: `c[i, j] += turned_a[i, k] * turned_b[k, j]`.
+    Before: `c[i, j] += a[i, k] * b[j, k]`; after: `c[i, j] += a[i, k] * turned[k, j]`.
     """
     for load in _turned_loads(context, anchor):
         names = [item.var for item in context.block(anchor).iters]
@@ -36,13 +37,13 @@ def turn_operands(context: ScheduleContext, anchor: BlockHandle) -> None:
 
 
 def _turned_loads(context: ScheduleContext, anchor: BlockHandle) -> list[BufferLoad]:
-    """Loads of computed matrices, too large for the first cache level, whose last two axes are the other way round."""
+    """Loads of computed columns, too many for the first cache level, whose last two axes are the other way round."""
     block = context.block(anchor)
     spatial = [item for item in block.iters if item.kind is IterKind.SPATIAL]
     steps = [item.var for item in block.iters if item.kind is IterKind.REDUCE]
     if ANCHOR.of(block) is not Anchor.MATMUL or len(spatial) < 2 or len(steps) != 1:
         return []
-    row, column = (item.var for item in spatial[-2:])
+    column = spatial[-1].var
     held = constant_parameters(context.sch.func)
     found: list[BufferLoad] = []
     loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
@@ -50,11 +51,8 @@ def _turned_loads(context: ScheduleContext, anchor: BlockHandle) -> list[BufferL
         shape = load.buffer.static_shape
         if shape is None or load.buffer in held or not all(type(index) is Var for index in load.indices):
             continue
-        wrong = (steps[0], row) if uses_any(load, [row]) else (column, steps[0])
-        if (
-            tuple(load.indices[-2:]) != wrong
-            or prod(shape[-2:]) * load.buffer.dtype.itemsize <= context.target.l1_bytes
-        ):
+        large = prod(shape[-2:]) * load.buffer.dtype.itemsize > context.target.l1_bytes
+        if not large or tuple(load.indices[-2:]) != (column, steps[0]):
             continue
         if _reuse(context, anchor, load) >= context.cpu.register_tile.rows_for_copy:
             found.append(load)
