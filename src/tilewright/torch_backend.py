@@ -10,7 +10,8 @@ between compiled parts, with a warning that names them (`FallbackWarning`); neve
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from tilewright.frontend.torch.decompositions import graph_decompositions
 from tilewright.frontend.torch.importer import load_torch
 from tilewright.frontend.torch.output_views import split_views
 from tilewright.frontend.torch.partition import PART, partitioned
+from tilewright.frontend.torch.training import split_for_training
 from tilewright.options import CompileOptions, make_options
 from tilewright.request import TargetLike
 from tilewright.runtime.core.executor import Executable
@@ -40,13 +42,16 @@ class _How:
     options: CompileOptions
     fallback: bool
     """Whether torch runs what is not supported; else that is an error."""
+    fallback_random: bool
+    """Whether torch draws random numbers, from its own generator in its own order; else compiled code does."""
 
 
 def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **options: Any) -> Run:
     """The backend function that torch calls with a captured graph.
 
     `torch.compile(model, backend="tilewright", options={"target": "cuda", "precision": "float16"})` takes a target,
-    the fields of `CompileOptions`, and `fallback`: False makes what is not supported an error.
+    the fields of `CompileOptions`, `fallback` (False makes what is not supported an error) and `fallback_random` (True
+    lets torch draw random numbers, which are then those of eager mode).
     """
     from torch._dynamo.backends.common import aot_autograd
 
@@ -68,17 +73,33 @@ def tilewright_backend(graph_module: Any, example_inputs: Sequence[Any], **optio
     compiler = aot_autograd(
         fw_compiler=_boxed(for_training),
         inference_compiler=_boxed(for_inference),
+        partition_fn=split_for_training,
         decompositions=graph_decompositions(),
     )
-    run: Run = compiler(graph_module, example_inputs)
+    with _without_mkldnn():
+        run: Run = compiler(graph_module, example_inputs)
     return run
 
 
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """While torch captures: with oneDNN, recurrent layers would be operators of its own that have no other form."""
+    torch = load_torch()
+    was_enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(was_enabled)
+
+
 def _how(given: dict[str, Any]) -> _How:
-    target, fallback = given.pop("target", None), given.pop("fallback", True)
-    if not isinstance(fallback, bool):
-        raise UserError(f"the option 'fallback' is True or False, not {fallback!r}", where="torch.compile(options=...)")
-    return _How(target, make_options(None, None, given), fallback)
+    target = given.pop("target", None)
+    flags = {name: given.pop(name, default) for name, default in (("fallback", True), ("fallback_random", False))}
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise UserError(f"the option '{name}' is True or False, not {flag!r}", where="torch.compile(options=...)")
+    return _How(target, make_options(None, None, given), **flags)
 
 
 def _boxed(make: Callable[[Any, Sequence[Any]], Run]) -> Callable[[Any, Sequence[Any]], Run]:
@@ -133,7 +154,7 @@ def _compiled(
             raise
         whole = error
     with _real_tensors():
-        refused = refused_nodes(graph, inputs, {**_values(weights), **numbers})
+        refused = refused_nodes(graph, inputs, {**_values(weights), **numbers}, may_draw=not how.fallback_random)
     if not refused:
         _warn("a graph is run by torch itself", [str(whole)])
         return lambda *inputs: graph(*inputs)
@@ -191,6 +212,7 @@ class CompiledGraph:
         self, graph: Any, inputs: Sequence[Any], weights: Mapping[int, Any], numbers: Mapping[int, Any], how: _How
     ) -> None:
         self.graph, self.inputs, self.numbers, self.how = graph, inputs, numbers, how
+        self.torch = load_torch()
         self.split = split_views(graph)
         self.on_gpu = any(getattr(item, "is_cuda", False) for item in inputs)
         self.held = {place: (value.data_ptr(), value._version) for place, value in weights.items()}
@@ -200,7 +222,9 @@ class CompiledGraph:
 
     def _compile(self, weights: Mapping[int, Any]) -> tuple[Captured, Executable | None]:
         with _real_tensors():
-            captured = import_graph(self.split.graph, self.inputs, {**_values(weights), **self.numbers})
+            constants = {**_values(weights), **self.numbers}
+            may_draw = not self.how.fallback_random
+            captured = import_graph(self.split.graph, self.inputs, constants, may_draw=may_draw)
         target = self.how.target or ("cuda" if self.on_gpu else "native")
         if captured.module is None:
             return captured, None
@@ -214,7 +238,10 @@ class CompiledGraph:
             return self.successor(*inputs)
         results: list[Any] = []
         if self.executable is not None:
-            result = self.executable(*(_tensor_for(inputs[place]) for place in self.captured.given))
+            tensors = [self._argument(place, inputs[place]) for place in self.captured.given]
+            if self.captured.draws:
+                tensors.append(_seed(self.on_gpu))
+            result = self.executable(*tensors)
             results = list(result) if isinstance(result, tuple) else [result]
         values = iter(results)
         given = [
@@ -226,14 +253,20 @@ class CompiledGraph:
     def _is_changed(self, place: int, weight: Any) -> bool:
         return (weight.data_ptr(), weight._version) != self.held[place]
 
+    def _argument(self, place: int, value: Any) -> Any:
+        """What an executable takes for an input of a graph; for a size, a tensor that long, which nobody reads."""
+        if not isinstance(value, self.torch.Tensor):
+            return self.torch.empty(value, dtype=self.torch.bool)
+        order = self.captured.orders.get(place)
+        return value if order is None else value.permute(order)
+
     def _tensor(self, value: Any) -> Any:
         """A result as a torch tensor where torch expects it (a graph without inputs gives arrays)."""
-        torch = load_torch()
-        tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+        tensor = value if isinstance(value, self.torch.Tensor) else self.torch.from_numpy(value)
         return tensor.cuda() if self.on_gpu and not tensor.is_cuda else tensor
 
 
-def _tensor_for(value: Any) -> Any:
-    """What an executable takes for an input of a graph: a size is taken as a tensor that long, which nobody reads."""
+def _seed(on_gpu: bool) -> Any:
+    """What a run draws random numbers from: a number that torch's generator gives (see `torch.manual_seed`)."""
     torch = load_torch()
-    return value if isinstance(value, torch.Tensor) else torch.empty(value, dtype=torch.bool)
+    return torch.empty((), dtype=torch.int64, device="cuda" if on_gpu else "cpu").random_()

@@ -152,11 +152,11 @@ def test_parts_of_varying_sizes(compilations):
     assert len(compilations) == 2
 
 
-def test_torch_draws_random_numbers():
+def test_torch_draws_random_numbers_if_asked_to():
     def noisy(x):
         return torch.rand_like(x) * 2 + torch.randn(3)
 
-    compiled = compiled_with(noisy)
+    compiled = compiled_with(noisy, options={"fallback_random": True})
     x = torch.randn(3)
     torch.manual_seed(5)
     expected = noisy(x)
@@ -179,5 +179,6 @@ def test_without_a_fallback_it_is_an_error():
     compiled = compiled_with(lambda x: torch.linalg.eig(x)[0].abs(), options={"fallback": False})
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="linalg_eig"):
         compiled(torch.randn(3, 3))
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="'fallback' is True or False"):
-        compiled_with(torch.sin, options={"fallback": "eager"})(torch.randn(3))
+    for option in ("fallback", "fallback_random"):
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=f"'{option}' is True or False"):
+            compiled_with(torch.sin, options={option: "eager"})(torch.randn(3))

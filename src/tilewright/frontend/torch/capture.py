@@ -8,8 +8,10 @@ from typing import Any
 
 from tilewright.frontend.core.complex_values import Complex
 from tilewright.frontend.torch.importer import GraphImporter, finish_module, load_torch
+from tilewright.frontend.torch.output_views import storage_order
+from tilewright.frontend.torch.training import STORAGE_ORDER
 from tilewright.graph.ir.expr import GraphExpr, Var
-from tilewright.ir.dtype import BOOL
+from tilewright.ir.dtype import BOOL, INT64
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
@@ -27,30 +29,52 @@ class Captured:
     """None if no output is computed."""
     given: list[int]
     """The places of the inputs that the module takes. Where the input is a size, it takes a tensor of that length."""
+    orders: dict[int, list[int]]
+    """By place, the inputs that the module takes with their axes in another order: that of their storage."""
     computed: list[bool]
     """For each output whether the module computes it (the others are nothing, which is what torch expects there)."""
     numbers: list[bool]
     """For each output whether it is a number and no tensor."""
+    draws: bool
+    """Whether the module draws random numbers: it then takes a seed as well, after the inputs."""
 
 
-def import_graph(graph: Any, inputs: Sequence[Any], constants: Mapping[int, Any]) -> Captured:
-    """A captured graph as a module, some of its inputs as constants: tensors, and numbers that are no sizes."""
+def import_graph(graph: Any, inputs: Sequence[Any], constants: Mapping[int, Any], *, may_draw: bool) -> Captured:
+    """A captured graph as a module, some of its inputs as constants: tensors, and numbers that are no sizes.
+
+    Unless it `may_draw`, operators that draw random numbers are refused.
+    """
     importer = GraphImporter(load_torch())
+    seed = _seeded(importer, may_draw)
     nodes = list(graph.graph.nodes)
-    params, given = _declare(importer, nodes, inputs, constants)
+    params, given, orders = _declare(importer, nodes, inputs, constants)
     outputs = importer.run(nodes)
     computed = [isinstance(value, (GraphExpr, Complex, PrimExpr, bool, int, float)) for value in outputs]
     numbers = [isinstance(value, (PrimExpr, bool, int, float)) for value in outputs]
     names = [f"output{index}" for index in range(len(outputs))]
     if not any(computed):
-        return Captured(None, given, computed, numbers)
+        return Captured(None, given, orders, computed, numbers, False)
+    draws = importer.builder.draws > 0
+    if draws:
+        params.append(seed)
     module = finish_module(importer.builder, "captured", params, outputs, names, importer.control.functions)
-    return Captured(module, given, computed, numbers)
+    return Captured(module, given, orders, computed, numbers, draws)
 
 
-def refused_nodes(graph: Any, inputs: Sequence[Any], constants: Mapping[int, Any]) -> dict[Any, TilewrightError]:
+def _seeded(importer: GraphImporter, may_draw: bool) -> Var:
+    """What random numbers are drawn from, if any may be: a parameter that the builder knows."""
+    seed = Var("seed", tensor_type((), INT64))
+    if may_draw:
+        importer.builder.seed = seed
+    return seed
+
+
+def refused_nodes(
+    graph: Any, inputs: Sequence[Any], constants: Mapping[int, Any], *, may_draw: bool
+) -> dict[Any, TilewrightError]:
     """The nodes of a captured graph that cannot be imported, and why; what they give is taken for inputs."""
     importer = _Trial(load_torch())
+    _seeded(importer, may_draw)
     nodes = list(graph.graph.nodes)
     _declare(importer, nodes, inputs, constants)
     importer.run(nodes)
@@ -65,9 +89,13 @@ def is_size(value: Any) -> bool:
 
 def _declare(
     importer: GraphImporter, nodes: Sequence[Any], inputs: Sequence[Any], constants: Mapping[int, Any]
-) -> tuple[list[Var], list[int]]:
-    """Give the inputs of a graph values: tensors first, whose sizes the numbers among the inputs are."""
+) -> tuple[list[Var], list[int], dict[int, list[int]]]:
+    """Give the inputs of a graph values: tensors first, whose sizes the numbers among the inputs are.
+
+    Gives the parameters, their places among the inputs, and the order of axes of those that are stored in another one.
+    """
     torch = importer.torch
+    orders: dict[int, list[int]] = {}
     placeholders = [node for node in nodes if node.op == "placeholder"]
     params: dict[int, Var] = {}
     listed = list(enumerate(zip(placeholders, inputs, strict=True)))
@@ -84,8 +112,14 @@ def _declare(
         if place in constants:
             importer.values[node] = _held(importer, node.name, example, constants[place])
         elif isinstance(example, torch.Tensor):
-            params[place] = var = importer.parameter(node.name, example)
-            importer.values[node] = importer.value_of(var)
+            order = node.meta.get(STORAGE_ORDER) or storage_order(example)
+            stored = example if order is None else example.permute(order)
+            params[place] = var = importer.parameter(node.name, stored)
+            value = importer.value_of(var)
+            if order is not None:
+                orders[place] = order
+                value = importer.builder.transpose(value, [order.index(axis) for axis in range(len(order))])
+            importer.values[node] = value
         elif isinstance(example, torch.SymInt):
             sizes = importer.builder.sizes
             if not sizes.knows(example.node.expr):
@@ -97,7 +131,7 @@ def _declare(
         else:
             raise UnsupportedError(f"the input '{node.name}' of the captured graph is {kind_of(example)}")
     given = sorted(params)
-    return [params[place] for place in given], given
+    return [params[place] for place in given], given, orders
 
 
 def _held(importer: GraphImporter, name: str, example: Any, value: Any) -> Any:

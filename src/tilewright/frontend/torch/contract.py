@@ -148,29 +148,50 @@ def attention(
     """softmax(query @ key^T * scale + mask) @ value; rows that are masked altogether are 0."""
     if dropout_p:
         raise UnsupportedError("attention with dropout", hint="call model.eval() first")
-    rows, columns = sizes_of(query)[-2], sizes_of(key)[-2]
-    depth = size_at(query, rank_of(query) - 1)
-    factor = 1 / math.sqrt(depth) if scale is None and depth else (scale or 1.0)
     if enable_gqa:
         groups = size_at(query, rank_of(query) - 3) // size_at(key, rank_of(key) - 3)
         key, value = _repeated(b, key, groups), _repeated(b, value, groups)
-    scores = b.multiply(product(b, query, key, transpose_b=True), factor)
+    scores, hidden = attention_scores(b, query, key, attn_mask, is_causal, scale)
+    if 0 in sizes_of(scores):
+        return b.filled(0, b.shape, b.dtype)
+    return b.broadcast_to(product(b, attention_weights(b, scores, hidden), value), b.shape)
+
+
+def attention_scale(query: GraphExpr, scale: float | None) -> float:
+    """What products of queries and keys are multiplied by."""
+    depth = size_at(query, rank_of(query) - 1)
+    return 1 / math.sqrt(depth) if scale is None and depth else (scale or 1.0)
+
+
+def attention_scores(
+    b: TorchBuilder,
+    query: GraphExpr,
+    key: GraphExpr,
+    mask: GraphExpr | None,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[GraphExpr, bool]:
+    """query @ key^T * scale + mask, and whether there may be rows that are masked altogether."""
+    rows, columns = sizes_of(query)[-2], sizes_of(key)[-2]
+    scores = b.multiply(product(b, query, key, transpose_b=True), attention_scale(query, scale))
     if is_causal:
         down, across = b.reshape(b.arange(rows), (rows, 1)), b.arange(columns)
         scores = b.where(b.compare("greater_equal", down, across), scores, -math.inf)
-    hidden = False
-    if attn_mask is not None:
-        if dtype_of(attn_mask).is_bool:
-            scores, hidden = b.where(attn_mask, scores, -math.inf), True
-        else:
-            scores, hidden = b.add(scores, b.cast(attn_mask, dtype_of(scores))), True
-    if 0 in sizes_of(scores):
-        return b.filled(0, b.shape, b.dtype)
-    weights = b.call("nn.softmax", scores, axis=rank_of(scores) - 1)
-    if hidden:
-        empty = b.reduce("max", scores, (rank_of(scores) - 1,), True)
-        weights = b.where(b.compare("equal", empty, -math.inf), 0.0, weights)
-    return b.broadcast_to(product(b, weights, value), b.shape)
+    if mask is None:
+        return scores, False
+    if dtype_of(mask).is_bool:
+        return b.where(mask, scores, -math.inf), True
+    return b.add(scores, b.cast(mask, dtype_of(scores))), True
+
+
+def attention_weights(b: TorchBuilder, scores: GraphExpr, hidden: bool) -> GraphExpr:
+    """The softmax of scores; rows that are masked altogether are 0."""
+    last = rank_of(scores) - 1
+    weights = b.call("nn.softmax", scores, axis=last)
+    if not hidden:
+        return weights
+    top = b.reduce("max", scores, (last,), True)
+    return b.where(b.compare("equal", top, -math.inf), 0.0, weights)
 
 
 def _repeated(b: TorchBuilder, x: GraphExpr, times: int) -> GraphExpr:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, size_at, sizes_of
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import Converter, converter
 from tilewright.graph.ir import dimensions
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UnsupportedError
 
@@ -30,13 +31,13 @@ def convolution(
     rank = rank_of(input) - 2
     if not 1 <= rank <= 3:
         raise UnsupportedError(f"a convolution in {rank} dimensions")
-    steps, pads, spread, extra = (_each(item, rank) for item in (stride, padding, dilation, output_padding))
+    steps, pads, spread, extra = (each(item, rank) for item in (stride, padding, dilation, output_padding))
     if 0 in b.shape:
         return b.empty(b.shape, b.dtype)
     if transposed and 0 not in sizes_of(input) and 0 not in sizes_of(weight):
-        result = _transposed(b, input, weight, steps, pads, spread, extra, groups)
+        result = transposed_convolution(b, input, weight, steps, pads, spread, extra, groups)
     else:
-        result = _forward(b, input, weight, steps, pads, spread, groups)
+        result = convolved(b, input, weight, steps, pads, spread, groups)
     if bias is None:
         return result
     return b.add(result, b.reshape(bias, (shape_of(bias)[0], *(1,) * rank)))
@@ -53,7 +54,7 @@ def _conv(rank: int) -> Converter:
         dilation: Sequence[int] = (1,),
         groups: int = 1,
     ) -> GraphExpr:
-        steps, spread = _each(stride, rank), _each(dilation, rank)
+        steps, spread = each(stride, rank), each(dilation, rank)
         data = input if rank_of(input) == rank + 2 else b.expand_dims(input, (0,))
         if padding == "same":
             reach = [(size - 1) * space for size, space in zip(shape_of(weight)[2:], spread, strict=True)]
@@ -63,8 +64,8 @@ def _conv(rank: int) -> Converter:
                 data = b.call("pad", data, before=(0,) * (rank + 2), after=(0, 0, *more))
             pads = low
         else:
-            pads = [0] * rank if isinstance(padding, str) else _each(padding, rank)
-        result = _forward(b, data, weight, steps, pads, spread, groups)
+            pads = [0] * rank if isinstance(padding, str) else each(padding, rank)
+        result = convolved(b, data, weight, steps, pads, spread, groups)
         result = result if bias is None else b.add(result, b.reshape(bias, (shape_of(bias)[0], *(1,) * rank)))
         return result if data is input or rank_of(input) == rank + 2 else b.reshape(result, b.shape)
 
@@ -77,7 +78,7 @@ converter("conv2d")(_conv(2))
 converter("conv3d")(_conv(3))
 
 
-def _forward(
+def convolved(
     b: TorchBuilder,
     x: GraphExpr,
     weight: GraphExpr,
@@ -86,6 +87,7 @@ def _forward(
     spread: Sequence[int],
     groups: int,
 ) -> GraphExpr:
+    """A convolution in one to three dimensions, without a bias."""
     if 0 in b.shape:
         shape = b.shape if len(b.shape) == len(steps) + 2 else (1, *b.shape)
         return b.empty(shape, b.dtype)
@@ -96,21 +98,24 @@ def _forward(
     return _plane(b, x, weight, steps, pads, pads, spread, groups)
 
 
-def _each(values: Sequence[int], rank: int) -> list[int]:
+def each(values: Sequence[int], rank: int) -> list[int]:
+    """One number for each dimension; a single one stands for all."""
     return list(values) * rank if len(values) == 1 else list(values)
 
 
-def _two(values: Sequence[int], unit: int) -> tuple[int, int]:
+def two(values: Sequence[int], unit: int) -> tuple[int, int]:
     """One dimension as the second of two."""
     return (values[0], values[1]) if len(values) == 2 else (unit, values[0])
 
 
-def _as_plane(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
+def as_plane(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
+    """Lines as images of one row."""
     shape = sizes_of(x)
     return x if len(shape) == 4 else b.reshape(x, (*shape[:2], 1, shape[2]))
 
 
-def _from_plane(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
+def from_plane(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
+    """Images of one row as lines, if there is but one dimension."""
     shape = sizes_of(x)
     return x if rank == 2 else b.reshape(x, (*shape[:2], shape[3]))
 
@@ -127,17 +132,17 @@ def _plane(
 ) -> GraphExpr:
     """In one or two dimensions."""
     rank = len(steps)
-    low, high = _two(before, 0), _two(after, 0)
+    low, high = two(before, 0), two(after, 0)
     result = b.call(
         "nn.conv2d",
-        _as_plane(b, x),
-        _as_plane(b, weight),
-        strides=_two(steps, 1),
+        as_plane(b, x),
+        as_plane(b, weight),
+        strides=two(steps, 1),
         padding=(*low, *high),
-        dilation=_two(spread, 1),
+        dilation=two(spread, 1),
         groups=groups,
     )
-    return _from_plane(b, result, rank)
+    return from_plane(b, result, rank)
 
 
 def _volume(
@@ -150,21 +155,14 @@ def _volume(
     groups: int,
 ) -> GraphExpr:
     """In three dimensions: a sum of plane convolutions over the kernel's depth."""
-    if pads[0]:
-        x = b.call("pad", x, before=(0, 0, pads[0], 0, 0), after=(0, 0, pads[0], 0, 0))
-    batch, channels, _, height, width = sizes_of(x)
+    batch, _, depth, *_ = sizes_of(x)
     taps = size_at(weight, 2)
+    padded = dimensions.add(depth, 2 * pads[0])
     count = dimensions.add(
-        dimensions.floor_divide(dimensions.subtract(sizes_of(x)[2], (taps - 1) * spread[0] + 1), steps[0]), 1
+        dimensions.floor_divide(dimensions.subtract(padded, (taps - 1) * spread[0] + 1), steps[0]), 1
     )
-    span = dimensions.add(dimensions.multiply(dimensions.subtract(count, 1), steps[0]), 1)
     total: GraphExpr | None = None
-    for tap in range(taps):
-        first = tap * spread[0]
-        chosen = b.slice(x, 2, first, dimensions.add(span, first), steps[0])
-        images = b.reshape(
-            b.transpose(chosen, (0, 2, 1, 3, 4)), (dimensions.multiply(batch, count), channels, height, width)
-        )
+    for tap, images in enumerate(depth_slices(b, x, taps, steps[0], pads[0], spread[0], count)):
         part = _plane(b, images, b.select(weight, 2, tap), steps[1:], pads[1:], pads[1:], spread[1:], groups)
         total = part if total is None else b.add(total, part)
     assert total is not None
@@ -172,7 +170,22 @@ def _volume(
     return b.transpose(b.reshape(total, (batch, count, outputs, rows, columns)), (0, 2, 1, 3, 4))
 
 
-def _transposed(
+def depth_slices(
+    b: TorchBuilder, x: GraphExpr, taps: int, step: int, pad: int, space: int, count: Size
+) -> Iterator[GraphExpr]:
+    """What each tap of a kernel meets along the depth, as images: (batch * count, channels, height, width)."""
+    if pad:
+        x = b.call("pad", x, before=(0, 0, pad, 0, 0), after=(0, 0, pad, 0, 0))
+    batch, channels, _, height, width = sizes_of(x)
+    span = dimensions.add(dimensions.multiply(dimensions.subtract(count, 1), step), 1)
+    for tap in range(taps):
+        first = tap * space
+        chosen = b.slice(x, 2, first, dimensions.add(span, first), step)
+        images = b.transpose(chosen, (0, 2, 1, 3, 4))
+        yield b.reshape(images, (dimensions.multiply(batch, count), channels, height, width))
+
+
+def transposed_convolution(
     b: TorchBuilder,
     x: GraphExpr,
     weight: GraphExpr,
@@ -182,20 +195,21 @@ def _transposed(
     extra: Sequence[int],
     groups: int,
 ) -> GraphExpr:
+    """The transpose of a convolution; `extra` rows, columns ... are added at its end."""
     rank = len(steps)
     if rank < 3:
-        low = _two(pads, 0)
+        low = two(pads, 0)
         result = b.call(
             "nn.conv2d_transpose",
-            _as_plane(b, x),
-            _as_plane(b, weight),
-            strides=_two(steps, 1),
+            as_plane(b, x),
+            as_plane(b, weight),
+            strides=two(steps, 1),
             padding=(*low, *low),
-            output_padding=_two(extra, 0),
-            dilation=_two(spread, 1),
+            output_padding=two(extra, 0),
+            dilation=two(spread, 1),
             groups=groups,
         )
-        return _from_plane(b, result, rank)
+        return from_plane(b, result, rank)
     # In three dimensions: a convolution of the data with zeros put between, by the kernel turned around.
     for axis, step in enumerate(steps):
         x = _spaced(b, x, 2 + axis, step)

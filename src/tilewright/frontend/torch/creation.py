@@ -210,5 +210,5 @@ def size_of(b: TorchBuilder, **_: object) -> Size:
 refuse(
     "compiled models draw no random numbers of this kind",
     *"cauchy geometric log_normal multinomial poisson binomial random".split(),
-    *"rrelu_with_noise rrelu_with_noise_functional _sample_dirichlet _standard_gamma _fused_dropout".split(),
+    *"rrelu_with_noise _sample_dirichlet _standard_gamma _fused_dropout".split(),
 )

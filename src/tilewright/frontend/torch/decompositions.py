@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 from tilewright.frontend.torch.assertions import UNSAID
+from tilewright.frontend.torch.gradients.decompositions import gradient_decompositions
 from tilewright.frontend.torch.registry import find_converter, refusal
 
 UPDATES_STATISTICS = "aten::batch_norm"
@@ -74,7 +75,7 @@ def graph_decompositions() -> dict[Any, Any]:
     usual: Any = core_aten_decompositions()
     table = dict(_known()) | {operator: usual[operator] for operator in list(usual.keys())}
     kept = {operator: decompose for operator, decompose in table.items() if not _is_kept(operator)}
-    return kept | {_assert_without_message(): _assert_with_message}
+    return kept | gradient_decompositions() | {_assert_without_message(): _assert_with_message}
 
 
 def _known() -> list[tuple[Any, Any]]:

@@ -286,10 +286,11 @@ def softplus(b: TorchBuilder, x: GraphExpr, beta: Number = 1, threshold: Number 
 
 @converter("log_sigmoid_forward")
 def log_sigmoid(b: TorchBuilder, x: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
-    """log(sigmoid(x)); the buffer for a gradient holds zeros."""
+    """log(sigmoid(x)), and what torch keeps for a gradient: exp(-|x|) on CPUs, nothing on GPUs."""
     value = b.call("negative", b.call("nn.softplus", b.call("negative", x)))
-    buffer = tuple(int(dim) for dim in b.meta[1].shape)
-    return value, b.empty(buffer, dtype_of(x)) if 0 in buffer else b.filled(0, buffer, dtype_of(x))
+    if 0 in b.sizes.shape(b.meta[1].shape):
+        return value, b.empty(b.sizes.shape(b.meta[1].shape), dtype_of(x))
+    return value, b.call("exp", b.call("negative", b.call("abs", x)))
 
 
 @converter("prelu", "_prelu_kernel")

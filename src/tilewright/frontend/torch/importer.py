@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from types import ModuleType
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from tilewright.frontend.torch.numbers import ITEMS, as_operand, compute, item, 
 from tilewright.frontend.torch.registry import find_converter, refusal
 from tilewright.frontend.torch.sizes import dimension_names
 from tilewright.frontend.torch.torchscript import exported_script
+from tilewright.frontend.torch.training import in_training_mode
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
 from tilewright.ir.dtype import INT64, UINT8, DataType
@@ -65,6 +66,7 @@ def from_torch(
     dynamic_shapes: Any = None,
     seed: int | Literal["input"] | None = None,
     return_changes: bool = False,
+    training: bool = False,
 ) -> IRModule:
     """Import a PyTorch program: a `torch.export.ExportedProgram`, or a module with example inputs to export it with.
 
@@ -77,16 +79,25 @@ def from_torch(
     "input", for an input `seed` more. With `return_changes`, what a program writes to its inputs and buffers becomes
     further outputs of their names; a buffer that it writes to is an input as well, and its value is in the attribute
     `buffers`.
+
+    With `training` a module is exported in training mode, whatever mode it is in: normalisation by the statistics of
+    the batch, dropout. What that changes (running statistics) is returned, and if it draws random numbers, "input" is
+    the seed unless another is given.
     """
     torch = load_torch()
     asked = dynamic_shapes
+    if training and not isinstance(program, torch.nn.Module):
+        raise UserError(
+            "only a module is imported for training", hint="from_torch(model, example_inputs, training=True)"
+        )
     if isinstance(program, torch.nn.Module):
         if example_inputs is None:
             raise UserError(
                 "a module is imported with example inputs", hint="from_torch(model, (torch.randn(1, 3, 224, 224),))"
             )
         name = type(program).__name__
-        program = _export(torch, program, example_inputs, dynamic_shapes)
+        with in_training_mode(program) if training else nullcontext():
+            program = _export(torch, program, example_inputs, dynamic_shapes)
     elif isinstance(program, torch.export.ExportedProgram):
         name = "main"
         if example_inputs is not None or dynamic_shapes is not None:
@@ -97,8 +108,8 @@ def from_torch(
             hint="wrap functions in a module",
         )
     functional = program if _is_plain(torch, program.graph) else decomposed(program)
-    importer = _ProgramImporter(torch, functional, program, return_changes)
-    importer.seed(seed)
+    importer = _ProgramImporter(torch, functional, program, return_changes or training)
+    importer.seed("input" if training and seed is None else seed, is_optional=training and seed is None)
     importer.names = dimension_names(asked, program.graph_signature.user_inputs)
     return importer.module(name)
 
@@ -397,12 +408,18 @@ class _ProgramImporter(GraphImporter):
         self.program, self.called, self.return_changes = program, called, return_changes
         self.last: list[Var] = []
         """Parameters after those of the program's own inputs."""
+        self.seed_if_drawn: Var | None = None
+        """The seed where it is a parameter only of programs that draw."""
 
-    def seed(self, seed: int | str | None) -> None:
-        """Say what random numbers are drawn from."""
+    def seed(self, seed: int | str | None, *, is_optional: bool) -> None:
+        """Say what random numbers are drawn from; an optional seed is a parameter only if any are."""
         if seed == "input":
-            self.last.append(Var("seed", tensor_type((), INT64)))
-            self.builder.seed = self.last[-1]
+            var = Var("seed", tensor_type((), INT64))
+            self.builder.seed = var
+            if is_optional:
+                self.seed_if_drawn = var
+            else:
+                self.last.append(var)
         elif isinstance(seed, int) and not isinstance(seed, bool):
             self.builder.seed = self.builder.scalar(seed, INT64)
         elif seed is not None:
@@ -442,6 +459,8 @@ class _ProgramImporter(GraphImporter):
             else:
                 raise UnsupportedError(f"the input '{node.name}' ({spec.kind.name}) is not supported")
         outputs = self.run(nodes)
+        if self.seed_if_drawn is not None and self.builder.draws:
+            self.last.insert(0, self.seed_if_drawn)
         shapes = {param.name: sizes_of(param) for param in params}
         wanted = conditions(program, self.called, self.builder.sizes, shapes)
         if wanted:

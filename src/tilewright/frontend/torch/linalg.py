@@ -55,6 +55,15 @@ def _diagonal(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
     return b.slice(flat, len(outer), 0, (count - 1) * (columns + 1) + 1, columns + 1)
 
 
+def _as_torch_factors(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
+    """The matrix whose factors torch keeps of a determinant: the transposed one if it is laid out row by row.
+
+    LAPACK takes columns. The gradient reads the factors, and goes by the layout as well.
+    """
+    laid_out = b.operand_meta
+    return turned(b, x) if laid_out is not None and laid_out.is_contiguous() else x
+
+
 @converter("_linalg_det")
 def determinant(b: TorchBuilder, A: GraphExpr) -> tuple[GraphExpr, GraphExpr, GraphExpr]:
     """The product of the pivots."""
@@ -62,7 +71,7 @@ def determinant(b: TorchBuilder, A: GraphExpr) -> tuple[GraphExpr, GraphExpr, Gr
     if is_empty(A):
         one = b.filled(1, batch, dtype_of(A)) if 0 not in batch else b.empty(batch, dtype_of(A))
         return one, A, b.empty((*batch, rows), _INT32) if 0 in (*batch, rows) else A
-    factors, pivots = factorize(b, A, rows)
+    factors, pivots = factorize(b, _as_torch_factors(b, A), rows)
     value = b.reduce("prod", _diagonal(b, factors), (len(batch),))
     return b.multiply(value, _exchanges(b, pivots, dtype_of(A))), factors, _pivot_list(b, pivots, batch)
 
@@ -76,7 +85,7 @@ def log_determinant(b: TorchBuilder, A: GraphExpr) -> tuple[GraphExpr, GraphExpr
         whole = 0 not in batch
         sign = b.filled(1, batch, dtype) if whole else b.empty(batch, dtype)
         return sign, b.filled(0, batch, dtype) if whole else sign, A, b.empty((*batch, rows), _INT32)
-    factors, pivots = factorize(b, A, rows)
+    factors, pivots = factorize(b, _as_torch_factors(b, A), rows)
     diagonal = _diagonal(b, factors)
     sign = b.multiply(b.reduce("prod", b.call("sign", diagonal), (len(batch),)), _exchanges(b, pivots, dtype))
     size = b.reduce("sum", b.call("log", b.call("abs", diagonal)), (len(batch),))

@@ -11,6 +11,8 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.frontend.torch.training import STORAGE_ORDER
+
 
 @dataclass(frozen=True, slots=True)
 class SplitGraph:
@@ -29,7 +31,9 @@ def split_views(graph_module: Any) -> SplitGraph:
     nodes = list(graph_module.graph.nodes)
     results = list(nodes[-1].args[0])
     computed, viewed = _sources(results)
-    orders = {node: _storage_order(node.meta.get("val")) for node in computed}
+    direct = {item for item in results if isinstance(item, torch.fx.Node)}
+    alone = {node for node in computed if node in direct and not viewed.intersection(node.users)}
+    orders = {node: _order_of(node, is_given=node in alone) for node in computed}
     if not viewed and not any(orders.values()):
         return SplitGraph(graph_module, None)
 
@@ -44,7 +48,7 @@ def split_views(graph_module: Any) -> SplitGraph:
     values = {node: outer.placeholder(node.name) for node in nodes if node.op == "placeholder"}
     given = [outer.placeholder(f"given_{place}") for place in range(len(computed))]
     for node, value in zip(computed, given, strict=True):
-        values[node] = _in_order(outer, value, _inverse(orders[node]))
+        values[node] = _in_order(outer, value, inverse(orders[node]))
     for node in nodes:
         if node in viewed and node not in values:
             values[node] = outer.node_copy(node, lambda item: values[item])
@@ -107,7 +111,13 @@ def _upstream(node: Any) -> set[Any]:
     return {node}.union(*map(_upstream, node.all_input_nodes))
 
 
-def _storage_order(value: Any) -> list[int] | None:
+def _order_of(node: Any, *, is_given: bool) -> list[int] | None:
+    """In which order the axes of a computed tensor are stored; what is no result itself is only looked at."""
+    chosen: list[int] | None = node.meta.get(STORAGE_ORDER) if is_given else None
+    return chosen or storage_order(node.meta.get("val"))
+
+
+def storage_order(value: Any) -> list[int] | None:
     """The axes of a dense tensor as its storage has them, outermost first; None if in order, or not dense."""
     import torch
     from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -128,7 +138,8 @@ def _storage_order(value: Any) -> list[int] | None:
     return None if inner == sorted(inner) else order + inner
 
 
-def _inverse(order: list[int] | None) -> list[int] | None:
+def inverse(order: list[int] | None) -> list[int] | None:
+    """The order that undoes another."""
     return None if order is None else [order.index(axis) for axis in range(len(order))]
 
 

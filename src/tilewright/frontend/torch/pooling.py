@@ -56,42 +56,44 @@ class Windows:
         reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1
         return (count - 1) * self.strides[axis] + reach - size - self.before[axis]
 
+    def attributes(self, axes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """The attributes of a pool of the last two axes by the windows of two axes (-1: one element at a time)."""
+
+        def pick(values: Sequence[int], unit: int) -> tuple[int, int]:
+            first, second = (unit if axis < 0 else values[axis] for axis in axes)
+            return first, second
+
+        after = [max(0, item) for item in self.after]
+        return {
+            "kernel": pick(self.kernel, 1),
+            "strides": pick(self.strides, 1),
+            "padding": (*pick(self.before, 0), *pick(after, 0)),
+            "dilation": pick(self.dilation, 1),
+        }
+
     def taps(self, b: TorchBuilder, axis: int) -> GraphExpr:
         """The positions that each window reads along an axis, those outside the data too: (windows, taps)."""
         starts = b.arange(self.count[axis], -self.before[axis], self.strides[axis])
         return b.add(b.expand_dims(starts, (1,)), b.arange(self.kernel[axis], 0, self.dilation[axis]))
 
 
-def _batched(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
+def batched(b: TorchBuilder, x: GraphExpr, rank: int) -> GraphExpr:
     """As (N, C, ...)."""
     shape = sizes_of(x)
     return x if len(shape) == rank + 2 else b.reshape(x, (1, *shape))
 
 
-def _pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad: bool = False) -> GraphExpr:
+def pooled(b: TorchBuilder, name: str, x: GraphExpr, how: Windows, include_pad: bool = False) -> GraphExpr:
     """Over (N, C, ...) data in one to three dimensions: maxima and averages are separable."""
 
     def over(value: GraphExpr, axes: Sequence[int]) -> GraphExpr:
-        """Pool the last two axes of a value by the windows of two axes (None: one element at a time)."""
+        """Pool the last two axes of a value by the windows of two axes (-1: one element at a time)."""
         for place, axis in enumerate(axes):
             if axis >= 0 and how.after[axis] < 0:
                 at = rank_of(value) - 2 + place
                 value = b.slice_axis(value, at, 0, size_at(value, at) + how.after[axis])
 
-        def pick(values: Sequence[int], unit: int) -> tuple[int, int]:
-            first, second = (unit if axis < 0 else values[axis] for axis in axes)
-            return first, second
-
-        after = [max(0, item) for item in how.after]
-        result = b.call(
-            name,
-            value,
-            kernel=pick(how.kernel, 1),
-            strides=pick(how.strides, 1),
-            padding=(*pick(how.before, 0), *pick(after, 0)),
-            dilation=pick(how.dilation, 1),
-            count_include_pad=include_pad,
-        )
+        result = b.call(name, value, **how.attributes(axes), count_include_pad=include_pad)
         for place, axis in enumerate(axes):
             if axis >= 0 and how.ceil_mode and not isinstance(how.size[axis], int):
                 result = b.slice_axis(result, 2 + place, 0, how.count[axis])
@@ -122,8 +124,8 @@ def _max_pool(rank: int, with_places: bool) -> Converter:
             nothing = b.empty(b.shape, b.dtype)
             return (nothing, b.empty(b.shape, INT64)) if with_places else nothing
         how = Windows(x, rank, kernel_size, stride, padding, dilation, b.shape, ceil_mode)
-        data = _batched(b, x, rank)
-        found = b.reshape(_pooled(b, "nn.max_pool2d", data, how), b.shape)
+        data = batched(b, x, rank)
+        found = b.reshape(pooled(b, "nn.max_pool2d", data, how), b.shape)
         if not with_places:
             return found
         if not b.is_used(1):
@@ -154,9 +156,9 @@ def _average_pool(rank: int) -> Converter:
         if 0 in b.shape:
             return b.empty(b.shape, b.dtype)
         how = Windows(x, rank, kernel_size, stride, padding, 1, b.shape, ceil_mode)
-        data = _batched(b, x, rank)
+        data = batched(b, x, rank)
         if divisor_override is not None:
-            mean = _pooled(b, "nn.avg_pool2d", data, how, include_pad=True)
+            mean = pooled(b, "nn.avg_pool2d", data, how, include_pad=True)
             total = b.multiply(mean, float(math.prod(how.kernel)))
             return b.reshape(b.divide(total, float(divisor_override)), b.shape)
         return b.reshape(_average(b, data, how, count_include_pad), b.shape)
@@ -170,12 +172,20 @@ def _average(b: TorchBuilder, x: GraphExpr, how: Windows, include_pad: bool) -> 
     reaches_out = any(how.before) or any(item > 0 for item in how.after)
     if (how.is_open and not how.ceil_mode) or (not include_pad and not reaches_out):
         # No window reaches beyond the padding.
-        return _pooled(b, "nn.avg_pool2d", x, how, include_pad)
-    mean = _pooled(b, "nn.avg_pool2d", x, how, include_pad=True)
+        return pooled(b, "nn.avg_pool2d", x, how, include_pad)
+    mean = pooled(b, "nn.avg_pool2d", x, how, include_pad=True)
     if how.is_open:
         for axis in range(how.rank):
             mean = b.divide(mean, b.cast(_counted_share(b, how, axis, include_pad), dtype_of(x)))
         return mean
+    number = counted_shares(how, include_pad)
+    if np.all(number == 1):
+        return mean
+    return b.divide(mean, b.cast(b.constant(number, "float64"), dtype_of(x)))
+
+
+def counted_shares(how: Windows, include_pad: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """The share of each window that counts, where sizes are known: (windows along each axis)."""
     number: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.ones((), np.float64)
     for axis, (size, count) in enumerate(zip(*map(dimensions.numbers, (how.size, how.count)), strict=True)):
         starts = np.arange(count) * how.strides[axis] - how.before[axis]
@@ -184,9 +194,7 @@ def _average(b: TorchBuilder, x: GraphExpr, how: Windows, include_pad: bool) -> 
         least = -how.before[axis] if include_pad else 0
         counted = ((table >= least) & (table < limit)).sum(axis=1) / how.kernel[axis]
         number = number[..., None] * counted
-    if np.all(number == 1):
-        return mean
-    return b.divide(mean, b.cast(b.constant(number, "float64"), dtype_of(x)))
+    return number
 
 
 def _counted_share(b: TorchBuilder, how: Windows, axis: int, include_pad: bool) -> GraphExpr:
@@ -229,7 +237,7 @@ def _adaptive_max(rank: int) -> Converter:
         if 0 in b.shape:
             return b.empty(b.shape, b.dtype), b.empty(b.shape, INT64)
         counts = dimensions.numbers(b.shape[rank_of(x) - rank :])
-        values, places = adaptive_maxima(b, _batched(b, x, rank), counts)
+        values, places = adaptive_maxima(b, batched(b, x, rank), counts)
         return b.reshape(values, b.shape), b.reshape(places, b.shape)
 
     convert.__doc__ = f"The greatest of as many windows as the result has, in {rank} dimensions, and where it is."

@@ -136,3 +136,20 @@ def other_dropout(b: TorchBuilder, input: GraphExpr, p: Number, train: bool) -> 
     if train and p:
         raise UnsupportedError("dropout of this kind draws random numbers", hint="call model.eval() first")
     return input
+
+
+@converter("rrelu_with_noise_functional")
+def rrelu_with_noise(
+    b: TorchBuilder,
+    x: GraphExpr,
+    noise: GraphExpr,
+    lower: Number = 0.125,
+    upper: Number = 1 / 3,
+    training: bool = False,
+) -> tuple[GraphExpr, GraphExpr]:
+    """x, or a random part of it where it is not positive; and what each element was multiplied by."""
+    if not training:
+        return b.call("nn.leaky_relu", x, alpha=(float(lower) + float(upper)) / 2), noise
+    slope = b.add(b.multiply(uniform(b, sizes_of(x), dtype_of(x)), float(upper) - float(lower)), float(lower))
+    factor = b.where(b.compare("less_equal", x, 0), slope, b.scalar(1, dtype_of(x)))
+    return b.multiply(x, factor), factor

@@ -33,6 +33,7 @@ from tilewright.topi.schedule.cpu.tiling import (
     padded_widths,
     register_tile,
 )
+from tilewright.topi.schedule.cpu.turned_columns import turn_columns
 from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 
 _TILES_IN_BLOCK = (2, 4, 8, 16, 32, 64, 128)
@@ -48,6 +49,7 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     """
     sch = context.sch
     keep_planar(context, anchor)
+    turn_columns(context, anchor)
     for producer in sch.get_producers(anchor):
         schedule_injective(context, producer)
     if anchor.name == output.name:
