@@ -43,7 +43,8 @@ def _home(name: str, modules: str, distributions: str, *more: tuple[str, ...], *
     """Distributions that one call of pip installs, after `more` calls of their own."""
     wanted = tuple(distributions.split())
     folder = REPOSITORY / f".venv-frontend-{name}"
-    return Home(Environment(folder, tuple(modules.split()), (*more, wanted)), wanted, variables)
+    names = tuple(item.partition("<")[0] for item in wanted)
+    return Home(Environment(folder, tuple(modules.split()), (*more, wanted)), names, variables)
 
 
 HERE = _home("onnx", "onnx onnxruntime", "onnx onnxruntime")
@@ -67,7 +68,7 @@ HOMES: dict[str, Home | Elsewhere] = {
     "openvino": _home("openvino", "onnx openvino", "onnx openvino"),
     "paddle": _home("paddle", "paddle", "paddlepaddle"),
     "ncnn": _home("ncnn", "ncnn", "ncnn"),
-    "caffe": _home("opencv", "cv2 google.protobuf", "opencv-python-headless protobuf"),
+    "caffe": _home("opencv", "cv2 google.protobuf", "opencv-python-headless<5 protobuf"),
     "caffe2": _home("torch", "torch google.protobuf", "torch protobuf"),
     "mxnet": Elsewhere("MXNET_PYTHON"),
     "coreml": _home("coreml", "coremltools torch", "coremltools torch cattrs pyaml tqdm pytest", _COREML),
