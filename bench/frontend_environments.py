@@ -48,7 +48,9 @@ def _home(name: str, modules: str, distributions: str, *more: tuple[str, ...], *
 
 
 HERE = _home("onnx", "onnx onnxruntime", "onnx onnxruntime")
-KERAS = _home("keras", "keras jax h5py", "keras jax h5py", KERAS_BACKEND="jax")
+_QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+"""XLA compiles every operation that a test of Keras calls, most of them for one run."""
+KERAS = _home("keras", "keras jax h5py", "keras jax h5py", KERAS_BACKEND="jax", XLA_FLAGS=_QUICK)
 BOOSTING = _home("boosting", "xgboost lightgbm treelite", "xgboost-cpu lightgbm treelite")
 # The wheels for other systems hold the whole converter; what is compiled in them is not needed.
 _COREML = ("--no-deps", "--only-binary=:all:", "--platform=manylinux1_x86_64", "--target={packages}", "coremltools")

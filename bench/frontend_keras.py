@@ -53,12 +53,13 @@ class RecordedTrial:
 
 
 def _recorded_trials(files: Sequence[str], forms: Sequence[str]) -> Iterator[Trial]:
-    recorder = recorded_calls(files)
-    for item in recorder.calls:
-        for form in forms:
-            yield RecordedTrial(item, form)
-    for name, reason in recorder.left_out:
-        yield LeftOut(name, reason)
+    for file in files:
+        recorder = recorded_calls([file])
+        for item in recorder.calls:
+            for form in forms:
+                yield RecordedTrial(item, form)
+        for name, reason in recorder.left_out:
+            yield LeftOut(name, reason)
 
 
 def _as_float32(output: Any) -> Any:
