@@ -2,8 +2,8 @@
 
 Layers and operations are those that Keras' own tests call (`bench.keras_cases`), layers as `.keras` and as `.h5`;
 applications are all architectures of `keras.applications`, small images and random weights. The backend is the one that
-`KERAS_BACKEND` names (torch unless it is set); JAX and TensorFlow agree on averages at borders and on cubic resampling,
-where torch differs from them.
+`KERAS_BACKEND` names (torch unless it is set); JAX, numpy and TensorFlow agree on averages at borders and on cubic
+resampling, where torch differs from them.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import re
 import sys
@@ -32,7 +33,7 @@ from bench import (
     frontend_tensorflow,
     frontend_tflite,
 )
-from bench.frontend_case import Result, Trial
+from bench.frontend_case import Trial
 
 SUITES: dict[str, Callable[[], Iterator[Trial]]] = {
     "onnx": frontend_onnx.cases,
@@ -56,10 +57,7 @@ INTERPRETED: dict[str, Callable[[], Iterator[Trial]]] = {
     "stablehlo": partial(frontend_stablehlo.trials, interpreted=True),
 }
 """Suites that can run the graph interpreter instead of compiled code."""
-NOTES: dict[str, Callable[[Sequence[Result]], str]] = {
-    "stablehlo": frontend_stablehlo.note,
-    "tflite": frontend_tflite.note,
-}
+NOTES: dict[str, Callable[[], str]] = {"tflite": frontend_tflite.note}
 """What a row of the table says beside its counts."""
 
 
@@ -68,22 +66,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.frontend_suites", description=__doc__)
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--filter", default="", metavar="REGEX", help="only cases whose name has this")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth case, from the Ith on")
     parser.add_argument("--skip", type=int, default=0, metavar="COUNT", help="not the first cases")
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter where a suite can")
     options = parser.parse_args(arguments)
     # Frameworks warn of their own future; a model's warnings are said in its result.
     warnings.filterwarnings("ignore")
     suite = INTERPRETED.get(options.suite, SUITES[options.suite]) if options.interpreter else SUITES[options.suite]
-    results: list[Result] = []
+    part, parts = map(int, options.part.split("/"))
     chosen = (trial for trial in suite() if re.search(options.filter, trial.name))
-    for number, trial in enumerate(chosen):
-        if number < options.skip:
-            continue
+    for trial in itertools.islice(chosen, part + options.skip * parts, None, parts):
         _say({"begins": trial.name})
         if (result := trial.run()) is not None:
-            results.append(result)
             _say({"result": dataclasses.asdict(result)})
-    _say({"note": NOTES[options.suite](results) if options.suite in NOTES else ""})
+    if options.suite in NOTES:
+        _say({"note": NOTES[options.suite]()})
     return 0
 
 

@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--filter", default="", metavar="REGEX", help="only cases whose name has this")
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter where a suite can")
     parser.add_argument("--details", action="store_true", help="list every case that did not pass")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes of each suite (default: 1)")
     parser.add_argument("--show", action="store_true", help="print the table of the record, and run nothing")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="where the record is")
     options = parser.parse_args(arguments)
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for key in wanted:
             flags = [*(["--filter", options.filter] if options.filter else [])]
             flags += ["--interpreter"] if options.interpreter else []
-            shown[key] = suite_row(key, HOMES[key], flags, options.details)
+            shown[key] = suite_row(key, HOMES[key], flags, options.details, options.jobs)
             if not options.filter and not options.interpreter:
                 _keep(options.json, key, shown[key])
     print(render(shown))
@@ -77,7 +79,7 @@ def _keep(path: Path, key: str, row: Row) -> None:
     harness.write_json(path, {"machine": harness.machine(), "suites": ordered})
 
 
-def suite_row(key: str, home: Home | Elsewhere, flags: Sequence[str], details: bool) -> Row:
+def suite_row(key: str, home: Home | Elsewhere, flags: Sequence[str], details: bool, jobs: int) -> Row:
     """What the record says of a suite: counts, versions, and the reason of what did not pass."""
     try:
         python = home.python()
@@ -86,28 +88,42 @@ def suite_row(key: str, home: Home | Elsewhere, flags: Sequence[str], details: b
     began = time.monotonic()
     counts: Counter[str] = Counter()
     reasons: dict[str, dict[str, str]] = {verdict: {} for verdict in VERDICTS[1:]}
-    note = ""
-    for line in _lines(python, key, home, flags):
-        if "result" not in line:
-            note = line.get("note", note)
+    samples = [0, 0]
+    notes: set[str] = set()
+    for line in _lines(python, key, home, flags, jobs):
+        if "note" in line:
+            notes.add(line["note"])
             continue
-        name, verdict, reason = (line["result"][part] for part in ("name", "verdict", "reason"))
+        result = line["result"]
+        name, verdict, reason = (result[part] for part in ("name", "verdict", "reason"))
+        samples = [known + more for known, more in zip(samples, result.get("samples", (0, 0)), strict=True)]
         counts[verdict] += 1
         if verdict != "passed":
             reasons[verdict][name] = reason
             if details or verdict == "failed":
-                harness.say(f"{key}: {verdict} {name}: {reason}")
+                print(f"{key}: {verdict} {name}: {reason}")
     return {
         "counts": {verdict: counts[verdict] for verdict in VERDICTS},
-        "note": note,
+        "note": "; ".join([*sorted(notes), *([f"{samples[0]} of {samples[1]} samples"] if samples[1] else [])]),
         "versions": _versions(python, home.distributions),
         "seconds": round(time.monotonic() - began),
         **{verdict: named for verdict, named in reasons.items() if named},
     }
 
 
-def _lines(python: str, key: str, home: Home | Elsewhere, flags: Sequence[str]) -> Iterator[Row]:
-    """What the suite's process says; a case that takes it along has failed, and the next one begins behind it."""
+def _lines(python: str, key: str, home: Home | Elsewhere, flags: Sequence[str], jobs: int) -> Iterator[Row]:
+    """What several processes of a suite say, each of some of its cases."""
+    with ThreadPoolExecutor(jobs) as pool:
+        parts = [
+            pool.submit(lambda part: list(_part(python, key, home, [*flags, "--part", part])), f"{number}/{jobs}")
+            for number in range(jobs)
+        ]
+        for part in parts:
+            yield from part.result()
+
+
+def _part(python: str, key: str, home: Home | Elsewhere, flags: Sequence[str]) -> Iterator[Row]:
+    """What a process of the suite says; a case that takes it along has failed, and the next one begins behind it."""
     begun, running = 0, ""
     while True:
         command = [python, "-m", "bench.frontend_suites", key, *flags, "--skip", str(begun)]
@@ -122,8 +138,10 @@ def _lines(python: str, key: str, home: Home | Elsewhere, flags: Sequence[str]) 
                 line = json.loads(text)
                 if "begins" in line:
                     begun, running = begun + 1, line["begins"]
-                else:
-                    running = ""
+                    continue
+                running = ""
+                if line.get("result", {}).get("verdict", "passed") != "passed":
+                    harness.say(f"{key}: {line['result']['verdict']} {line['result']['name']}")
                 yield line
         if not process.returncode:
             return
