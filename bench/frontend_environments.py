@@ -49,6 +49,7 @@ def _home(name: str, modules: str, distributions: str, *more: tuple[str, ...], *
 
 HERE = _home("onnx", "onnx onnxruntime", "onnx onnxruntime")
 _KERAS = ("keras", "keras jax h5py", "keras jax h5py")
+_TENSORFLOW = _home("tensorflow", "tensorflow keras", "tensorflow keras", KERAS_BACKEND="tensorflow")
 BOOSTING = _home("boosting", "xgboost lightgbm treelite", "xgboost-cpu lightgbm treelite")
 # The wheels for other systems hold the whole converter; what is compiled in them is not needed.
 _COREML = ("--no-deps", "--only-binary=:all:", "--platform=manylinux1_x86_64", "--target={packages}", "coremltools")
@@ -62,7 +63,8 @@ HOMES: dict[str, Home | Elsewhere] = {
     "keras-operations": _home(*_KERAS, KERAS_BACKEND="numpy"),
     "keras-applications": _home(*_KERAS, KERAS_BACKEND="jax"),
     "stablehlo": _home("jax", "jax", "jax"),
-    "tensorflow": _home("tensorflow", "tensorflow keras", "tensorflow keras", TF_CPP_MIN_LOG_LEVEL="3"),
+    "tensorflow": _TENSORFLOW,
+    "tensorflow-applications": _TENSORFLOW,
     "tflite": _home("tflite", "ai_edge_litert openwakeword", "ai-edge-litert", _MODELS),
     "xgboost": BOOSTING,
     "lightgbm": BOOSTING,

@@ -85,13 +85,18 @@ def architectures() -> list[str]:
     return sorted(name for name in found if callable(getattr(keras.applications, name)))
 
 
+def smallest_image(name: str) -> int:
+    """How many pixels a side the smallest images have that an architecture takes."""
+    return _SMALLEST.get(name, 32)
+
+
 def application(name: str) -> tuple[bytes, Mapping[str, Any], Sequence[Any]]:
     """An architecture with random weights, without its classifier, and what it gives for random images."""
     import keras
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
-    size = _SMALLEST.get(name, 32)
+    size = smallest_image(name)
     model = getattr(keras.applications, name)(weights=None, include_top=False, input_shape=(size, size, 3))
     random = np.random.default_rng(0)
     for layer in model.layers:

@@ -42,6 +42,7 @@ SUITES: dict[str, Callable[[], Iterator[Trial]]] = {
     "keras-applications": frontend_keras.application_cases,
     "stablehlo": frontend_stablehlo.trials,
     "tensorflow": frontend_tensorflow.cases,
+    "tensorflow-applications": frontend_tensorflow.application_cases,
     "tflite": frontend_tflite.trials,
     "xgboost": frontend_boosting.xgboost_cases,
     "lightgbm": frontend_boosting.lightgbm_cases,
