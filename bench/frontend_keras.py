@@ -24,7 +24,7 @@ _TOLERANCE = 3e-5
 _HALF = 2e-2
 """The tolerance of results of half precision."""
 _IMPRECISE = {"LayerNormalization:layer_normalization_test.test_correctness": 1e-2}
-"""Pairs of numbers that may be nearly equal, whose variance Keras has by the difference of squares: it is so far off."""
+"""Pairs of numbers that may be nearly equal, whose variance is a difference of squares in Keras: it is so far off."""
 _OPERATIONS = ("ops/numpy_test.py", "ops/nn_test.py", "ops/core_test.py", "ops/math_test.py", "ops/linalg_test.py")
 _SMALLEST = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "NASNetLarge": 64, "NASNetMobile": 64}
 """The smallest images of architectures that do not take 32 x 32."""

@@ -5,7 +5,8 @@
 
 The model is trained here, on data that is made here. All predict probabilities of the same float32 rows, which are in
 memory; XGBoost by `inplace_predict` (which needs no matrix of its own) and by `predict`, treelite by its library
-of inference (GTIL) and, where tl2cgen is installed, by the code that tl2cgen compiles. Ratios are those of pairs of runs.
+of inference (GTIL) and, where tl2cgen is installed, by the code that tl2cgen compiles. Ratios are those of pairs of
+runs.
 """
 
 from __future__ import annotations

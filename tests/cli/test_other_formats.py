@@ -131,7 +131,7 @@ def test_a_caffe_net_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("sizes differ")
 
     net.forward = refuse
-    with pytest.raises(UserError, match="OpenCV cannot run .*sizes differ"):
+    with pytest.raises(UserError, match=r"OpenCV cannot run .*sizes differ"):
         own_runtimes.caffe(network, {"data": data})
 
 

@@ -1,4 +1,4 @@
-"""How convolutions are written as ONNX nodes: those of floats as they are, those of whole numbers by what runtimes have.
+"""How convolutions are written as ONNX nodes: those of floats as they are, those of integers by what runtimes have.
 
 ConvInteger takes bytes with a zero point. Whole numbers of other kinds, and the transposes of convolutions, are sums of
 products of matrices, one for each tap of the kernel: exact, whatever the type.
