@@ -374,3 +374,10 @@ def test_scores_of_attention_over_some_axes(axes: list[int] | None, equation: st
     # Heads, of which there is one, come before the places.
     shape = {(1,): (2, 5, 1, 3, 3), (2,): (2, 3, 1, 5, 5)}.get(tuple(axes or ()), (2, 1, 3, 5, 3, 5))
     np.testing.assert_allclose(result_of(made.getvalue(), value), wanted.reshape(shape), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("shape", "result"), [((1,), [[0, 1, 0]]), ((2, 1), [[0, 1, 0]] * 2), ((), [[0, 1, 0]])])
+def test_categories_of_one_sample(shape: tuple[int, ...], result: list[list[int]]) -> None:
+    encoding = layer("CategoryEncoding", "c", "x", num_tokens=3, output_mode="one_hot")
+    content = archive([data(*shape, dtype="int32"), encoding], "c")
+    assert result_of(content, np.ones(shape, np.int32)).tolist() == result
