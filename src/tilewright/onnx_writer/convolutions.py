@@ -54,7 +54,8 @@ def _is_last(call: Call) -> bool:
 
 def _planar_kernel(writer: Writer, call: Call, name: str) -> str:
     """A kernel in ONNX's order: outputs first, or inputs first for transposed convolutions."""
-    layout: str = call.attributes.kernel_layout  # type: ignore[attr-defined]
+    own: Any = call.attributes
+    layout: str = own.kernel_layout
     wanted = "IOHW" if name_of(call) == "nn.conv2d_transpose" else "OIHW"
     if layout == wanted:
         return name
