@@ -23,7 +23,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A folder with an interpreter, and what pip installs there: one list of arguments for each call of pip."""
+    """A folder with an interpreter, and what pip installs there: one list of arguments for each call of pip.
+
+    `{packages}` in an argument is the folder that the interpreter imports packages from.
+    """
 
     folder: Path
     modules: tuple[str, ...]
@@ -49,7 +52,8 @@ class Environment:
         (Path(packages) / "parent.pth").write_text("\n".join(site.getsitepackages()) + "\n")
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         for arguments in self.requirements:
-            reply = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
+            expanded = [argument.format(packages=packages) for argument in arguments]
+            reply = subprocess.run([*pip, *expanded], capture_output=True, text=True, check=False)
             if reply.returncode:
                 raise UserError(f"the packages cannot be installed: {reply.stderr.strip().splitlines()[-1:]}")
 

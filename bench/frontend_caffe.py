@@ -10,13 +10,14 @@ import numpy as np
 
 from bench.caffe_cases import LAYERS, NETWORK, random_inputs, written
 from bench.frontend_case import Case
+from tilewright.cli import own_runtimes
 
 
 def expected(content: bytes, text: str, inputs: Mapping[str, Any]) -> list[Any]:
     """What OpenCV gives for the outputs of a net, by name."""
     import cv2
 
-    net = cv2.dnn.readNetFromCaffe(np.frombuffer(text.encode(), np.uint8), np.frombuffer(content, np.uint8))
+    net = own_runtimes.opened_caffe(cv2, text.encode(), content)
     for name, value in inputs.items():
         net.setInput(value, name)
     names = sorted(net.getUnconnectedOutLayersNames())

@@ -15,13 +15,25 @@ from tilewright.support.errors import UserError
 
 @dataclass(frozen=True)
 class Result:
-    """How a case went: `passed`, `refused` or `failed`, and why."""
+    """How a case went, and why: `passed`, `refused`, `failed`, or `left out` where the framework itself fails."""
 
     name: str
     verdict: str
     reason: str = ""
     samples: tuple[int, int] = (0, 0)
     """Of cases with several samples: how many passed, and how many there are."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What cannot be tried: the framework itself does not save it."""
+
+    name: str
+    reason: str
+
+    def run(self) -> Result:
+        """Nothing is run."""
+        return Result(self.name, "left out", self.reason)
 
 
 class Trial(Protocol):

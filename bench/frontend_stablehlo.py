@@ -10,7 +10,7 @@ the templates is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench.frontend_case import Result
@@ -39,9 +39,3 @@ def trials(interpreted: bool = False) -> Iterator[FunctionTrial]:
 
     for name in functions():
         yield FunctionTrial(name, interpreted)
-
-
-def note(results: Sequence[Result]) -> str:
-    """How many samples passed."""
-    passed, total = (sum(item.samples[at] for item in results) for at in (0, 1))
-    return f"{passed} of {total} samples"

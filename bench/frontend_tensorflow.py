@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from bench.frontend_case import Case
+from bench.frontend_keras import architectures, smallest_image
 from bench.tensorflow_cases import Operator, operators
 from bench.tensorflow_graphs import graphs
-from bench.tensorflow_models import models
+from bench.tensorflow_models import COMPILED, application, models
 
 Made = tuple[bytes | Path, Mapping[str, Any], Sequence[Any]]
 _OPERATOR_TOLERANCE = 2e-5
 _MODEL_TOLERANCE = 1e-3
+_FOLDERS: list[Path] = []
+"""The folder of the SavedModel that is being tried."""
 
 
 def load_tensorflow() -> Any:
@@ -64,7 +68,11 @@ def exported(tf: Any, folder: Path, inputs: Sequence[Any]) -> Made:
 
 
 def _model(tf: Any, make: Callable[[Any, Path], Sequence[Any]]) -> Made:
+    # The folder before it is done with: the largest hold gigabytes.
+    if _FOLDERS:
+        shutil.rmtree(_FOLDERS.pop())
     folder = Path(tempfile.mkdtemp(prefix="tilewright-tensorflow-"))
+    _FOLDERS.append(folder)
     return exported(tf, folder, make(tf, folder))
 
 
@@ -79,4 +87,12 @@ def cases() -> Iterator[Case]:
         yield Case(f"model {name}", partial(_model, tf, build), _MODEL_TOLERANCE)
 
 
-__all__ = ["Operator", "cases", "exported", "load_tensorflow", "traced"]
+def application_cases() -> Iterator[Case]:
+    """SavedModels of all architectures of Keras, with random weights."""
+    tf = load_tensorflow()
+    for name in architectures():
+        build = partial(application, name, smallest_image(name))
+        yield Case(name, partial(_model, tf, build), _MODEL_TOLERANCE, reference=name not in COMPILED)
+
+
+__all__ = ["Operator", "application_cases", "cases", "exported", "load_tensorflow", "traced"]

@@ -1,6 +1,6 @@
 """Cases of Keras: what the layers' and operations' own tests call, recorded while those tests run.
 
-    for recorded in recorded_calls(["layers/core/dense_test.py"]):
+    for recorded in recorded_calls(["layers/core/dense_test.py"]).calls:
         content, inputs, outputs = recorded.model("keras")
 
 Keras ships its tests. A layer or an operation that a test calls on arrays (or hands to `run_layer_test`) is recorded
@@ -120,6 +120,8 @@ class Recorder:
 
     def __init__(self, most: int = 12) -> None:
         self.calls: list[Recorded] = []
+        self.left_out: list[tuple[str, str]] = []
+        """Configurations that no file can have, and why."""
         self.most = most
         """The most calls of one test."""
         self._seen: set[str] = set()
@@ -131,11 +133,17 @@ class Recorder:
         """A test starts."""
         self._test, self._count = test, 0
 
+    def _room(self) -> bool:
+        """Whether another call of this test is recorded."""
+        self._count += 1
+        return self._count <= self.most
+
     def note(self, target: Any, args: Any, kwargs: Mapping[str, Any], weights: list[Any] | None) -> None:
         """A call that a test makes itself."""
         from keras.src import tree
 
-        if self._count >= self.most or not any(map(_is_array, tree.flatten([args, dict(kwargs)]))):
+        leaves = tree.flatten([args, dict(kwargs)])
+        if not any(map(_is_array, leaves)) or any(type(item).__name__ == "KerasTensor" for item in leaves):
             return
         given = {key: value for key, value in kwargs.items() if value is not None}
         if given.get("training"):
@@ -149,7 +157,6 @@ class Recorder:
         if key in self._seen or "_test" in key:  # a layer that holds one of the test's own
             return
         self._seen.add(key)
-        self._count += 1
         self.calls.append(Recorded(self._test, type(target), config, args, given, weights))
 
     @contextlib.contextmanager
@@ -167,12 +174,12 @@ class Recorder:
                 result = outer[0](layer, *args, **kwargs)
             finally:
                 recorder._depth -= 1
-            if recorder._depth == 0 and _is_public(type(layer)):
+            if recorder._depth == 0 and _is_public(type(layer)) and recorder._room():
                 recorder.note(layer, args, kwargs, layer.get_weights())
             return result
 
         def call_operation(item: Any, *args: Any, **kwargs: Any) -> Any:
-            if recorder._depth == 0 and not isinstance(item, Layer) and _is_public(type(item)):
+            if recorder._depth == 0 and not isinstance(item, Layer) and _is_public(type(item)) and recorder._room():
                 recorder.note(item, args, kwargs, None)
             return outer[1](item, *args, **kwargs)
 
@@ -201,10 +208,16 @@ class Recorder:
         from keras.src import tree
         from keras.src.testing.test_case import create_eager_tensors
 
-        if input_sparse or input_ragged or not _is_public(layer_cls):
+        name = f"{layer_cls.__name__}:{self._test}"
+        if input_sparse or input_ragged:
+            self.left_out.append((name, "its inputs are sparse or ragged"))
+            return
+        if not _is_public(layer_cls):
+            self.left_out.append((name, "a layer of the test's own"))
             return
         if input_data is None:
             if input_shape is None:
+                self.left_out.append((name, "it has no inputs"))
                 return
             dtype = input_dtype or tree.map_shape_structure(lambda _: "float32", input_shape)
             input_data = create_eager_tensors(input_shape, dtype, False, False)
@@ -229,8 +242,8 @@ def _shapes(structure: Any) -> Any:
     )
 
 
-def recorded_calls(files: Sequence[str], most: int = 12) -> list[Recorded]:
-    """What the tests in files of the package (`layers/core/dense_test.py`) call."""
+def recorded_calls(files: Sequence[str], most: int = 12) -> Recorder:
+    """A recorder with what the tests in files of the package (`layers/core/dense_test.py`) call."""
     import keras
 
     stub = types.ModuleType("conftest")  # which the package does not ship
@@ -248,7 +261,7 @@ def recorded_calls(files: Sequence[str], most: int = 12) -> list[Recorded]:
                 recorder.starting(f"{Path(name).stem}.{case.id().rpartition('.')[2]}")
                 recorder._depth = 0
                 case.run(unittest.TestResult())
-    return recorder.calls
+    return recorder
 
 
 def _cases(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:

@@ -1,4 +1,4 @@
-"""SavedModels for `bench.frontend_tensorflow`: Keras applications at small sizes, recurrent networks, transformers."""
+"""SavedModels for `bench.frontend_tensorflow`: Keras applications, recurrent networks, transformers."""
 
 from __future__ import annotations
 
@@ -12,30 +12,21 @@ import numpy as np
 Build = Callable[[Any, Path], Sequence[Any]]
 """Exports a model to a folder, and gives inputs for it."""
 
-_APPLICATIONS = {
-    "MobileNet": 32,
-    "MobileNetV2": 32,
-    "MobileNetV3Small": 32,
-    "EfficientNetB0": 32,
-    "EfficientNetV2B0": 32,
-    "ResNet50": 32,
-    "ResNet50V2": 32,
-    "DenseNet121": 32,
-    "NASNetMobile": 32,
-    "InceptionV3": 75,
-    "Xception": 71,
-    "VGG16": 32,
-    "ConvNeXtTiny": 32,
-}
-"""Architectures, and the edge of the images that they are tried with."""
+COMPILED = (
+    "ConvNeXtTiny DenseNet121 EfficientNetB0 EfficientNetV2B0 InceptionV3 MobileNet MobileNetV2 MobileNetV3Small "
+    "NASNetMobile ResNet50 ResNet50V2 VGG16 Xception".split()
+)
+"""Architectures that are compiled: one of each family. The graph interpreter runs the others, which are deeper."""
 
 
 def _random(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-def _application(name: str, size: int, tf: Any, folder: Path) -> Sequence[Any]:
+def application(name: str, size: int, tf: Any, folder: Path) -> Sequence[Any]:
+    """Export an architecture with random weights, for images of so many pixels a side."""
     keras = tf.keras
+    keras.backend.clear_session()
     keras.utils.set_random_seed(0)
     model = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10)
     model.export(str(folder), verbose=False)
@@ -145,8 +136,6 @@ def _table(tf: Any, folder: Path) -> Sequence[Any]:
 def models() -> dict[str, Build]:
     """The models by name."""
     found: dict[str, Build] = {}
-    for name, size in _APPLICATIONS.items():
-        found[name] = lambda tf, folder, name=name, size=size: _application(name, size, tf, folder)  # type: ignore[misc]
     sequence = _random(2, 9, 6)
     found["LSTM of open length"] = _sequential(
         (None, 6), lambda k: [k.LSTM(5, return_sequences=True), k.LSTM(4)], sequence

@@ -110,6 +110,7 @@ PARTS_OF_BACK_ENDS: dict[str, str] = {
 """The floor that a file in `backends` is on, by its name; the others are on the floor `backends`."""
 
 LOADED_BY_NAME: dict[str, str] = {
+    "tilewright.cli.own_runtimes": "runtimes of other formats, which are optional packages",
     "tilewright.backends.slices": "the parts of back ends, each on the floor of the class that it must be",
     "tilewright.frontend": "importers, at their first use",
     "tilewright.frontend.format": "importers of formats, when a file has one",

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from onnx import helper
 
-from bench import frontends
-from bench.frontend_case import Case, run_case
+from bench import frontend_suites, frontends
+from bench.frontend_case import Case, LeftOut, Trial, run_case
+from bench.frontend_environments import HOMES
 from tests.integration import small_models
+from tilewright.support.errors import UserError
 
 Captured = pytest.CaptureFixture[str]
 
@@ -32,15 +39,81 @@ def test_verdicts() -> None:
     assert run_case(Case("broken", lambda: [][0])).verdict == "failed"  # type: ignore[arg-type, return-value]
 
 
-def test_the_table(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    suites = {
-        "good": ((), lambda: iter([case("right", relu(), 2), case("damaged", b"nothing", 2)])),
-        "absent": (("no_such_package",), lambda: iter(())),
-    }
-    monkeypatch.setattr(frontends, "SUITES", suites)
-    assert frontends.main(["--only", "good,absent", "--details"]) == 0
+def _suite(*trials: Trial) -> dict[str, Callable[[], Iterator[Trial]]]:
+    return {"good": lambda: iter(trials)}
+
+
+def test_a_process_says_what_became_of_each_case(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = (case("right", relu(), 2), case("damaged", b"nothing", 2), LeftOut("unsaved", "it has no inputs"))
+    monkeypatch.setattr(frontend_suites, "SUITES", _suite(*trials))
+    assert frontend_suites.main(["good"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line]
+    assert [line["begins"] for line in lines[::2]] == ["right", "damaged", "unsaved"]
+    assert [line["result"]["verdict"] for line in lines[1::2]] == ["passed", "refused", "left out"]
+    assert frontend_suites.main(["good", "--part", "1/2", "--skip", "0"]) == 0
+    assert "damaged" in (shown := capsys.readouterr().out) and "right" not in shown and "unsaved" not in shown
+    assert frontend_suites.main(["good", "--skip", "2"]) == 0
+    assert "unsaved" in (shown := capsys.readouterr().out) and "damaged" not in shown
+
+
+_CHILD = """
+import sys
+skip = int(sys.argv[sys.argv.index("--skip") + 1])
+for number, (name, verdict) in enumerate([("right", "passed"), ("crash", ""), ("odd", "refused")][skip:]):
+    print('{"begins": "%s"}' % name, flush=True)
+    if not verdict:
+        sys.exit(3)
+    line = '{"result": {"name": "%s", "verdict": "%s", "reason": "why", "samples": [1, 2]}}'
+    print("noise", line % (name, verdict), sep=chr(10), flush=True)
+"""
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One suite, whose process passes a case, dies of another and refuses a third."""
+
+    class Here:
+        distributions = ("numpy",)
+        variables: ClassVar[dict[str, str]] = {}
+
+        def python(self) -> str:
+            return sys.executable
+
+    class Absent(Here):
+        def python(self) -> str:
+            raise UserError("NOWHERE names no interpreter")
+
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> Any:
+        return popen([sys.executable, "-c", _CHILD, *command[3:]], **options)
+
+    monkeypatch.setattr(frontends, "HOMES", {"good": Here(), "absent": Absent()})
+    monkeypatch.setattr(frontends.subprocess, "Popen", start)
+    monkeypatch.setattr(frontends, "_versions", lambda *_: {"numpy": "2"})
+
+
+@pytest.mark.usefixtures("home")
+def test_the_table_and_the_record(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    assert frontends.main(["--only", "good,absent", "--details", "--json", str(path)]) == 1
     shown = capsys.readouterr().out
-    assert "needs no_such_package" in shown and "refused damaged: " in shown
-    assert json.loads(shown.splitlines()[-1]) == {"good": {"passed": 1, "refused": 1, "failed": 0}}
-    suites["good"] = ((), lambda: iter([case("wrong", relu(), 3)]))
-    assert frontends.main(["--only", "good"]) == 1
+    assert "not run: NOWHERE names no interpreter" in shown and "good: refused odd: why" in shown
+    counts = {"passed": 1, "refused": 1, "failed": 1, "left out": 0}
+    assert json.loads(shown.splitlines()[-1]) == {"good": counts, "absent": {}}
+    kept = json.loads(path.read_text())["suites"]
+    assert kept["good"]["counts"] == counts and kept["good"]["note"] == "2 of 4 samples"
+    assert kept["good"]["failed"] == {"crash": "the process ended: 3"} and kept["good"]["refused"] == {"odd": "why"}
+    assert frontends.main(["--show", "--json", str(path)]) == 1
+    assert "2 of 4 samples; numpy 2" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("home")
+def test_unknown_suites_are_named(capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        frontends.main(["--only", "good,bad"])
+    assert "there is no suite bad" in capsys.readouterr().err
+
+
+def test_every_suite_has_a_home() -> None:
+    assert set(HOMES) == set(frontend_suites.SUITES)

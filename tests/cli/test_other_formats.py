@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.requirements import need_module
 from tilewright.cli import check_own, own_runtimes
 from tilewright.cli.main import main
 from tilewright.frontend.formats import from_file
+from tilewright.support.errors import UserError
 
 Captured = pytest.CaptureFixture[str]
 TREES = Path(__file__).resolve().parents[1] / "fixtures" / "boosting" / "xgboost_squared.json"
@@ -60,6 +62,77 @@ def test_check_without_a_runtime(capsys: Captured, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(check_own, "RUNTIMES", {})
     assert main(["check", str(TREES)]) == 0
     assert "XGBoost has no runtime here: compared with onnxruntime" in capsys.readouterr().out
+
+
+def test_why_there_is_no_runtime(capsys: Captured) -> None:
+    assert main(["check", str(TREES.parents[1] / "caffe2" / "predict_net.pb"), "--tolerance", "1e-3"]) == 0
+    assert "Caffe2 has no runtime here (no release of it installs any more)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "package", "hint"),
+    [
+        ("torch-export", "torch", "tilewright[torch]"),
+        ("torchscript", "torch", "tilewright[torch]"),
+        ("xgboost", "xgboost", "tilewright[tune]"),
+        ("lightgbm", "lightgbm", "pip install 'lightgbm'"),
+        ("ncnn", "ncnn", "pip install 'ncnn'"),
+        ("openvino", "openvino", "pip install 'openvino'"),
+        ("paddle", "paddlepaddle", "pip install 'paddlepaddle'"),
+        ("keras", "keras", "and a backend: tensorflow, torch or jax"),
+        ("tensorflow", "tensorflow", "pip install 'tensorflow'"),
+        ("caffe", "opencv-python-headless", "pip install 'opencv-python-headless<5'"),
+    ],
+)
+def test_missing_runtimes_are_named(key: str, package: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(own_runtimes, "import_module", missing)
+    with pytest.raises(UserError, match=f"needs the package '{package}") as caught:
+        own_runtimes.RUNTIMES[key](TREES, {})
+    assert hint in (caught.value.hint or "")
+
+
+def test_caffe_nets_want_opencv_4_and_both_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = SimpleNamespace(dnn=SimpleNamespace())
+    monkeypatch.setattr(own_runtimes, "import_module", lambda _: later)
+    network = TREES.parents[1] / "caffe" / "network.prototxt"
+    with pytest.raises(UserError, match="needs OpenCV 4"):
+        own_runtimes.caffe(network, {})
+    with pytest.raises(UserError, match="beside each other"):
+        own_runtimes.caffe(TREES, {})
+
+
+def test_what_opencv_cannot_read_or_run_is_said() -> None:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("unknown layer")
+
+    opencv = SimpleNamespace(dnn=SimpleNamespace(readNetFromCaffe=refuse), error=RuntimeError)
+    with pytest.raises(UserError, match="OpenCV cannot read the Caffe net: unknown layer"):
+        own_runtimes.opened_caffe(opencv, b"a", b"b")
+
+
+def test_a_caffe_net_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    net = SimpleNamespace(
+        setInput=lambda value, name: given.update({name: value}),
+        getUnconnectedOutLayersNames=lambda: ["prob"],
+        getLayerNames=lambda: ["conv", "prob"],
+        forward=lambda names: [given["data"] + number for number, _ in enumerate(names)],
+    )
+    opencv = SimpleNamespace(dnn=SimpleNamespace(readNetFromCaffe=lambda *_: net), error=RuntimeError)
+    monkeypatch.setattr(own_runtimes, "import_module", lambda _: opencv)
+    network, data = TREES.parents[1] / "caffe" / "network.prototxt", np.ones((1, 2), np.float32)
+    run = own_runtimes.caffe(network, {"data": data})
+    assert list(run.layers) == ["conv", "prob"] and np.array_equal(run.outputs[0], data + 1)
+
+    def refuse(_: Any) -> Any:
+        raise RuntimeError("sizes differ")
+
+    net.forward = refuse
+    with pytest.raises(UserError, match=r"OpenCV cannot run .*sizes differ"):
+        own_runtimes.caffe(network, {"data": data})
 
 
 def test_what_differs_is_named(capsys: Captured, monkeypatch: pytest.MonkeyPatch, program: Path) -> None:

@@ -12,7 +12,8 @@ import tests
 import tilewright as tw
 from bench.cntk_writer import BATCH, SEQUENCE, Network, Shape, dictionary
 from tests.requirements import need_module
-from tilewright.frontend.cntk import from_cntk
+from tilewright.frontend.cntk import context, from_cntk
+from tilewright.frontend.cntk.context import converted_operators
 from tilewright.frontend.cntk.dictionary import FREE, Axis
 from tilewright.frontend.cntk.model import OPERATORS, PLACEHOLDER
 from tilewright.frontend.formats import identify
@@ -360,3 +361,9 @@ def test_refusals_name_the_function_and_the_reason() -> None:
     net = Network()
     with pytest.raises(UserError, match="nothing gives 'absent' a value"):
         from_cntk(net.save(net.call("Exp", "absent")))
+
+
+def test_every_operator_is_converted_or_refused_with_a_reason() -> None:
+    structural = {"Block", "Combine"}
+    assert set(OPERATORS) == {*converted_operators(), *structural, *context._REASONS}
+    assert not set(converted_operators()) & set(context._REASONS)

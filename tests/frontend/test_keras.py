@@ -335,3 +335,49 @@ def test_the_standard_library_is_known() -> None:
     assert {"GetItem", "Einsum", "Softmax", "ScatterUpdate"} <= set(operations)
     assert len(layers) > 130 and len(operations) > 200
     assert issubclass(KerasBuilder, object) and isinstance(known_layers, Callable)  # type: ignore[arg-type]
+
+
+def test_products_with_a_table_in_a_type_of_their_own() -> None:
+    table = np.float32([[1, 2], [3, 4], [5, 6]])
+    reverse = layer("ReversibleEmbedding", "e", "x", input_dim=3, output_dim=2, reverse_dtype="float16")
+    reverse["inbound_nodes"][0]["kwargs"] = {"reverse": True}
+    content = archive([data(1, 2), reverse], "e", {"layers/reversible_embedding/vars/0": table})
+    result = result_of(content, np.float32([[1, -1]]))
+    assert result.dtype == np.float16 and result.tolist() == [[-1, -1, -1]]
+    reverse["config"]["reverse_dtype"] = "float3"
+    with pytest.raises(UserError, match="the type 'float3' is not known"):
+        from_keras(archive([data(1, 2), reverse], "e", {"layers/reversible_embedding/vars/0": table}))
+
+
+@pytest.mark.parametrize(("axes", "equation"), [([1], "btsd,bTsd->bstT"), ([2], "btsd,btSd->btsS"), (None, "")])
+def test_scores_of_attention_over_some_axes(axes: list[int] | None, equation: str) -> None:
+    random = np.random.default_rng(0)
+    attention = layer("MultiHeadAttention", "a", "x", "x", num_heads=1, key_dim=4, use_bias=False, attention_axes=axes)
+    attention["inbound_nodes"][0]["args"] = attention["inbound_nodes"][0]["args"][0]
+    attention["inbound_nodes"][0]["kwargs"] = {"return_attention_scores": True}
+    eye = np.eye(4, dtype=np.float32)
+    weights = {
+        f"layers/multi_head_attention/{name}_dense/vars/0": eye.reshape((1, 4, 4) if name == "output" else (4, 1, 4))
+        for name in ("query", "key", "value", "output")
+    }
+    content = archive([data(2, 3, 5, 4), attention], "a", weights)
+    module = json.loads(zipfile.ZipFile(io.BytesIO(content)).read("config.json"))
+    module["config"]["output_layers"] = [["a", 0, 1]]
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
+        new.writestr("config.json", json.dumps(module))
+        new.writestr("model.weights.h5", old.read("model.weights.h5"))
+    value = random.standard_normal((2, 3, 5, 4)).astype(np.float32)
+    scores = np.einsum(equation or "btsd,bTSd->btsTS", value, value) / 2
+    flat = scores if axes else scores.reshape(2, 15, 15)
+    wanted = np.exp(flat) / np.exp(flat).sum(-1, keepdims=True)
+    # Heads, of which there is one, come before the places.
+    shape = {(1,): (2, 5, 1, 3, 3), (2,): (2, 3, 1, 5, 5)}.get(tuple(axes or ()), (2, 1, 3, 5, 3, 5))
+    np.testing.assert_allclose(result_of(made.getvalue(), value), wanted.reshape(shape), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("shape", "result"), [((1,), [[0, 1, 0]]), ((2, 1), [[0, 1, 0]] * 2), ((), [[0, 1, 0]])])
+def test_categories_of_one_sample(shape: tuple[int, ...], result: list[list[int]]) -> None:
+    encoding = layer("CategoryEncoding", "c", "x", num_tokens=3, output_mode="one_hot")
+    content = archive([data(*shape, dtype="int32"), encoding], "c")
+    assert result_of(content, np.ones(shape, np.int32)).tolist() == result

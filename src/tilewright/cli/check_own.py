@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.cli.onnx_models import Array, parse_sizes, run_reference
 from tilewright.cli.options import compile_options, compile_target, load_inputs
-from tilewright.cli.own_runtimes import RUNTIMES, OwnRun
+from tilewright.cli.own_runtimes import NO_RUNTIME, RUNTIMES, OwnRun
 from tilewright.cli.trial import difference
 from tilewright.front import compile
 from tilewright.frontend.format import Format
@@ -40,7 +40,8 @@ def check_own(options: argparse.Namespace, rows: list[Row], text_of: Any) -> str
     executable = compile(options.model, compile_target(options), options=chosen)
     own = RUNTIMES.get(source.key)
     if own is None:
-        print(f"{source.title} has no runtime here: compared with onnxruntime on the model converted to ONNX")
+        reason = f" ({NO_RUNTIME[source.key]})" if source.key in NO_RUNTIME else ""
+        print(f"{source.title} has no runtime here{reason}: compared with onnxruntime on the model converted to ONNX")
     found: str | None = None
     for sizes in _size_choices(executable.input_info, parse_sizes(options.sizes)):
         inputs = load_inputs(executable.input_info, [], options.seed, sizes)

@@ -1,13 +1,15 @@
 """The runtimes of formats other than ONNX, which say what a model of theirs should give.
 
 A runtime is a function from a model file and the inputs to what it gives: the outputs, and the values of layers by
-their own names where it tells them. A format without one here is checked by onnxruntime on the converted model.
+their own names where it tells them. A format without one is checked by onnxruntime on the converted model, and
+`NO_RUNTIME` says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cli.litert import LiteRt
-from tilewright.frontend.companions import ncnn_pair
+from tilewright.frontend.companions import caffe_pair, ncnn_pair
 from tilewright.frontend.formats import load_model
 from tilewright.frontend.paddle.files import program_path
 from tilewright.support.errors import MissingDependencyError, UserError
@@ -35,6 +37,19 @@ class OwnRun:
 Runtime = Callable[[Path, Mapping[str, Array]], OwnRun]
 
 
+def _package(module: str, model: str, package: str, extra: str = "", beside: str = "") -> Any:
+    """The module of a runtime, or an error that says what to install: an extra of ours, or a package by its name."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        purpose = f"checking {model}"
+        if extra:
+            raise MissingDependencyError.for_extra(package, extra, purpose) from error
+        raise MissingDependencyError(
+            f"{purpose} needs the package '{package}', which is not installed", hint=f"pip install '{package}'{beside}"
+        ) from error
+
+
 def _flat(results: Any) -> list[Any]:
     """The tensors of PyTorch in a result, in order."""
     if isinstance(results, (list, tuple)):
@@ -46,7 +61,7 @@ def _flat(results: Any) -> list[Any]:
 
 def torch_export(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """An exported program in PyTorch; inputs are in the order of the program."""
-    torch = _torch()
+    torch = _package("torch", "a PyTorch program", "torch", "torch")
     with torch.no_grad():
         program = torch.export.load(path.open("rb"))
         return OwnRun(_flat(program.module()(*(torch.from_numpy(np.array(value)) for value in inputs.values()))))
@@ -54,26 +69,15 @@ def torch_export(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
 
 def torchscript(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A TorchScript archive in PyTorch."""
-    torch = _torch()
+    torch = _package("torch", "a PyTorch program", "torch", "torch")
     with torch.no_grad():
         script = torch.jit.load(path.open("rb")).eval()
         return OwnRun(_flat(script(*(torch.from_numpy(np.array(value)) for value in inputs.values()))))
 
 
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingDependencyError.for_extra("torch", "torch", "checking a PyTorch program") from error
-    return torch
-
-
 def xgboost(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A booster of XGBoost."""
-    try:
-        import xgboost as runtime
-    except ImportError as error:
-        raise MissingDependencyError.for_extra("xgboost", "tune", "checking an XGBoost model") from error
+    runtime = _package("xgboost", "an XGBoost model", "xgboost", "tune")
     booster = runtime.Booster()
     booster.load_model(bytearray(path.read_bytes()))
     return OwnRun([booster.inplace_predict(inputs["data"])])
@@ -81,25 +85,14 @@ def xgboost(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
 
 def lightgbm(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A booster of LightGBM."""
-    try:
-        import lightgbm as runtime
-    except ImportError as error:
-        raise UserError(
-            "checking a LightGBM model needs the package 'lightgbm', which is not installed",
-            hint="pip install lightgbm",
-        ) from error
+    runtime = _package("lightgbm", "a LightGBM model", "lightgbm")
     booster = runtime.Booster(model_str=path.read_text())
     return OwnRun([np.asarray(booster.predict(inputs["data"]))])
 
 
 def ncnn(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """An ncnn model, in floats of 32 bits, with the values of all its blobs."""
-    try:
-        import ncnn as runtime
-    except ImportError as error:
-        raise UserError(
-            "checking an ncnn model needs the package 'ncnn', which is not installed", hint="pip install ncnn"
-        ) from error
+    runtime = _package("ncnn", "an ncnn model", "ncnn")
     layers, weights = ncnn_pair(path)
     if layers is None or weights is None or layers.suffix != ".param":
         raise UserError(f"checking {path} needs its .param and .bin files beside each other")
@@ -117,6 +110,37 @@ def ncnn(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     return OwnRun([found[name] for name in net.output_names()], found)
 
 
+def caffe(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
+    """A Caffe net in OpenCV, the reader of Caffe's files that still installs, with the values of its layers."""
+    runtime = _package("cv2", "a Caffe net", "opencv-python-headless<5")
+    text, weights = caffe_pair(path)
+    if text is None or weights is None:
+        raise UserError(f"checking {path} needs its .prototxt and .caffemodel files beside each other")
+    net = opened_caffe(runtime, text.read_bytes(), weights.read_bytes())
+    for name, value in inputs.items():
+        net.setInput(np.ascontiguousarray(value), name)
+    outputs = sorted(net.getUnconnectedOutLayersNames())
+    names = [name for name in net.getLayerNames() if name not in inputs]
+    try:
+        found = dict(zip(names, map(np.array, net.forward(names)), strict=True))
+    except runtime.error as error:
+        raise UserError(f"OpenCV cannot run {text}: {error}") from error
+    return OwnRun([found[name] for name in outputs], found)
+
+
+def opened_caffe(runtime: Any, text: bytes, weights: bytes) -> Any:
+    """A net of OpenCV, which does not read all layers that Caffe has; from version 5 on it reads no Caffe nets."""
+    if not hasattr(runtime.dnn, "readNetFromCaffe"):
+        raise MissingDependencyError(
+            "checking a Caffe net needs OpenCV 4: later ones do not read Caffe's files",
+            hint="pip install 'opencv-python-headless<5'",
+        )
+    try:
+        return runtime.dnn.readNetFromCaffe(np.frombuffer(text, np.uint8), np.frombuffer(weights, np.uint8))
+    except runtime.error as error:
+        raise UserError(f"OpenCV cannot read the Caffe net: {error}") from error
+
+
 def tflite(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A TFLite model in LiteRT's reference kernels."""
     model = LiteRt(path, inputs, reference=True)
@@ -125,13 +149,7 @@ def tflite(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
 
 def paddle(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A program in PaddlePaddle's predictor, without its passes."""
-    try:
-        import paddle as runtime
-    except ImportError as error:
-        raise UserError(
-            "checking a PaddlePaddle model needs the package 'paddlepaddle', which is not installed",
-            hint="pip install paddlepaddle",
-        ) from error
+    runtime = _package("paddle", "a PaddlePaddle model", "paddlepaddle")
     program = program_path(path)
     parameters = program.with_suffix(".pdiparams")
     config = runtime.inference.Config(str(program), str(parameters) if parameters.exists() else "")
@@ -148,13 +166,7 @@ def paddle(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
 
 def openvino(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A model in OpenVINO's CPU plugin, in float32."""
-    try:
-        import openvino as runtime
-    except ImportError as error:
-        raise UserError(
-            "checking an OpenVINO model needs the package 'openvino', which is not installed",
-            hint="pip install openvino",
-        ) from error
+    runtime = _package("openvino", "an OpenVINO model", "openvino")
     core = runtime.Core()
     model = core.compile_model(str(path.with_suffix(".xml")), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     given = [
@@ -166,13 +178,8 @@ def openvino(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
 
 def keras(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A model of Keras, with the values of its layers; the backend is the one that Keras is set up for."""
-    try:
-        import keras as runtime
-    except ImportError as error:
-        raise UserError(
-            "checking a Keras model needs the package 'keras', which is not installed",
-            hint="pip install keras, and a backend: tensorflow, torch or jax",
-        ) from error
+    backends = ", and a backend: tensorflow, torch or jax"
+    runtime = _package("keras", "a Keras model", "keras", beside=backends)
     model = runtime.models.load_model(path, compile=False)
     values = list(inputs.values())
     given = values if len(values) > 1 else values[0]
@@ -186,13 +193,7 @@ def keras(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
 
 def tensorflow(path: Path, inputs: Mapping[str, Array]) -> OwnRun:
     """A SavedModel by its default signature, or a GraphDef, in TensorFlow."""
-    try:
-        import tensorflow as runtime
-    except ImportError as error:
-        raise UserError(
-            "checking a TensorFlow model needs the package 'tensorflow', which is not installed",
-            hint="pip install tensorflow",
-        ) from error
+    runtime = _package("tensorflow", "a TensorFlow model", "tensorflow")
     names = load_model(path).attributes["output_names"]
     assert isinstance(names, tuple)
     if path.is_dir():
@@ -221,5 +222,15 @@ RUNTIMES: dict[str, Runtime] = {
     "openvino": openvino,
     "paddle": paddle,
     "keras": keras,
+    "caffe": caffe,
 }
 """The runtimes by the keys of formats."""
+NO_RUNTIME: dict[str, str] = {
+    "caffe2": "no release of it installs any more",
+    "cntk": "no release of it installs any more",
+    "mxnet": "its last release wants an older numpy",
+    "coreml": "it runs on macOS alone",
+    "darknet": "it is no Python package",
+    "stablehlo": "JAX runs its own exports alone",
+}
+"""Why a format is compared with onnxruntime."""

@@ -9,7 +9,8 @@ import numpy as np
 from tilewright.graph.ir.dimensions import as_size
 from tilewright.graph.ir.expr import Call
 from tilewright.ir.dtype import FLOAT32, INT32, INT64, DataType
-from tilewright.onnx_writer.rules_quantized import blocks, integer_convolution, planar
+from tilewright.onnx_writer.convolutions import planar
+from tilewright.onnx_writer.rules_quantized import blocks
 from tilewright.onnx_writer.rules_shape import in_float32
 from tilewright.onnx_writer.writer import Rule, Writer, element_type, name_of, rule
 from tilewright.support.errors import UnsupportedError
@@ -266,22 +267,6 @@ def _matmul(writer: Writer, call: Call, inputs: list[str]) -> str:
     # MatMul knows no narrow integers; what overflows wraps around in the cast back, as it does here.
     wide = [writer.node("Cast", name, to=element_type(INT32)) for name in operands]
     return str(writer.node("Cast", writer.node("MatMul", *wide), to=element_type(dtype)))
-
-
-@rule("nn.conv2d", "nn.conv2d_transpose")
-def _convolution(writer: Writer, call: Call, inputs: list[str]) -> str:
-    own: Any = call.attributes
-    common: dict[str, Any] = {
-        "strides": own.strides,
-        "pads": own.padding,
-        "dilations": own.dilation,
-        "group": own.groups,
-    }
-    if call.tensor_type.dtype.is_integer:
-        return integer_convolution(writer, call, inputs, common)
-    if name_of(call) == "nn.conv2d":
-        return planar(writer, call, inputs, "Conv", **common)
-    return planar(writer, call, inputs, "ConvTranspose", output_padding=own.output_padding, **common)
 
 
 @rule("nn.max_pool2d", "nn.avg_pool2d")

