@@ -20,7 +20,7 @@ from unittest import mock
 from bench import harness
 from tilewright import rpc, te
 from tilewright.backends.host import compile_functions
-from tilewright.backends.llvm import link
+from tilewright.backends.llvm import link_elf
 from tilewright.ir.build import cast
 from tilewright.ir.intrinsics import call_extern
 from tilewright.lower.cost import work_of
@@ -62,7 +62,7 @@ def sleeping_task(target: Target, seconds: float) -> Task:
 @contextmanager
 def programs_may_sleep() -> Iterator[None]:
     """Compiled programs never call `usleep`; those that stand for slow devices do."""
-    with mock.patch.object(link, "_LIBC", link._LIBC | {"usleep"}):
+    with mock.patch.object(link_elf, "_LIBC", link_elf._LIBC | {"usleep"}):
         yield
 
 

@@ -63,7 +63,7 @@ def test_the_demonstration(tmp_path: Path) -> None:
         # Node imports no modules over HTTP: it takes the runtime from a file, and the model by its URL.
         code = f"""
             const {{ writeFileSync }} = await import("node:fs");
-            for (const name of ["tilewright", "errors", "mathematics"]) {{
+            for (const name of ["tilewright", "errors", "files", "inputs", "mathematics", "values"]) {{
               const text = await (await fetch(`{url}digits/${{name}}.js`)).text();
               writeFileSync(`{tmp_path}/${{name}}.mjs`, text.replace(/(from ".*)\\.js"/g, '$1.mjs"'));
             }}

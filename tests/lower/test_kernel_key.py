@@ -261,6 +261,7 @@ _OTHER_VALUES: dict[str, str] = {
     "TILEWRIGHT_COMPILE_PROCESSES": "2",
     "TILEWRIGHT_PROGRESS": "always",
     "TILEWRIGHT_LINKER": "ld",
+    "TILEWRIGHT_CPU": "x86-64-v2",
     "TILEWRIGHT_DATABASE": "none",
     "TILEWRIGHT_MACHINES": "elsewhere",
     "TILEWRIGHT_STRICT_TEMPLATES": "1",

@@ -72,7 +72,7 @@ def test_sources_are_portable(target: str, tmp_path: Path) -> None:
     model = odd_sizes()
     Compilation(model.proto.SerializeToString(), target=target).export_library(tmp_path / "odd")
     source = (tmp_path / "odd" / "odd.c").read_text(encoding="utf-8")
-    assert ("tw_run_dots_" in source) == ("m0" not in target)
+    assert "tw_run_dots_" in source
     command = [compiler, "-O1", "-ffp-contract=off", "-shared", "-fPIC", str(tmp_path / "odd" / "odd.c")]
     subprocess.run([*command, "-o", str(tmp_path / "odd.so"), "-lm"], check=True)
     run = ctypes.CDLL(str(tmp_path / "odd.so")).odd_run

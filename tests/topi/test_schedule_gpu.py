@@ -210,7 +210,7 @@ def test_windows_are_read_as_vectors() -> None:
 def test_windows_of_half_precision_are_read_as_vectors() -> None:
     case: Case = ("nn.max_pool2d", [_(1, 28, 28, 1024, dtype="float16")], {**LARGER[-2][2]})
     text = cuda_text([_program(case, "kernel", CUDA)])
-    assert text.count("*(const ushort4*)(in0_") == 2 and "in0_[" not in text
+    assert text.count("*(const uint4*)(in0_") == 1 and "in0_[" not in text
 
 
 def test_small_devices_get_small_blocks() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from math import erf
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.on_device import require_nvrtc
+from tests.requirements import C_COMPILERS, need_tool
 from tests.topi.test_schedule_tensor_core import WGMMA, arrays, product, text
 from tilewright import te
 from tilewright.backends.cuda.compiler import compile_cuda
@@ -152,9 +152,7 @@ int main(void) { float x; while (fread(&x, 4, 1, stdin) == 1) { float y = f(x); 
 @pytest.mark.parametrize("name", sorted(CudaDialect.half_functions))
 def test_functions_of_halves_are_as_precise_as_halves(name: str, tmp_path: Path) -> None:
     """The text, with its two instructions as C has them: all halves, infinities and NaN included."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    compiler = need_tool("c-compiler", *C_COMPILERS)
     body = CudaDialect.half_functions[name]
     body = re.sub(r'asm\("ex2[^"]*" : "=f"\((\w)\) : "f"\((.*?)\)\);', r"\1 = exp2f(\2);", body)
     body = re.sub(r'asm\("rcp[^"]*" : "=f"\((\w)\) : "f"\((.*?)\)\);', r"\1 = 1.0f / (\2);", body)

@@ -264,6 +264,7 @@ CASES: list[Case] = [
 """Calls of tensors alone; sequences and sizes that are data have tests of their own."""
 
 ELSEWHERE = {
+    "after",
     "checked",
     "host.compress",
     "sequence.concatenate",
