@@ -356,7 +356,7 @@ SAMPLES: list[Sample] = [
     ("round_to_tf32", [_(3, 37)], {}),
     ("check_values", [_(40, dtype="int64", low=-9, high=9)], {"what": "index", "sizes": (7,), "axes": (0,)}),
     ("checked", [_(3, 7), np.array([-1, 0, 0], np.int64)], {"what": "index", "axes": (0,)}),
-    ("after", [_(3, 7), _(2, 5)], {}),
+    ("after", [_(3, 7), np.array(0.5, np.float32)], {}),
     ("stop_gradient", [_(3, 7)], {}),
     ("random.bits", [np.array([3, 5], np.uint32)], {"shape": (4, 9)}),
     ("random.uniform", [np.array([3, 5], np.uint32)], {"shape": (37,)}),
