@@ -67,6 +67,8 @@ class TileCosts:
     """Rows that make up for copying the columns which they all meet."""
     most_unrolled: int
     """Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
+    row_registers: int
+    """Registers for values of rows, beside a tile and its column vectors: larger tiles spill."""
 
 
 @dataclass(frozen=True, slots=True)

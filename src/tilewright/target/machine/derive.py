@@ -22,6 +22,8 @@ _VECTORS_FROM_L2 = 4
 
 _STREAMS = {"x86_64": 8, "aarch64": 2}
 """Streams that prefetchers follow: those of x86 end at a page, one of a Neoverse N1 gets two thirds of what two get."""
+_ROW_REGISTERS = {"aarch64": 3}
+"""Registers for values of rows on Arm, where a multiply-add reads no memory: one elsewhere."""
 
 
 def derived_cpu(reference: Values, target: Target) -> Values:
@@ -40,7 +42,9 @@ def derived_cpu(reference: Values, target: Target) -> Values:
     # Waking a core takes the same time everywhere, in which narrower vectors do less.
     scaled = ("least_work", "least_piece", "large_piece")
     parallel = {name: max(1, int(reference["parallel"][name]) * lanes // _REFERENCE_LANES) for name in scaled}
-    return merged(reference, {"core": core, "parallel": parallel, "streams": {"count": _STREAMS.get(target.arch, 1)}})
+    streams = {"count": _STREAMS.get(target.arch, 1)}
+    tile = {"row_registers": _ROW_REGISTERS.get(target.arch, 1)}
+    return merged(reference, {"core": core, "parallel": parallel, "streams": streams, "register_tile": tile})
 
 
 _TENSOR_CORES = {70: 512, 75: 512, 80: 1024, 86: 512, 87: 512, 89: 512, 90: 1024, 100: 1024, 103: 1024, 120: 512}

@@ -43,7 +43,7 @@ def register_tile(
 ) -> RegisterTile:
     """The tile of a contraction with the best ratio of arithmetic to loads that fits the register file.
 
-    Accumulators (rows x vectors) + one row of column vectors + a broadcast value must fit. Tiles that leave nothing
+    Accumulators (rows x vectors) + one row of column vectors + values of rows must fit. Tiles that leave nothing
     over are preferred; otherwise the last ones are partial, with masked columns. `heights` are the numbers of rows to
     choose from, ascending, where not all will do, `widths` the elements of vectors, where there is a choice.
     """
@@ -54,7 +54,7 @@ def register_tile(
     for width in widths:
         for vectors in _widths(rows, columns, width, registers):
             for height in heights or _heights(rows, registers):
-                if height * vectors + vectors + 1 > registers:
+                if height * vectors + vectors + machine.register_tile.row_registers > registers:
                     break
                 reuse = height * vectors / (height + costs.column_load * vectors)
                 # With few accumulators the latency of each multiply-add shows.
@@ -99,7 +99,7 @@ def padded_tile(
         for vectors in range(1, min(registers // 2, whole) + 1):
             columns_of = source(vectors * width)
             for height in heights or range(1, min(rows, registers) + 1):
-                if height * vectors + vectors + 1 > registers:
+                if height * vectors + vectors + machine.register_tile.row_registers > registers:
                     break
                 work = sum(
                     count * times * _step(high, wide, width, columns_of, machine)
