@@ -20,12 +20,11 @@ from tilewright.graph.ir.expr import (
     GlobalVar,
     GraphExpr,
     Let,
-    Match,
     Var,
 )
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.scopes import ScopeMap, find_scopes
-from tilewright.graph.ir.traverse import children, graph_functions, pattern_variables, post_order, rewrite
+from tilewright.graph.ir.traverse import bound_variables, children, graph_functions, post_order, rewrite
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import FunctionType
 from tilewright.support.order import children_first
@@ -90,15 +89,7 @@ def captures(outer: Function, closure: Function) -> list[GraphExpr]:
     order = post_order(outer)
     scopes = find_scopes(order)
     home = scopes.inside(closure, 0)
-    bound: set[Var] = set()
-    for item in post_order(closure):
-        if isinstance(item, Function):
-            bound.update(item.params)
-        elif isinstance(item, Let):
-            bound.add(item.var)
-        elif isinstance(item, Match):
-            for clause in item.clauses:
-                bound.update(pattern_variables(clause.pattern))
+    bound = bound_variables(closure)
     own = next((item.var for item in order if isinstance(item, Let) and item.value is closure), None)
 
     def is_outside(item: GraphExpr) -> bool:
