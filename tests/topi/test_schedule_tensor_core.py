@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.matrix_form import matrix_form
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile, producer_registers, schedule_group_tiles
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of, with_packing
 
 HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
@@ -260,12 +261,13 @@ def test_large_products_choose_warp_groups() -> None:
 
 
 def test_warp_groups_read_ahead_and_wait() -> None:
-    source = text(grouped(product(512, 512, 512, "float16", "float16"), GroupTile(2, 256, 4, 2)), WGMMA)
+    # With three copies of the tiles all threads copy.
+    source = text(grouped(product(512, 512, 512, "float16", "float16"), GroupTile(2, 256, 3, 2)), WGMMA)
     body = source[source.index("__global__") :]
     # The first copies stand in front of the loop, so that its products are under no condition.
-    assert 0 < body.index("tw_copy_async_16(") < body.index("tw_async_wait_1()")
-    body = body[body.index("tw_async_wait_1()") :]
-    order = ["tw_async_wait_1()", "tw_fence_async()", "__syncthreads()", "tw_copy_async_16(", "tw_async_commit()"]
+    assert 0 < body.index("tw_copy_async_16(") < body.index("tw_async_wait_0()")
+    body = body[body.index("tw_async_wait_0()") :]
+    order = ["tw_async_wait_0()", "tw_fence_async()", "__syncthreads()", "tw_copy_async_16(", "tw_async_commit()"]
     order += [
         "tw_wgmma_fence_n256(",
         "tw_wgmma_f16_panels_n256(",
@@ -276,11 +278,53 @@ def test_warp_groups_read_ahead_and_wait() -> None:
     places = [body.index(word) for word in order]
     assert places == sorted(places)
     # One copy more than the pipeline is deep: products of the step before may still read theirs.
-    assert "% 4)" in body
+    assert "% 3)" in body
     require_nvrtc()
     assert len(compile_cuda(source, "sm_90a")) > 10000
     with pytest.raises(UnsupportedError, match=r"needs \+sm_90a"):
         text(grouped(product(128, 256, 128, "float16", "float16"), GroupTile(2, 256, 4)), HOPPER)
+
+
+@pytest.mark.parametrize("tile", [GroupTile(2, 256, 4, 2), GroupTile(3, 192, 4, 2)])
+def test_a_warp_group_copies_for_the_others(tile: GroupTile) -> None:
+    func = with_constant(product(512, 512, 512, "float16", "float16"))
+    scheduled = grouped(func, tile, panels=False)
+    source = text(scheduled, WGMMA)
+    body = source[source.index("__global__") :]
+    less, more = producer_registers(tile, 8, WGMMA) or (0, 0)
+    copying, computing = body.split("} else {", 1)
+    order = [f"tw_registers_less_{less}()", "tw_mbarrier_wait(", "tw_copy_async_16(", "tw_mbarrier_copied("]
+    places = [copying.index(word) for word in order]
+    assert places == sorted(places) and "tw_wgmma" not in copying
+    order = [f"tw_registers_more_{more}()", "tw_mbarrier_wait(", "tw_fence_async()", f"tw_wgmma_f16_n{tile.columns}("]
+    order += ["tw_wgmma_wait_1()", "tw_mbarrier_arrive(", f"tw_wgmma_finish_n{tile.columns}(", "launch_dependents"]
+    places = [computing.index(word) for word in order]
+    assert places == sorted(places) and "tw_copy_async" not in computing
+    # Threads meet once, when the barriers are there; what fills a thread is read through a pointer that moves.
+    assert body.count("__syncthreads()") == 1
+    assert copying.count(" + (k_0_ * 64), ") == copying.count("tw_copy_async_16(") == 2
+    # One group more than compute; its registers and theirs are what a multiprocessor has.
+    assert f"__launch_bounds__({128 * (tile.groups + 1)})" in source
+    assert less + tile.groups * more <= 65536 // 128
+    # Barriers lie behind the tiles, which start at multiples of 1024 bytes.
+    offsets = [int(number) for number in re.findall(r"tw_shared \+ (\d+)", body)]
+    assert sorted(offsets)[-1] == tile.shared_bytes - 16 * tile.stages and all(item % 1024 == 0 for item in offsets)
+    require_nvrtc()
+    assert len(compile_cuda(source, "sm_90a")) > 10000
+
+
+def test_where_no_warp_group_copies_for_others() -> None:
+    assert producer_registers(GroupTile(2, 256, 4), 5, WGMMA) is not None
+    for tile, steps in (
+        (GroupTile(2, 256, 4), 4),  # too few steps to run ahead
+        (GroupTile(2, 64, 4), 64),  # another block shares the multiprocessor
+        (GroupTile(1, 256, 4), 64),
+        (GroupTile(3, 256, 4), 64),  # the sums leave too few registers
+        (GroupTile(2, 192, 5), 64),
+    ):
+        assert producer_registers(tile, steps, WGMMA) is None, tile
+    source = text(grouped(product(512, 512, 512, "float16", "float16"), GroupTile(2, 64, 4)), WGMMA)
+    assert "tw_wgmma" in source and "mbarrier" not in source
 
 
 def test_residuals_are_read_before_results_are_written() -> None:

@@ -357,6 +357,12 @@ LATE: Final = Annotation(
     "buffers of a software pipeline have so many copies more: iterations whose reads may still be under way",
     needs=PIPELINE,
 )
+PRODUCERS: Final = Annotation(
+    "software_pipeline_producers",
+    _PAIR,
+    Place.LOOP,
+    "a warp group of its own makes the copies of this software pipeline: registers of its threads, and of the others",
+)
 ORDERED: Final = Annotation(
     "software_pipeline_buffers",
     _NAMES,

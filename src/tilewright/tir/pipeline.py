@@ -34,6 +34,7 @@ from tilewright.tir.passes.scratch_parameters import ScratchOptions, scratch_par
 from tilewright.tir.passes.serialize_loops import serialize_loops
 from tilewright.tir.passes.shorten_loops import shorten_loops
 from tilewright.tir.passes.simplify_loops import simplify_loops
+from tilewright.tir.passes.specialize_warps import specialize_warps
 from tilewright.tir.passes.split_host_device import split_host_device, split_text
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
 from tilewright.tir.passes.unroll_loops import UnrollLoopsOptions, unroll_loops
@@ -116,6 +117,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("bind_threads")(bind_threads).with_options(
                 BindThreadsOptions(max_threads=target.max_threads)
             ),
+            function_pass("specialize_warps")(specialize_warps),
             function_pass("simplify_kernels")(simplify_loops),
             function_pass("compact_private_buffers")(compact_buffers).with_options(
                 CompactBuffersOptions(keep=("global",))

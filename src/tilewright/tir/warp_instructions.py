@@ -123,6 +123,27 @@ FENCE: Final = "cuda.fence.async"
 """What stands between writes of threads to shared memory and products of warp groups that read them."""
 define(FENCE, "", "int32", (), ("sm_90",), _refuse, "lets instructions that read shared memory see writes", pure=False)
 
+for _name, _arguments, _doc in (
+    (
+        "start",
+        ("int32",),
+        "starts a barrier (of an array in shared memory, by its number) that so many arrivals complete",
+    ),
+    ("wait", ("int32",), "waits until the phase of a barrier of this parity is complete"),
+    ("arrive", (), "arrives at a barrier"),
+    ("copied", (), "arrives at a barrier when all copies of this thread are there"),
+):
+    define(
+        f"cuda.mbarrier.{_name}", "", "int32", ("handle", "int32", *_arguments), ("sm_90",), _refuse, _doc, pure=False
+    )
+_doc = "lets all threads see barriers that were started"
+define("cuda.mbarrier.started", "", "int32", (), ("sm_90",), _refuse, _doc, pure=False)
+REGISTERS: Final = tuple(range(24, 248, 8))
+"""Registers of a thread that a warp group may ask for."""
+for _count in REGISTERS:
+    for _name, _doc in (("less", "gives registers back"), ("more", "takes registers that others gave back")):
+        define(f"cuda.registers.{_name}.{_count}", "", "int32", (), ("sm_90a",), _refuse, _doc, pure=False)
+
 
 def reads_by_itself(name: str) -> bool:
     """Whether an instruction reads shared memory on a path of its own, so that writes before it need `FENCE`."""
@@ -138,6 +159,7 @@ __all__ = [
     "GROUP_PRODUCTS",
     "IN_PANELS",
     "PRODUCTS",
+    "REGISTERS",
     "WARP",
     "reads_by_itself",
 ]

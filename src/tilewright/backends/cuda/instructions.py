@@ -44,9 +44,49 @@ def instruction_text(instruction: str) -> str | None:
         return f"{_HEAD} {function_name(instruction)}() {{ {order} }}"
     if instruction.startswith("cuda.wgmma."):
         return _group(instruction)
+    if instruction.startswith("cuda.mbarrier."):
+        return _barrier(instruction)
+    if instruction.startswith("cuda.registers."):
+        _, _, way, count = instruction.split(".")
+        order = f"setmaxnreg.{'dec' if way == 'less' else 'inc'}.sync.aligned.u32 {count};"
+        return f'{_HEAD} {function_name(instruction)}() {{ asm volatile("{order}" ::: "memory"); }}'
     if instruction in _CODES:
         return _codes(instruction)
     return None
+
+
+_BARRIERS: Final = {
+    "start": ("int count", "mbarrier.init.shared::cta.b64 [at], %2;", ', "r"(count)'),
+    "wait": (
+        "int parity",
+        (
+            ".reg .pred p;\\nagain: mbarrier.try_wait.parity.shared::cta.b64 p, [at], %2;\\n"
+            "@p bra done;\\nbra again;\\ndone:"
+        ),
+        ', "r"(parity)',
+    ),
+    "arrive": ("", "mbarrier.arrive.shared::cta.b64 _, [at];", ""),
+    "copied": ("", "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [at];", ""),
+}
+"""What each instruction on a barrier in shared memory is given beside the place of the barrier, and its text."""
+
+
+def _barrier(instruction: str) -> str:
+    """Barriers in shared memory, whose phases take turns.
+
+    The address is made in the text: compilers would make two registers of it, one of each thread, and the threads of a
+    warp then wait one after another.
+    """
+    name, kind = function_name(instruction), instruction.rpartition(".")[2]
+    if kind == "started":
+        return f'{_HEAD} {name}() {{ asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }}'
+    parameter, order, operand = _BARRIERS[kind]
+    return (
+        f"{_HEAD} {name}(void* barriers, int number{', ' + parameter if parameter else ''}) {{\n"
+        f'  asm volatile("{{\\n.reg .u32 at;\\nmad.lo.u32 at, %1, 8, %0;\\n{order}\\n}}"\n'
+        f'    :: "r"((unsigned int)__cvta_generic_to_shared(barriers)), "r"(number){operand} : "memory");\n'
+        "}"
+    )
 
 
 def _group(instruction: str) -> str:

@@ -16,7 +16,7 @@ from tilewright.codegen.language import KernelLanguage
 from tilewright.codegen.operators import reads_memory
 from tilewright.codegen.statements import element_count
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import ONE, Broadcast, Call, IntImm, PrimExpr, Range, Select
+from tilewright.ir.expr import ONE, Broadcast, Call, IntImm, PrimExpr, Range, Select, Var
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.annotations import ROLLED
@@ -99,6 +99,7 @@ class _Kernel(CStatements):
         self._dialect = dialect
         self._vectors = VectorMemory(self.values, self.lanes)
         self.alone = wait_point(kernel.func.body, kernel.constants)
+        self._outer_loops: list[list[Var]] = []
         self._release = release_point(kernel.func.body, kernel.written, kernel.constants)
 
     def emit(self) -> str:
@@ -200,9 +201,13 @@ class _Kernel(CStatements):
             self.values.line("#pragma unroll")
         elif ROLLED.of(loop):
             self.values.line("#pragma unroll 1")
+        self._outer_loops.append(self.values.loops)
+        inside = self.values.loops if loop.kind is LoopKind.UNROLLED else []
+        self.values.loops = [*inside, loop.var] if inside or ROLLED.of(loop) else []
 
     def after_loop(self, loop: For) -> None:
         """A barrier, where compilers of the language want it."""
+        self.values.loops = self._outer_loops.pop()
         if self._dialect.meets_after_loops and any(isinstance(item, Evaluate) for item in all_statements(loop.body)):
             self.values.line(self._dialect.barrier("shared"))
 

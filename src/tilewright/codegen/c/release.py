@@ -44,6 +44,9 @@ def release_point(body: Stmt, written: Collection[Buffer], constants: Collection
             stmt = stmt.body
         elif isinstance(stmt, IfThenElse) and stmt.else_body is None:
             stmt = stmt.then_body
+        elif isinstance(stmt, IfThenElse) and stmt.else_body is not None and not _writes(stmt.then_body, results):
+            # Threads that only copy for the others come first.
+            stmt = stmt.else_body
         elif _writes(stmt, results):
             break
         else:

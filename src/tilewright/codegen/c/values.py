@@ -30,6 +30,8 @@ class CValues(BracedValues):
         """The index of the thread's own element in buffers of a warp, which are registers."""
         self.cluster: tuple[Var, int] | None = None
         """The number of this block in its cluster, and how many blocks that has."""
+        self.loops: list[Var] = []
+        """The variable of a loop that stays rolled (`ROLLED`), and of those inside it that are unrolled."""
         self.guards: list[PrimExpr] = []
         """The conditions around the statement at hand."""
 

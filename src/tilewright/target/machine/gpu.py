@@ -130,6 +130,12 @@ class GroupTile:
     """Bytes of parts that a multiprocessor adds up in a cycle."""
     overlap: float
     """How well copies and products overlap; infinity: perfectly."""
+    specialized_l2_bytes_per_cycle: float
+    """Where a warp group of its own copies: bytes that a multiprocessor gets in a cycle,"""
+    specialized_results_per_cycle: float
+    """results that a block writes in a cycle,"""
+    specialized_start: float
+    """and a block beside its steps."""
 
     def products(self, itemsize: int) -> float:
         """Multiply-adds of elements of so many bytes that a multiprocessor finishes in a cycle."""

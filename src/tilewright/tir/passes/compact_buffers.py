@@ -31,6 +31,7 @@ from tilewright.tir.analysis.flat_accesses import (
     touches,
     values_cross_iterations,
 )
+from tilewright.tir.annotations import PIPELINE, PRODUCERS
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
@@ -196,6 +197,9 @@ def _is_shorter(extent: PrimExpr, other: PrimExpr) -> bool:
 
 
 def _is_shared_in(buffer: Buffer, loop: For) -> bool:
+    if PRODUCERS.is_on(loop) and not PIPELINE.is_on(loop) and buffer.scope == "shared":
+        # Those who fill it are iterations ahead of those who read it.
+        return True
     if buffer.scope == "shared.cluster":
         return (loop.thread or "").startswith(("threadIdx", "clusterIdx"))
     return buffer.scope in ("shared", "warp") and (loop.thread or "").startswith("threadIdx")

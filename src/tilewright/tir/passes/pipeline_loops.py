@@ -33,6 +33,9 @@ of a buffer come before what fills it anew, it needs a copy less:
         load(T, i)                                   ->        if 1 <= i: use(T, i - 1)
         use(T, i)                                              if i < 8:  load(T, i)
 
+With the annotation `PRODUCERS` the copies are left to threads of their own, which need no barrier to run ahead: the
+stages stay in one iteration, each on the copies of that iteration, and `specialize_warps` takes them apart.
+
 With the annotation `WOVEN` the stages of an iteration go between each other's steps (`rewrite/interleave.py`).
 
 What an iteration writes is read one or more iterations later, after the barrier of that iteration; it is overwritten
@@ -51,7 +54,7 @@ from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringI
 from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.flat_accesses import touches
-from tilewright.tir.annotations import LATE, ORDER, ORDERED, PIPELINE, ROLLED, STAGE, WOVEN, without
+from tilewright.tir.annotations import LATE, ORDER, ORDERED, PIPELINE, PRODUCERS, ROLLED, STAGE, WOVEN, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.machine import TILE_SCOPE, machine_call
@@ -109,7 +112,10 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     if overlaps:
         return _interleaved(loop, parts, allocations, versions)
     ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
-    result = _overlapped(loop, parts, versions, ordered, asynchronous, constants)
+    if PRODUCERS.is_on(loop) and asynchronous and ordered:
+        result: Stmt = _for_producers(loop, parts, versions, ordered)
+    else:
+        result = _overlapped(PRODUCERS.drop(loop), parts, versions, ordered, asynchronous, constants)
     for buffer in allocations:
         result = Allocate(versions[buffer], result)
     return result
@@ -144,6 +150,15 @@ def _is_read_before_written(buffer: Buffer, parts: Sequence[tuple[int, Stmt]], l
     users = [number for number, (stage, part) in enumerate(parts) if stage == last and touches(buffer, part)]
     writers = [number for number, (_, part) in enumerate(parts) if buffer in _written(part)]
     return bool(users and writers) and max(users) < min(writers)
+
+
+def _for_producers(
+    loop: For, parts: Sequence[tuple[int, Stmt]], versions: dict[Buffer, Buffer], ordered: dict[Buffer, int]
+) -> Stmt:
+    """The loop with all stages in one iteration, on the copies of that iteration (`specialize_warps`)."""
+    moved = [_Versions(versions, sub(loop.var, loop.min)).stmt(_Asynchronous(ordered).stmt(part)) for _, part in parts]
+    notes = without(loop, PIPELINE, LATE) | ORDERED.entry(tuple(sorted(buffer.name for buffer in ordered)))
+    return loop.replace(body=seq(*moved), annotations=notes | ROLLED.entry(True))
 
 
 def _overlapped(

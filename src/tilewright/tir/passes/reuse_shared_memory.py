@@ -25,6 +25,8 @@ from tilewright.tir.stmt import Allocate, Evaluate, For, LoopKind, SeqStmt, Stmt
 
 _ALIGNMENT = 16
 """Bytes that shared buffers start at multiples of: the widest access."""
+_TILE_ALIGNMENT = 1024
+"""Bytes that tiles of warp groups start at multiples of."""
 
 
 def reuse_shared_memory(func: PrimFunc) -> PrimFunc:
@@ -41,20 +43,21 @@ def shared_offsets(buffers: Sequence[Buffer], body: Stmt, cluster: int = 1) -> t
     items = _top(body)
     spans = [_span(buffer, items) for buffer in buffers]
     meets = [number for number, item in enumerate(items) if _is_barrier(item)]
-    offsets: list[int] = []
-    for number, size in enumerate(sizes):
-        place = 0
+    placed: dict[int, int] = {}
+    # Swizzled tiles start at multiples of what they are multiples of: smaller things lie behind them.
+    for number in sorted(range(len(sizes)), key=lambda n: sizes[n] % _TILE_ALIGNMENT != 0):
+        size, place = sizes[number], 0
         # The lowest place at which nothing lies that is used at the same time.
         others = sorted(
-            (offsets[n], offsets[n] + sizes[n]) for n in range(number) if not _is_apart(spans[n], spans[number], meets)
+            (start, start + sizes[n]) for n, start in placed.items() if not _is_apart(spans[n], spans[number], meets)
         )
         for start, end in others:
             if place + size <= start:
                 break
             place = max(place, end)
-        offsets.append(place)
-    total = max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
-    return offsets, total
+        placed[number] = place
+    total = max((offset + sizes[number] for number, offset in placed.items()), default=0)
+    return [placed[number] for number in range(len(sizes))], total
 
 
 class _Kernels(StmtRewriter):

@@ -16,7 +16,7 @@ from tilewright.target.machine import gpu_parameters
 from tilewright.target.machine.gpu import GroupTile as GroupCosts
 from tilewright.tir.warp_instructions import GROUP_COLUMNS, GROUP_PANELS
 from tilewright.topi.intrinsics.warp_group import ROWS
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile, producer_registers
 
 LEAST_COLUMNS: Final = 16
 """Columns of a product from which on warp groups may compute it."""
@@ -40,7 +40,7 @@ def ranked_group_tiles(
     steps = -(-depth // steps_at_a_time(dtype))
     tiles = [
         GroupTile(groups, width, stages, _TOGETHER, parts)
-        for groups, width, stages, parts in product((1, 2), widths, (3, 4, 5, 6), (1, 2, 4, 8, 16))
+        for groups, width, stages, parts in product((1, 2, 3), widths, (3, 4, 5, 6), (1, 2, 4, 8, 16))
         if parts == 1 or steps >= 2 * parts
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes]
@@ -55,17 +55,28 @@ def group_cost(
     machine = gpu_parameters(target)
     core, costs = machine.multiprocessor, machine.group_tile
     blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.parts
-    held = max(1, target.shared_bytes // (tile.shared_bytes + core.block_shared_bytes))
-    held = min(held, max(1, core.registers // (128 * tile.groups * (tile.columns // 2 + 48))))
-    rounds, rest = divmod(-(-blocks // target.cores), held)
     steps = -(-depth // (steps_at_a_time(dtype) * tile.parts))
-    total = rounds * _round_cost(steps, dtype, tile, held, costs)
-    if rest:
-        total += _round_cost(steps, dtype, tile, rest, costs)
+    if producer_registers(tile, steps, target) is not None:
+        total = -(-blocks // target.cores) * _specialized_cost(steps, dtype, tile, costs)
+    else:
+        held = max(1, target.shared_bytes // (tile.shared_bytes + core.block_shared_bytes))
+        held = min(held, max(1, core.registers // (128 * tile.groups * (tile.columns // 2 + 48))))
+        rounds, rest = divmod(-(-blocks // target.cores), held)
+        total = rounds * _round_cost(steps, dtype, tile, held, costs)
+        if rest:
+            total += _round_cost(steps, dtype, tile, rest, costs)
     if tile.parts > 1:
         added = costs.added_bytes_per_cycle * target.cores
         total += costs.second_kernel + batch * rows * columns * tile.parts * 4 / added
     return total
+
+
+def _specialized_cost(steps: int, dtype: DataType, tile: GroupTile, costs: GroupCosts) -> float:
+    """Cycles of a block in which one warp group copies for the others: they hardly wait for it."""
+    work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
+    fetched = (tile.rows + tile.columns) * 128 / costs.specialized_l2_bytes_per_cycle
+    results = tile.rows * tile.columns / costs.specialized_results_per_cycle
+    return costs.specialized_start + steps * max(work, fetched) + results
 
 
 def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, costs: GroupCosts) -> float:

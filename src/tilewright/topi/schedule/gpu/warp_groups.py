@@ -7,6 +7,9 @@ for blocks of rows, of columns:
     done = acc                                                          (when all products are)
     for threads: result = epilogue(done)
 
+Where a block has a multiprocessor to itself, a warp group of its own copies (`specialize_warps`), so that the others
+need not meet at every step.
+
 With several parts each block has a part of the steps and leaves its sums in memory; a kernel of its own adds them up.
 """
 
@@ -15,7 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilewright.tir.annotations import LATE
+from tilewright.target import Target
+from tilewright.tir.annotations import LATE, PRODUCERS
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct
@@ -30,8 +34,15 @@ _REGISTERS = 65536
 """Registers of a multiprocessor."""
 _SPARE_REGISTERS = 30
 """Registers of a thread beside its sums, when they are done."""
+_SPECIALIZED_STAGES = 4
+_SPECIALIZED = {2: (72, 216), 3: (80, 144)}
+"""Registers of a thread that copies, and of one that computes, for so many groups that compute: all together."""
+_CONSUMER_SPARE = 40
+"""Registers of a thread that computes beside its sums."""
 _VECTOR = 4
 """Sums that a thread adds up at once."""
+_BARRIER_BYTES = 16
+"""Bytes of the barriers of a stage."""
 _ROW_BYTES = 128
 """Bytes of a row in shared memory: the steps of an operand that are there at a time."""
 
@@ -59,7 +70,7 @@ class GroupTile:
     @property
     def shared_bytes(self) -> int:
         """Shared memory that a block needs."""
-        return self.stages * (self.rows + self.columns) * _ROW_BYTES
+        return self.stages * ((self.rows + self.columns) * _ROW_BYTES + _BARRIER_BYTES)
 
 
 def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
@@ -91,8 +102,10 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     columns = context.block(form.columns).writes[0].buffer
     sch.transform_layout(form.columns, columns.name, IndexMap.of(item.columns_layout, columns.ndim))
     _schedule_sums(context, anchor, done, item, tile, place, step, row)
+    producers = producer_registers(tile, context.extent(step) or 0, context.target)
+    sharing = 1 if producers else tile.groups
     for copy in (form.rows, form.columns):
-        _stage(context, copy, step, item, tile, across=copy == form.columns and not item.panels)
+        _stage(context, copy, step, item, sharing, across=copy == form.columns and not item.panels)
         sch.storage_swizzle(copy, 0)
     for other in others:
         *_, row, column = loops_below(context, other, place)
@@ -101,6 +114,21 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     if (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 2])
         sch.annotate(step, LATE, 1)
+    if producers:
+        sch.annotate(step, PRODUCERS, producers)
+
+
+def producer_registers(tile: GroupTile, steps: int, target: Target) -> tuple[int, int] | None:
+    """Registers of a thread that copies and of one that computes, where a warp group of its own copies for the others.
+
+    Where several blocks share a multiprocessor, one computes while another waits, and there is nothing to gain. Four
+    copies of the tiles: with other numbers, places in windows of images take the copying threads too long.
+    """
+    registers = _SPECIALIZED.get(tile.groups)
+    alone = 2 * tile.shared_bytes > target.shared_bytes
+    if registers is None or not alone or tile.stages != _SPECIALIZED_STAGES or steps <= tile.stages:
+        return None
+    return registers if tile.columns // 2 + _CONSUMER_SPARE <= registers[1] else None
 
 
 def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> list[BlockHandle]:
@@ -211,9 +239,9 @@ def _schedule_sums(
 
 
 def _stage(
-    context: ScheduleContext, copy: BlockHandle, step: LoopHandle, item: GroupProduct, tile: GroupTile, across: bool
+    context: ScheduleContext, copy: BlockHandle, step: LoopHandle, item: GroupProduct, groups: int, across: bool
 ) -> None:
-    """Copy a tile of an operand to shared memory at each step, all threads together, 16 bytes each where possible.
+    """Copy a tile of an operand to shared memory at each step, some groups together, 16 bytes a thread where possible.
 
     `across`: the loop over steps is the outer one, though neighbours lie along it.
     """
@@ -226,9 +254,10 @@ def _stage(
     lane: LoopHandle | None = None
     if lanes > 1:
         inner, lane = sch.split(inner, [None, lanes])
-    loops = sch.split(sch.fuse(outer, inner), [None, tile.groups, 128])
-    for loop, axis in zip(loops[1:], ("threadIdx.y", "threadIdx.x"), strict=True):
-        sch.bind(loop, axis)
-    sch.unroll(loops[0])
+    turn, group, thread = sch.split(sch.fuse(outer, inner), [None, groups, 128])
+    if groups > 1:
+        sch.bind(group, "threadIdx.y")
+    sch.bind(thread, "threadIdx.x")
+    sch.unroll(turn)
     if lane is not None:
         sch.vectorize(lane)
