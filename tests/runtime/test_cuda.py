@@ -90,6 +90,79 @@ def test_a_recording_is_a_graph_for_each_set_of_addresses(driver: ToyDriver, dev
     assert driver.calls.count("cuGraphInstantiate") == len(POLICIES) + 3
 
 
+def test_what_was_bound_keeps_its_arguments_and_its_graph(driver: ToyDriver, device: CudaDevice) -> None:
+    x = np.arange(4, dtype=np.float32)
+    between, result = device.allocate(16), device.allocate(16)
+    sources = [device.upload(x + 10 * number) for number in range(12)]
+    recording = device.record(_calls(device, [sources[0], between, result]))
+    starts = [recording.bound()]
+    tried = driver.calls.count("cuGraphExecDestroy")
+    for source in sources[1:]:
+        for number in (0, 1):
+            recording.replace(number, [source, between])
+        starts.append(recording.bound())
+    # More sets than are remembered: none is given back that somebody may still start.
+    assert driver.calls.count("cuGraphExecDestroy") == tried
+    for number in (11, 0, 5):
+        starts[number]()
+        assert _read(device, result) == [3 + 20 * number + 2 * place for place in range(4)]
+    del starts[0]
+    assert driver.calls.count("cuGraphExecDestroy") == tried + 1
+
+
+class PlainTensor:
+    """As much of a tensor as the short way of a call looks at."""
+
+    is_cuda = True
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, device: str = "cuda:0", place: int = 64) -> None:
+        self.shape, self.dtype, self.device, self.place, self.rows = shape, dtype, device, place, True
+
+    def get_device(self) -> int:
+        return int(self.device[-1])
+
+    def is_contiguous(self) -> bool:
+        return self.rows
+
+    def data_ptr(self) -> int:
+        return self.place
+
+
+def test_tensors_of_torch_are_read_and_made_where_streams_are_ordered(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CudaDevice(ToyDriver({}), 0)
+    streams, captured = [0], [False]
+    torch = SimpleNamespace(
+        float32="float32",
+        float16="float16",
+        Tensor=PlainTensor,
+        empty=PlainTensor,
+        cuda=SimpleNamespace(is_current_stream_capturing=lambda: captured[0]),
+        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: streams[ordinal]),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    (made,) = device.tensors([((2, 3), "float32")]) or []
+    assert (made.shape, made.dtype, made.device) == ((2, 3), "float32", "cuda:0")
+    assert device.address(made).address == 64
+    assert device.tensors([((2,), "float4_e2m1fn")]) is None  # torch has no such type
+
+    def places(value: Any) -> list[int] | None:
+        found = device.plain_tensors([value], ["float32"])
+        return None if found is None else [item.address for item in found]
+
+    tensor = PlainTensor((2,), "float32", place=128)
+    assert places(tensor) == [128]
+    strided, between = PlainTensor((2,), "float32"), PlainTensor((2,), "float32", place=72)
+    strided.rows = False
+    other, half = PlainTensor((2,), "float32", "cuda:1"), PlainTensor((2,), "float16")
+    assert [places(value) for value in (strided, between, other, half, np.zeros(2, np.float32))] == [None] * 5
+    streams[0] = int(device.stream) + 1
+    assert places(tensor) is None  # another stream, which ours is not ordered with
+    streams[0] = int(device.stream)
+    assert places(tensor) == [128]
+    captured[0] = True
+    assert places(tensor) is None  # the graph's own memory is to be used
+
+
 def test_launches_ask_for_clusters_shared_memory_and_early_starts(driver: ToyDriver, device: CudaDevice) -> None:
     memory = [device.allocate(16) for _ in range(3)]
     calls = _calls(device, memory)

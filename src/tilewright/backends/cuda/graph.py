@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from tilewright.runtime.device.program import BoundCall, Device, Recording
 
 _MOST_GRAPHS = 8
+"""Graphs of a recording that are remembered, beside those that somebody may still start."""
 _TRIAL_RUNS = 5
 _FEWEST_CALLS = 3
 """With fewer launches there is little to choose."""
@@ -94,6 +95,22 @@ def quickest(device: GraphDevice, calls: Sequence[BoundCall]) -> Policy:
     return min(times, key=lambda policy: times[policy])
 
 
+class _Graph:
+    """An executable graph, given back when nobody would start it any more."""
+
+    __slots__ = ("_gpu", "_graph")
+
+    def __init__(self, gpu: GraphDevice, graph: Any) -> None:
+        self._gpu = gpu
+        self._graph = graph
+
+    def __call__(self) -> None:
+        self._gpu.start(self._graph)
+
+    def __del__(self) -> None:
+        self._gpu.discard(self._graph)
+
+
 class CudaRecording(Recording):
     """Launches as CUDA graphs: one for each set of arguments, of which the latest are kept."""
 
@@ -101,37 +118,25 @@ class CudaRecording(Recording):
         super().__init__(device, calls)
         self._gpu = graphs
         self._policy: Policy | None = None
-        self._graphs: dict[tuple[int, ...], Any] = {}
+        self._graphs: dict[tuple[int, ...], _Graph] = {}
         self._changed: dict[int, tuple[int, ...]] = {}
-        self._current: Any = None
-        """The graph for the present arguments, once it was looked for."""
 
     def replace(self, number: int, args: list[Any]) -> None:
         """Give a call other arguments."""
         super().replace(number, args)
         self._changed[number] = tuple(arg.address for arg in args if hasattr(arg, "address"))
-        self._current = None
 
-    def run(self) -> None:
-        """Start the graph for the present arguments."""
-        if self._current is None:
-            self._current = self._found()
-        self._gpu.start(self._current)
-
-    def _found(self) -> Any:
+    def bound(self) -> Callable[[], None]:
+        """The graph for the present arguments."""
         key = tuple(address for number in sorted(self._changed) for address in (number, *self._changed[number]))
         graph = self._graphs.get(key)
         if graph is None:
             if self._policy is None:
                 self._policy = quickest(self._gpu, self.calls)
             if len(self._graphs) >= _MOST_GRAPHS:
-                self._gpu.discard(self._graphs.pop(next(iter(self._graphs))))
-            graph = self._graphs[key] = self._gpu.captured(self.calls, self._policy)
+                del self._graphs[next(iter(self._graphs))]
+            graph = self._graphs[key] = _Graph(self._gpu, self._gpu.captured(self.calls, self._policy))
         return graph
-
-    def __del__(self) -> None:
-        for graph in self._graphs.values():
-            self._gpu.discard(graph)
 
 
 def even_share(blocks: int, processors: int, capacity: int, own: int, most: int, kernels: int = 1) -> int:

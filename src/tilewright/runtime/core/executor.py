@@ -160,11 +160,13 @@ class Executable(Exportable):
         """Run on a device, results left there."""
         assert isinstance(self._runner, DeviceRunner)
         self._set_threads(self.threads or 0)
-        with self._runner.device.joined():
-            results: list[Any] = self._runner.run(self._runner.admit(values), on_device=True)
-            if is_torch(values[0]):
-                torch: Any = sys.modules["torch"]
-                results = [torch.from_dlpack(array) for array in results]
+        results = self._runner.tensors(values) if is_torch(values[0]) else None
+        if results is None:
+            with self._runner.device.joined():
+                results = self._runner.run(self._runner.admit(values), on_device=True)
+                if is_torch(values[0]):
+                    torch: Any = sys.modules["torch"]
+                    results = [torch.from_dlpack(array) for array in results]
         return results[0] if len(results) == 1 else tuple(results)
 
     def to_device(self, array: object, dtype: str | None = None) -> DeviceArray:
@@ -313,6 +315,9 @@ def _is_on_device(value: object) -> bool:
     """Whether an array is in memory that is not the host's."""
     if isinstance(value, DeviceArray):
         return True
+    if is_torch(value):
+        tensor: Any = value
+        return bool(tensor.device.type != "cpu")
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
         return False
     return int(value.__dlpack_device__()[0]) not in HOST_DEVICES

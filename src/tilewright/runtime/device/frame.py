@@ -18,7 +18,7 @@ from tilewright.runtime.device.steps import Place, PlannedLaunch, PlannedStep
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 
-_MOST_PLACES = 8
+_MOST_PLACES = 32
 """Sets of addresses for which launches are recorded anew; with more, inputs and outputs are copied."""
 
 
@@ -47,10 +47,13 @@ class Frame:
         self._sizes = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
         self._own: dict[tuple[ArgKind, int], Any] = {}
         self._bound: dict[ArgKind, list[Any]] = {}
+        """Inputs and outputs of the run at hand, and those that the recorded launches have as arguments."""
+        self._recorded: dict[ArgKind, list[Any]] = {}
         self._stages: list[Recording | Callable[[], None]] = []
         self._readers: dict[tuple[ArgKind, int], list[tuple[Recording, int, PlannedLaunch, dict[int, Any]]]] = {}
-        self._seen: set[tuple[int, ...]] = set()
-        self._places: tuple[int, ...] | None = None
+        self._starts: dict[tuple[int, ...], list[Callable[[], None]]] = {}
+        """What starts the stages, for sets of addresses."""
+        self._seen = 0
         self._watched = "launch" in settings.TRACE.get()
         self.kept: object = None
         """What must live until the run is over."""
@@ -65,26 +68,27 @@ class Frame:
     @property
     def copies(self) -> bool:
         """Whether inputs and outputs lie elsewhere in every call, so that copying them costs less than recording."""
-        return len(self._seen) > _MOST_PLACES
+        return self._seen > _MOST_PLACES
 
     def run(self, inputs: list[Any], outputs: list[Any]) -> None:
         """Start everything, on these pieces of memory."""
         places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
-        if places != self._places:
-            if not self.copies:
-                self._seen.add(places)
-            self._bind(inputs, outputs)
-        else:
-            self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
-        for stage in self._stages:
-            if isinstance(stage, Recording):
-                stage.run()
-            else:
-                stage()
+        self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
+        starts = self._starts.get(places)
+        if starts is None:
+            if len(self._starts) > _MOST_PLACES:
+                del self._starts[next(iter(self._starts))]
+            self._seen += 1
+            self._bind()
+            starts = [stage.bound() if isinstance(stage, Recording) else stage for stage in self._stages]
+            self._starts[places] = starts
+        for start in starts:
+            start()
 
     def calls(self, inputs: list[Any], outputs: list[Any]) -> list[list[BoundCall]]:
         """The launches of each step, bound to these pieces of memory; none for steps on the host."""
-        self._bind(inputs, outputs)
+        self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
+        self._bind()
         return [
             [
                 BoundCall(launch.kernel, launch.grid, launch.block, self._arguments(launch, {})[0])
@@ -93,10 +97,9 @@ class Frame:
             for step in self.steps
         ]
 
-    def _bind(self, inputs: list[Any], outputs: list[Any]) -> None:
-        before = self._bound
-        self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
-        self._places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
+    def _bind(self) -> None:
+        """Give the launches the present pieces of memory."""
+        before, self._recorded = self._recorded, self._bound
         if not before:
             self._record()
             return

@@ -120,6 +120,7 @@ class DevicePrepared:
             _nbytes(tuple(self._number(extent) for extent in item.shape), item.dtype) for item in info.inputs
         ]
         self._output_bytes = [_nbytes(shape, item.dtype) for (shape, _), item in self._outputs_with_infos()]
+        self._output_types = [(shape, item.dtype) for (shape, _), item in self._outputs_with_infos()]
         self._statuses = [self._status(check) for check in info.checks]
         self._free: deque[Frame] = deque()
 
@@ -199,6 +200,23 @@ class DevicePrepared:
     def give_back(self, frame: Frame) -> None:
         """Return a frame for later calls."""
         self._free.append(frame)
+
+    def tensors(self, memory: list[Any], kept: object) -> list[Any] | None:
+        """One run on memory of `kept` tensors, whose results are torch's tensors too; None where `call` must do it."""
+        made = None if self._statuses else self.device.tensors(self._output_types)
+        if made is None:
+            return None
+        self.device.activate()
+        frame = self.take()
+        try:
+            if frame.copies:
+                return None
+            with self.device.lock:
+                frame.run(memory, [self.device.address(tensor) for tensor in made])
+                frame.kept = kept
+            return made
+        finally:
+            self.give_back(frame)
 
     def call(self, inputs: Sequence[Value], *, on_device: bool) -> list[Any]:
         """One run: arrays on the host, or arrays on the device that may still be computed."""
@@ -347,6 +365,7 @@ class DeviceRunner:
         self.part = DevicePart(self.model, code)
         self.variants = {item.fixed: DevicePart(item, code) for item in self.model.variants}
         self._prepared: dict[tuple[tuple[int, ...], ...], DevicePrepared] = {}
+        self._dtypes = [info.dtype for info in self.model.inputs]
 
     def admit(self, values: list[object]) -> list[Value]:
         """Each input as an array, on the host or on this device, checked against its type."""
@@ -371,6 +390,15 @@ class DeviceRunner:
                 self._prepared.clear()
             self._prepared[shapes] = found
         return found
+
+    def tensors(self, values: list[Any]) -> list[Any] | None:
+        """One inference on tensors of torch's that can be read as they are, giving such tensors: the short way.
+
+        None where there is more to do (another type or stream, strides, sizes that come for the first time).
+        """
+        memory = self.device.plain_tensors(values, self._dtypes)
+        prepared = None if memory is None else self._prepared.get(tuple([value.shape for value in values]))
+        return None if prepared is None or memory is None else prepared.tensors(memory, values)
 
     def run(self, inputs: list[Value], *, on_device: bool = False) -> list[Any]:
         """One inference."""

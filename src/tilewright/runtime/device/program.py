@@ -87,8 +87,18 @@ class Recording:
 
     def run(self) -> None:
         """Start all calls."""
-        for call in self.calls:
-            self._device.launch(call.kernel, call.grid, call.block, call.args)
+        self.bound()()
+
+    def bound(self) -> Callable[[], None]:
+        """What starts all calls with their present arguments, whatever arguments they are given later."""
+        calls = [(call.kernel, call.grid, call.block, call.args) for call in self.calls]
+        launch = self._device.launch
+
+        def start() -> None:
+            for call in calls:
+                launch(*call)
+
+        return start
 
 
 class Device(ABC):
@@ -169,6 +179,18 @@ class Device(ABC):
     def import_array(self, value: Any) -> ImportedArray | None:
         """An array of another package that is in this device's memory already; None if it is none."""
         return None
+
+    def plain_tensors(self, values: Sequence[Any], dtypes: Sequence[str]) -> list[Any] | None:
+        """The memory of torch's tensors of these types on this device, if all can be read as they are."""
+        return None
+
+    def tensors(self, types: Sequence[tuple[tuple[int, ...], str]]) -> list[Any] | None:
+        """Empty tensors of torch's for results; None where results are better made here and exported."""
+        return None
+
+    def address(self, tensor: Any) -> Any:
+        """The memory of a tensor of torch's, as kernels take memory."""
+        raise UnsupportedError(f"{self.name} does not write into torch's tensors")
 
     def describe(self, call: BoundCall) -> str:
         """How a launch fills the device, for profiles: blocks and threads, and what else the device tells."""

@@ -115,7 +115,7 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
         sch.software_pipeline(step, [0, 0, tile.stages - 2])
         sch.annotate(step, LATE, 1)
     if producers:
-        sch.annotate(step, PRODUCERS, producers)
+        sch.annotate(step, PRODUCERS, list(producers))
 
 
 def producer_registers(tile: GroupTile, steps: int, target: Target) -> tuple[int, int] | None:
