@@ -136,6 +136,7 @@ def test_tensors_of_torch_are_read_and_made_where_streams_are_ordered(monkeypatc
         float16="float16",
         Tensor=PlainTensor,
         empty=PlainTensor,
+        device=lambda kind, number: f"{kind}:{number}",
         cuda=SimpleNamespace(is_current_stream_capturing=lambda: captured[0]),
         _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: streams[ordinal]),
     )

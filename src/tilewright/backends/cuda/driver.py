@@ -63,7 +63,7 @@ class CudaDevice(Device):
         super().__init__()
         self._driver = driver
         self._ordinal = ordinal
-        self._torch_name = f"cuda:{ordinal}"
+        self._torch_device: Any = None
         self.dlpack = (_DLPACK_CUDA, ordinal)
         device = self._call("cuDeviceGet", ordinal)
         self._device = device
@@ -75,6 +75,7 @@ class CudaDevice(Device):
         # The code of this very architecture has instructions that later ones do not promise.
         self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
         self._stream = self._call("cuStreamCreate", 0)
+        self._stream_number = int(self._stream)
         self._joined = threading.local()
         self._private = self._call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         pool = self._call("cuDeviceGetDefaultMemPool", device)
@@ -383,8 +384,8 @@ class CudaDevice(Device):
         return ImportedArray(_View(tensor, tensor.data_ptr()), tuple(tensor.shape), dtype)
 
     def _is_ordered_with_torch(self) -> bool:
-        """Whether this thread's work in torch goes to a stream that ours is ordered with."""
-        return _torch_stream(self._ordinal) in (0, int(self.stream))
+        """Whether this thread's work in torch goes to a stream that ours is ordered with: the default one, or ours."""
+        return _torch_stream(self._ordinal) in (0, self._stream_number)
 
     def plain_tensors(self, values: Sequence[Any], dtypes: Sequence[str]) -> list[Any] | None:
         """The places of tensors in torch's memory, where its stream is one that ours is ordered with."""
@@ -408,7 +409,7 @@ class CudaDevice(Device):
         kinds = [getattr(torch, name, None) for _, name in types]
         if None in kinds:
             return None
-        place = self._torch_name
+        place = self._torch_device = self._torch_device or torch.device("cuda", self._ordinal)
         return [torch.empty(shape, dtype=kind, device=place) for (shape, _), kind in zip(types, kinds, strict=True)]
 
     def address(self, tensor: Any) -> Any:
