@@ -385,7 +385,8 @@ class CudaDevice(Device):
 
     def _is_ordered_with_torch(self) -> bool:
         """Whether this thread's work in torch goes to a stream that ours is ordered with: the default one, or ours."""
-        return _torch_stream(self._ordinal) in (0, self._stream_number)
+        own = int(self.stream) if self.capturing else self._stream_number
+        return _torch_stream(self._ordinal) in (0, own)
 
     def plain_tensors(self, values: Sequence[Any], dtypes: Sequence[str]) -> list[Any] | None:
         """The places of tensors in torch's memory, where its stream is one that ours is ordered with."""
