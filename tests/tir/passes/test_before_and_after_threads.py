@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
+import pytest
+
 from tests.tir.passes.checking import assert_becomes
+from tests.tir.schedule.scripts import parse
+from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.bind_threads import BindThreadsOptions, bind_threads
@@ -13,6 +18,7 @@ from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.lower_thread_reductions import ThreadReductionOptions, lower_thread_reductions
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
+from tilewright.tir.passes.specialize_warps import specialize_warps
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
 from tilewright.tir.script import to_script
@@ -206,6 +212,84 @@ def test_reuse_shared_memory() -> None:
                     B[t] = P[63 - t]
         """,
     )
+
+
+_PIPELINE = """
+def f(A: Buffer[(8, 128), "float32"], B: Buffer[(256,), "float32"]):
+    for b in thread_binding("blockIdx.x", 1):
+        S = allocate((4, 128), "float32", "shared")
+        for g in thread_binding("threadIdx.y", 2):
+            for t in thread_binding("threadIdx.x", 128):
+                T = allocate((1,), "float32", "local")
+                T[0] = 0.0
+                for k in serial(8, annotations={notes}):
+                    if g == 0:
+                        S[k % 4, t] = {copied}
+                    T[0] = T[0] + S[k % 4, 127 - t]
+                B[g * 128 + t] = T[0]
+""".replace("{notes}", '{"software_pipeline_producers": [72, 216], "software_pipeline_buffers": ["S"]}')
+
+
+def _without_words(text: str) -> str:
+    """A script in which calls of instructions are short."""
+    text = text.replace('call("access_ptr", "rw", barriers[0], barriers[7], dtype="handle")', "barriers")
+    return re.sub(
+        r'evaluate\(call\("(?:cuda\.)?([a-z_.0-9]+)"(?:, )?(.*?)(?:, )?dtype="int32"\)\)', r"\1(\2)", text
+    ).strip()
+
+
+def test_specialize_warps() -> None:
+    """The third group copies, and waits until all threads have read what it overwrites."""
+
+    def described(func: PrimFunc) -> str:
+        text = _without_words(to_script(specialize_warps(func)))
+        return text[text.index("if g == 2") :].replace("\n" + 16 * " ", "\n")
+
+    copied = 'call("async_copy", A[k, t], dtype="float32")'
+    assert_becomes(
+        described,
+        _PIPELINE.replace("{copied}", copied),
+        """
+        if g == 2:
+            registers.less.72()
+            for k in range(8):
+                mbarrier.wait(barriers, int32(k % 4 + 4), int32((k // 4 + 1) % 2))
+                if int64(0) == int64(0):
+                    S[k % 4, t] = call("async_copy", A[k, t], dtype="float32")
+                mbarrier.copied(barriers, int32(k % 4))
+        else:
+            registers.more.216()
+            T[0] = 0.0
+            for k in range(8):
+                mbarrier.wait(barriers, int32(k % 4), int32(k // 4 % 2))
+                T[0] = T[0] + S[k % 4, 127 - t]
+                mbarrier.arrive(barriers, int32(k % 4 + 4))
+            B[g * 128 + t] = T[0]
+        """,
+    )
+    whole = _without_words(to_script(specialize_warps(parse(_PIPELINE.replace("{copied}", copied)))))
+    assert 'barriers = allocate((8,), "int64", scope="shared")' in whole and 'thread_binding("threadIdx.y", 3)' in whole
+    starts = re.findall(r"mbarrier.start\(barriers, int32\((\d)\), int32\((\d+)\)\)", whole)
+    assert starts == [(str(n), "128" if n < 4 else "256") for n in range(8)]
+    assert whole.index("mbarrier.started()") < whole.index('barrier("shared")') < whole.index("if g == 2")
+    # What threads compute and store themselves is there when they say so.
+    stored = _without_words(to_script(specialize_warps(parse(_PIPELINE.replace("{copied}", "A[k, t] * 2.0")))))
+    copying = stored[stored.index("if g == 2") : stored.index("else:")]
+    order = ["S[k % 4, t] = ", "async_wait(int32(0))", "fence.async()", "mbarrier.arrive(barriers, int32(k % 4))"]
+    assert sorted(order, key=copying.index) == order and "copied" not in copying
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("B[g * 128 + t] = T[0]", 'evaluate(barrier("shared"))', "threads meet outside the pipeline"),
+        ("if g == 0:", "if g < 2:", "several groups share the copies"),
+        ("S[k % 4, t] = {copied}", "B[t] = A[k, t]", "buffers have different numbers of copies"),
+    ],
+)
+def test_what_no_warp_group_can_copy_for_others(old: str, new: str, reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        specialize_warps(parse(_PIPELINE.replace(old, new).replace("{copied}", "A[k, t]")))
 
 
 def test_split_host_device() -> None:

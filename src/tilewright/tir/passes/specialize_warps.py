@@ -82,12 +82,12 @@ class _Kernel:
         places = Buffer("barriers", (const(2 * stages),), INT64, "shared")
         count = self.groups.extent
         assert isinstance(count, IntImm)
-        warps = count.value * (GROUP // WARP)
+        arrivals = count.value * GROUP // (WARP if _read_by_themselves(products) else 1)
         less, more = PRODUCERS.of(pipeline) or (0, 0)
         first = all_of([eq(self.groups.var, ZERO), eq(self.threads.var, ZERO)])
         start = [
             *(self._call("start", places, const(n), const(GROUP, INT32)) for n in range(stages)),
-            *(self._call("start", places, const(n + stages), const(warps, INT32)) for n in range(stages)),
+            *(self._call("start", places, const(n + stages), const(arrivals, INT32)) for n in range(stages)),
             Evaluate(machine_call("cuda.mbarrier.started")),
         ]
         producing = seq(
@@ -186,16 +186,17 @@ class _Kernel:
         step = sub(time, pipeline.min)
         slot, turn = floormod(step, const(stages)), floordiv(step, const(stages))
         moved = [fresh_copy(item, {pipeline.var: time}) for item in products]
-        by_themselves = any(isinstance(x, Call) and reads_by_itself(x.name) for p in products for x in pre_order(p))
-        late = 1 if by_themselves else 0
-        read = sub(step, const(late))
+        by_themselves = _read_by_themselves(products)
+        # Products may go on during the next iteration. The threads of a warp wait for them together, and one speaks for
+        # all; threads that read for themselves speak for themselves.
+        read = sub(step, const(1)) if by_themselves else step
         leader = eq(floormod(self.threads.var, const(WARP)), ZERO)
         given = self._call("arrive", places, add(floormod(read, const(stages)), const(stages)))
         body = seq(
             self._call("wait", places, slot, cast(floormod(turn, const(2)), INT32)),
             *([Evaluate(machine_call(FENCE))] if by_themselves else []),
             *moved,
-            IfThenElse(all_of([le(ZERO, read), leader]) if late else leader, given),
+            IfThenElse(all_of([le(ZERO, read), leader]), given) if by_themselves else given,
         )
         return _loop(pipeline, time, body)
 
@@ -204,6 +205,11 @@ def _loop(pipeline: For, time: Var, body: Stmt) -> For:
     return pipeline.replace(
         var=time, kind=LoopKind.SERIAL, body=body, annotations=without(pipeline, PRODUCERS, ORDERED)
     )
+
+
+def _read_by_themselves(products: list[Stmt]) -> bool:
+    """Whether instructions read shared memory on a path of their own, and may go on during the next iteration."""
+    return any(isinstance(x, Call) and reads_by_itself(x.name) for item in products for x in pre_order(item))
 
 
 def _stored(stmt: Stmt) -> list[Buffer]:
