@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.runtime.host import host_function
+from tilewright.support.errors import UserError
 
 
 def _matrices(*shape):
@@ -81,3 +82,9 @@ def test_left_eigenvectors_belong_to_the_eigenvalues():
     right, left = vectors[0] + 1j * vectors[1], vectors[2] + 1j * vectors[3]
     np.testing.assert_allclose(a @ right, right * sizes, atol=1e-4)
     np.testing.assert_allclose(np.swapaxes(a, -1, -2) @ left, left * np.conj(sizes), atol=1e-4)
+
+
+@pytest.mark.parametrize("place", [-1, 3])
+def test_a_row_that_is_not_there_cannot_be_exchanged(place):
+    with pytest.raises(UserError, match=f"rows are exchanged with row {place}, there are 3"):
+        _run("host.exchanged", np.array([0, place, 2]), rows=3)

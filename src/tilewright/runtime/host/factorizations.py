@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.runtime.host.registry import HostValue, register
 from tilewright.runtime.host.values import Array, Attributes, integer, tensor
+from tilewright.support.errors import UserError
 
 _NO_NUMBER = {"f": np.nan, "c": complex(np.nan, np.nan)}
 _PANEL = 32
@@ -93,6 +94,9 @@ def exchanged(values: list[HostValue], attributes: Attributes) -> list[HostValue
     pivots = tensor(values[0])
     order = np.broadcast_to(np.arange(integer(attributes, "rows")), (*pivots.shape[:-1], integer(attributes, "rows")))
     order = order.astype(pivots.dtype)
+    wrong = pivots[(pivots < 0) | (pivots >= order.shape[-1])]
+    if wrong.size:
+        raise UserError(f"rows are exchanged with row {wrong[0]}, there are {order.shape[-1]}, counted from 0")
     for place in np.ndindex(pivots.shape[:-1]):
         for step, other in enumerate(pivots[place].tolist()):
             order[place][[step, other]] = order[place][[other, step]]
