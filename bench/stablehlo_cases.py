@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 import tilewright as tw
+from bench import stablehlo_models
 from tilewright.frontend import from_jax
 from tilewright.graph.interpreter import evaluate
 from tilewright.ir.function import IRModule
@@ -255,6 +256,7 @@ def special() -> dict[str, Sample]:
     _add_products(made)
     _add_random(made)
     _add_orders(made, f, g, i)
+    made.update(stablehlo_models.forms())
     return {f"form.{name}": Sample(*pair) for name, pair in made.items()}
 
 

@@ -21,6 +21,7 @@ from tilewright.ir.visit import find_all, uses_any
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
+from tilewright.tir.annotations import ROW_VECTORS
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind
@@ -536,6 +537,22 @@ def test_padded_tiles_fit_the_registers(registers: int) -> None:
             assert 1 <= found.rows <= rows and found.lanes in widths and found.columns < columns + found.lanes
             assert found.rows * found.vectors + found.vectors < registers
     assert padded_tile(49, 64, [8], registers, _source(64, 64, False), MACHINE, heights=[7, 49]).rows == 7
+
+
+def test_tiles_of_arm_leave_room_for_vectors_of_rows() -> None:
+    machine = cpu_parameters(TARGETS["neon"])
+    for rows, columns in itertools.product((7, 28, 56, 97, 128), (24, 32, 96, 512, 768)):
+        tile = register_tile(rows, columns, 4, 32, machine)
+        assert tile.rows * tile.vectors + tile.vectors + tile.rows <= 32
+    assert register_tile(196, 512, 4, 32, machine, heights=[7, 14]).rows == 7
+
+
+@pytest.mark.parametrize(("target", "noted"), [("neon", True), ("avx512", False)])
+def test_rows_are_in_vectors_where_multiply_adds_take_lanes(target: str, noted: bool) -> None:
+    data, weight = var("x", 1, 7, 7, 16), var("w", 1, 1, 16, 24)
+    func = kernel([data, weight], conv(data, weight)).replace(attributes={CONSTANTS: (1,)})
+    scheduled = schedule_cpu(func, TARGETS[target])
+    assert any(ROW_VECTORS.is_on(loop) for loop in find_all(scheduled.body, For)) == noted
 
 
 def test_columns_past_the_last_fill_whole_vectors() -> None:

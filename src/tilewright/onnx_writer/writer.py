@@ -70,7 +70,10 @@ RULES: dict[str, Rule] = {}
 """How a call of each operator is written: its ONNX nodes are added to the writer, the name of the result comes back."""
 _MADE_HERE = "it is what passes of the compiler make of a model: write the model as it was imported"
 REFUSED: dict[str, str] = {
-    **dict.fromkeys(("host.svd", "host.eigh"), "ONNX has no decompositions of matrices"),
+    **dict.fromkeys(
+        ("host.svd", "host.eigh", "host.eig", "host.cholesky", "host.lu", "host.reflections"),
+        "ONNX has no decompositions of matrices",
+    ),
     "host.couple": "ONNX has probabilities of pairs of classes in whole classifiers alone",
 }
 """Why some operators cannot be written, where there is more to say."""

@@ -150,6 +150,11 @@ class Target:
         return self._allows(self.capabilities.run_dots)
 
     @property
+    def multiplies_by_lanes(self) -> bool:
+        """Whether a multiply-add of vectors takes one lane of a register as it is, and no number from memory."""
+        return self.arch == "aarch64" and self.has_feature("neon")
+
+    @property
     def is_software(self) -> bool:
         """Whether a processor plays the device: barriers are slow, and shared memory is no nearer than other memory."""
         return self._allows(self.capabilities.software)

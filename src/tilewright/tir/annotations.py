@@ -402,6 +402,12 @@ PLAIN_ADDRESSES: Final = Annotation(
     Place.LOOP,
     "buffers whose elements are found by one register and a constant each; for loops that store nothing",
 )
+ROW_VECTORS: Final = Annotation(
+    "row_vectors",
+    _SWITCH,
+    Place.LOOP,
+    "numbers that are spread over vectors come from memory with their neighbours, for multiply-adds that take a lane",
+)
 
 ANNOTATIONS: Final[Mapping[str, Annotation[Any]]] = {
     key.name: key for key in list(globals().values()) if isinstance(key, Annotation)

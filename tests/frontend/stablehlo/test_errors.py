@@ -24,13 +24,13 @@ def _refused(text):
 def test_a_refusal_names_operation_place_reason_and_remedy():
     text = body(
         "(%a: tensor<2x2xf32>) -> tensor<2x2xf32>",
-        "%0 = stablehlo.custom_call @lapack_sgeev_ffi(%a) : (tensor<2x2xf32>) -> tensor<2x2xf32> "
-        'loc("jit(f)/eig"("model.py":12:4))',
+        "%0 = stablehlo.custom_call @lapack_sgehrd_ffi(%a) : (tensor<2x2xf32>) -> tensor<2x2xf32> "
+        'loc("jit(f)/hessenberg"("model.py":12:4))',
         "return %0 : tensor<2x2xf32>",
     )
     assert _refused(text) == (
-        "the custom call @lapack_sgeev_ffi is not supported: a routine of LAPACK that has no counterpart here\n"
-        "  where: node 'jit(f)/eig' (stablehlo.custom_call), model.py:12\n"
+        "the custom call @lapack_sgehrd_ffi is not supported: a routine of LAPACK that has no counterpart here\n"
+        "  where: node 'jit(f)/hessenberg' (stablehlo.custom_call), model.py:12\n"
         "  hint: compute it outside of the compiled function, or with operations of jax.numpy and jax.lax"
     )
 

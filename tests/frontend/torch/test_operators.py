@@ -158,6 +158,17 @@ CASES = {
         ),
         torch.randn(2, 4, 4),
     ),
+    "systems too large to unroll": (
+        lambda a: (
+            torch.linalg.solve(a, a.sum(-1, keepdim=True)),
+            torch.linalg.slogdet(a),
+            *torch.linalg.qr(a[:, :, :36]),
+            torch.linalg.cholesky(a @ a.mT),
+            *torch.linalg.lu(a[:, :, :35]),
+            torch.linalg.solve_triangular(a, a[..., :2], upper=True),
+        ),
+        torch.randn(2, 40, 40) + 12 * torch.eye(40),
+    ),
     "spectra": (
         lambda a: (
             torch.linalg.svdvals(a),

@@ -68,6 +68,7 @@ class FunctionContext:
         """Rows and bytes a row of each tile register."""
         self.mask: str | None = None
         self.plainly_addressed: frozenset[str] = frozenset()
+        self.row_vectors = False
         """Names of buffers whose elements are found by one register and a constant."""
         """The lanes that run (an operand of type <lanes x i1>), or None when all do."""
         self.mask_lanes = 1

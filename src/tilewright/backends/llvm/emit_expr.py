@@ -13,7 +13,7 @@ from typing import Final
 from tilewright.backends.llvm.context import Emit, FunctionContext
 from tilewright.backends.llvm.emit_convert import emit_cast
 from tilewright.backends.llvm.emit_intrinsics import C_LIBRARY, emit_call
-from tilewright.backends.llvm.emit_memory import any_lane, emit_load
+from tilewright.backends.llvm.emit_memory import any_lane, emit_load, spread_load
 from tilewright.backends.llvm.emit_multiply_add import multiply_add
 from tilewright.backends.llvm.types import constant, lane_suffix, register_type
 from tilewright.codegen.operators import DIVISIONS, by_family
@@ -289,6 +289,8 @@ def _broadcast(c: FunctionContext, expr: PrimExpr) -> str:
     assert isinstance(expr, e.Broadcast)
     if isinstance(expr.value, (e.IntImm, e.FloatImm)):
         return c.broadcast(constant(expr.value), expr.value.dtype, expr.lanes)
+    if isinstance(expr.value, BufferLoad) and c.row_vectors:
+        return spread_load(c, expr.value.buffer, expr.value.indices[0], expr.lanes)
     return c.broadcast(c.value(expr.value), expr.value.dtype, expr.lanes)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.backends.llvm.context import FunctionContext
-from tilewright.backends.llvm.emit_memory import element_address
+from tilewright.backends.llvm.emit_memory import element_address, neighbours
 from tilewright.backends.llvm.types import register_type
 from tilewright.ir.dtype import INT32, DataType
 from tilewright.ir.expr import Call, IntImm, PrimExpr, Ramp, const_value
@@ -92,28 +92,14 @@ def _lane_of_load(c: FunctionContext, expr: PrimExpr) -> str:
     (index,) = expr.indices
     if not isinstance(index, Ramp):
         return ""
-    form, lanes = c.analyzer.form(index.base), _ARM_BYTES // expr.dtype.element.itemsize
-    inside = form.constant % lanes
-    if inside % expr.dtype.lanes or const_value(index.stride) != 1:
+    found = neighbours(c, expr.buffer, index.base, _ARM_BYTES // expr.dtype.element.itemsize)
+    if found is None or found[1] % expr.dtype.lanes or const_value(index.stride) != 1:
         return ""
-    # Sixteen bytes at a time: neither does a step begin between two of them, nor do the last ones reach past the end.
-    if any(item % lanes for item in form.terms.values()) or not _is_whole(c, expr.buffer, lanes):
-        return ""
-    place = c.analyzer.simplify(index.base - inside)
-    address = c.element(expr.buffer, c.value(place))
+    address, inside = found
     loaded = c.op(f"load <4 x i32>, ptr {address}, align {expr.dtype.element.itemsize}")
     lane = inside // expr.dtype.lanes
     order = ", ".join([f"i32 {lane}"] * 4)
     return c.op(f"shufflevector <4 x i32> {loaded}, <4 x i32> poison, <4 x i32> <{order}>")
-
-
-def _is_whole(c: FunctionContext, buffer: Buffer, lanes: int) -> bool:
-    """Whether a buffer, of whatever size, has a multiple of some number of elements."""
-    for extent in buffer.shape:
-        form = c.analyzer.form(extent)
-        if not any(item % lanes for item in (form.constant, *form.terms.values())):
-            return True
-    return False
 
 
 # Tiles

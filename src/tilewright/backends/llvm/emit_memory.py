@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.types import memory_suffix, memory_type, register_type
-from tilewright.ir.dtype import BOOL, INDEX, DataType
+from tilewright.ir.dtype import BOOL, FLOAT32, INDEX, DataType
 from tilewright.ir.expr import Add, Broadcast, IntImm, PrimExpr, Ramp
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -22,11 +22,49 @@ def emit_load(c: FunctionContext, expr: PrimExpr) -> str:
     if index.dtype.is_scalar:
         return _scalar_load(c, buffer, index)
     if isinstance(index, Broadcast):
-        return c.broadcast(_scalar_load(c, buffer, index.value), buffer.dtype, index.lanes)
+        return spread_load(c, buffer, index.value, index.lanes)
     if c.mask is not None and c.lies_within(buffer, expr.indices):
         with c.unmasked():
             return _from_memory(c, _vector_load(c, buffer, index), expr.dtype)
     return _from_memory(c, _vector_load(c, buffer, index), expr.dtype)
+
+
+def spread_load(c: FunctionContext, buffer: Buffer, index: PrimExpr, lanes: int) -> str:
+    """An element in all lanes of a vector: in loops that ask for it (`ROW_VECTORS`) one lane of its neighbours.
+
+    Arm multiplies by a lane of a register as it is: two or four steps of a product then share one load of a row.
+    """
+    if c.row_vectors and c.mask is None and buffer.dtype is FLOAT32:
+        for count in (4, 2):
+            found = neighbours(c, buffer, index, count)
+            if found is not None:
+                address, lane = found
+                loaded = c.op(f"load <{count} x float>, ptr {address}, align {_align(buffer)}")
+                order = ", ".join([f"i32 {lane}"] * lanes)
+                kind = f"<{count} x float>"
+                return c.op(f"shufflevector {kind} {loaded}, {kind} poison, <{lanes} x i32> <{order}>")
+    return c.broadcast(_scalar_load(c, buffer, index), buffer.dtype, lanes)
+
+
+def neighbours(c: FunctionContext, buffer: Buffer, index: PrimExpr, count: int) -> tuple[str, int] | None:
+    """The address of so many elements side by side, and which of them an element is.
+
+    None where a step might begin between two of them, or the last ones might reach past the end of the buffer.
+    """
+    form = c.analyzer.form(index)
+    if any(item % count for item in form.terms.values()) or not _is_whole(c, buffer, count):
+        return None
+    inside = form.constant % count
+    return _address(c, buffer, c.analyzer.simplify(index - inside)), inside
+
+
+def _is_whole(c: FunctionContext, buffer: Buffer, count: int) -> bool:
+    """Whether a buffer, of whatever size, has a multiple of some number of elements."""
+    for extent in buffer.shape:
+        form = c.analyzer.form(extent)
+        if not any(item % count for item in (form.constant, *form.terms.values())):
+            return True
+    return False
 
 
 def emit_store(c: FunctionContext, buffer: Buffer, indices: tuple[PrimExpr, ...], value: PrimExpr) -> None:

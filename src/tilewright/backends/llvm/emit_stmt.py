@@ -25,7 +25,7 @@ from tilewright.ir.expr import Add, Call, IntImm, Mul, PrimExpr, Range, Var
 from tilewright.ir.visit import variables
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.frames import constant_bytes, frame_allocations, stack_buffers
-from tilewright.tir.annotations import PLAIN_ADDRESSES, REDUCTION
+from tilewright.tir.annotations import PLAIN_ADDRESSES, REDUCTION, ROW_VECTORS
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.stmt import (
@@ -272,10 +272,11 @@ class FunctionEmitter:
         c = self.context
         self.loops.append(loop)
         emit_prefetches(c, self.loops)
-        outer = c.plainly_addressed
+        outer, rows = c.plainly_addressed, c.row_vectors
         c.plainly_addressed = outer.union(PLAIN_ADDRESSES.of(loop) or ())
+        c.row_vectors = rows or bool(ROW_VECTORS.of(loop))
         self.stmt(loop.body)
-        c.plainly_addressed = outer
+        c.plainly_addressed, c.row_vectors = outer, rows
         self.loops.pop()
 
     def counted(

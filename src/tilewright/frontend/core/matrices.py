@@ -1,23 +1,20 @@
-"""Linear algebra on small matrices, shared by importers: factorisations unrolled step by step over whole batches.
+"""Linear algebra, shared by importers: factorisations of small matrices are unrolled over whole batches.
 
 Each step is a few elementwise operators and reductions on all matrices at once, as LAPACK's unblocked forms do it
-(the same pivots and signs). The number of steps is the size of the matrix, which is why large ones are refused.
+(the same pivots and signs). The number of steps is the size of the matrix: large ones are left to the host.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import BOOL, INT64
-from tilewright.support.errors import UnsupportedError
+from tilewright.ir.dtype import BOOL, FLOAT32, INT64
 
 _MOST_STEPS = 32
-"""The most steps that are unrolled."""
+"""The most steps that are unrolled; what takes more of them the host does."""
 
 
 def product(b: ArithmeticBuilder, x: GraphExpr, y: GraphExpr, transpose_b: bool = False) -> GraphExpr:
@@ -29,10 +26,14 @@ def product(b: ArithmeticBuilder, x: GraphExpr, y: GraphExpr, transpose_b: bool 
     return b.call("matmul", x, y, transpose_b=transpose_b)
 
 
-def check_steps(steps: int) -> None:
-    """Refuse matrices that take too many steps."""
-    if steps > _MOST_STEPS:
-        raise UnsupportedError(f"a factorisation of matrices of {steps} rows, at most {_MOST_STEPS} are supported")
+def on_host(b: ArithmeticBuilder, name: str, *values: GraphExpr, results: int, **attributes: object) -> list[GraphExpr]:
+    """What a host function gives of matrices; floats of 16 bits, which it does not take, go through float32."""
+    dtype = dtype_of(values[0])
+    is_short = dtype.is_float and dtype.bits < 32
+    given = [b.cast(value, FLOAT32) for value in values] if is_short else values
+    found = b.bind(b.call(name, *given, **attributes), "factors")
+    parts = [b.item(found, index) for index in range(results)] if results > 1 else [found]
+    return [b.cast(part, dtype) if is_short and dtype_of(part).is_float else part for part in parts]
 
 
 def mask(b: ArithmeticBuilder, kept: object) -> GraphExpr:
@@ -57,10 +58,12 @@ def column_of(b: ArithmeticBuilder, x: GraphExpr, index: int) -> GraphExpr:
     return b.slice_axis(x, rank_of(x) - 1, index, index + 1)
 
 
-def factorize(b: ArithmeticBuilder, a: GraphExpr, steps: int, pivot: bool = True) -> tuple[GraphExpr, list[GraphExpr]]:
-    """The first steps of elimination with row exchanges: L below the diagonal, U above, and the pivot rows."""
+def factorize(b: ArithmeticBuilder, a: GraphExpr, steps: int, pivot: bool = True) -> tuple[GraphExpr, GraphExpr]:
+    """The first steps of elimination: L below the diagonal, U above; and the row that each step exchanged with."""
     *batch, rows, columns = shape_of(a)
-    check_steps(steps)
+    if steps > _MOST_STEPS:
+        packed, exchanged = on_host(b, "host.lu", a, results=2, steps=steps, pivot=pivot)
+        return packed, exchanged
     zero = b.scalar(0, dtype_of(a))
     down = np.arange(rows)[:, None]
     across = np.arange(columns)[None, :]
@@ -84,7 +87,9 @@ def factorize(b: ArithmeticBuilder, a: GraphExpr, steps: int, pivot: bool = True
         a = b.subtract(a, b.multiply(factor, b.where(mask(b, across > step), best, zero)))
         below = b.call("logical_and", mask(b, (down > step) & (across == step)), usable)
         a = b.where(below, factor, a)
-    return a, pivots
+    if not pivot:
+        return a, b.broadcast_to(b.constant(np.arange(steps), INT64), (*batch, steps))
+    return a, b.stack(pivots, len(batch))
 
 
 def solve_triangular(
@@ -92,7 +97,8 @@ def solve_triangular(
 ) -> GraphExpr:
     """x with a @ x = right, row by row."""
     rows = shape_of(a)[-1]
-    check_steps(rows)
+    if rows > _MOST_STEPS:
+        return on_host(b, "host.solve_triangular", a, right, results=1, upper=upper, unit=unit)[0]
     batch = np.broadcast_shapes(shape_of(a)[:-2], shape_of(right)[:-2])
     right = b.broadcast_to(right, (*batch, *shape_of(right)[-2:]))
     found: dict[int, GraphExpr] = {}
@@ -103,6 +109,24 @@ def solve_triangular(
         found[index] = value
         right = b.subtract(right, b.multiply(column_of(b, a, index), value))
     return b.concatenate([found[index] for index in range(rows)], rank_of(right) - 2)
+
+
+def order_after(b: ArithmeticBuilder, pivots: GraphExpr, rows: int) -> GraphExpr:
+    """The order of rows after each of the first ones was exchanged with another (`pivots`), one after the other."""
+    *batch, count = shape_of(pivots)
+    if count > _MOST_STEPS:
+        return b.call("host.exchanged", pivots, rows=rows)
+    places = b.constant(np.arange(rows), dtype_of(pivots))
+    order = b.broadcast_to(places, (*batch, rows))
+    axis = len(batch)
+    for step in range(count):
+        other = b.slice_axis(pivots, axis, step, step + 1)
+        here = b.slice_axis(order, axis, step, step + 1)
+        is_other = b.call("equal", places, other)
+        there = b.reduce("sum", b.where(is_other, order, b.scalar(0, dtype_of(pivots))), (axis,), True)
+        order = b.where(is_other, here, order)
+        order = b.where(mask(b, np.arange(rows) == step), there, order)
+    return order
 
 
 def is_empty(*values: GraphExpr) -> bool:
@@ -120,7 +144,8 @@ def one_triangle(b: ArithmeticBuilder, a: GraphExpr, upper: bool) -> GraphExpr:
 def cholesky_factor(b: ArithmeticBuilder, a: GraphExpr) -> GraphExpr:
     """L with L @ L^T = a, column by column, from the lower triangle."""
     rows = shape_of(a)[-1]
-    check_steps(rows)
+    if rows > _MOST_STEPS:
+        return on_host(b, "host.cholesky", a, results=1)[0]
     down = np.arange(rows)[:, None]
     zero = b.scalar(0, dtype_of(a))
     columns: list[GraphExpr] = []
@@ -132,11 +157,13 @@ def cholesky_factor(b: ArithmeticBuilder, a: GraphExpr) -> GraphExpr:
     return b.concatenate(columns, rank_of(a) - 1)
 
 
-def reflections(b: ArithmeticBuilder, a: GraphExpr) -> tuple[GraphExpr, list[GraphExpr]]:
+def reflections(b: ArithmeticBuilder, a: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
     """R on and above the diagonal, the reflecting vectors below it, and their factors."""
     *batch, rows, columns = shape_of(a)
     count = min(rows, columns)
-    check_steps(count)
+    if count > _MOST_STEPS:
+        packed, scales = on_host(b, "host.reflections", a, results=2)
+        return packed, scales
     dtype = dtype_of(a)
     zero, one = b.scalar(0, dtype), b.scalar(1, dtype)
     down = np.arange(rows)[:, None]
@@ -161,21 +188,21 @@ def reflections(b: ArithmeticBuilder, a: GraphExpr) -> tuple[GraphExpr, list[Gra
         a = b.where(mask(b, here & (down > step)), vector, a)
         a = b.where(mask(b, here & (down == step)), target, a)
         factors.append(b.reshape(factor, (*batch, 1)))
-    return a, factors
+    return a, b.concatenate(factors, len(batch))
 
 
-def reflect(
-    b: ArithmeticBuilder, packed: GraphExpr, factors: Sequence[GraphExpr], value: GraphExpr, first: bool
-) -> GraphExpr:
+def reflect(b: ArithmeticBuilder, packed: GraphExpr, factors: GraphExpr, value: GraphExpr, first: bool) -> GraphExpr:
     """The reflections applied to the rows of a value, the first one first or last."""
+    steps = range(shape_of(factors)[-1])
+    if len(steps) > _MOST_STEPS:
+        return on_host(b, "host.reflect", packed, factors, value, results=1, first=first)[0]
     rows = shape_of(packed)[-2]
     down = np.arange(rows)[:, None]
     dtype = dtype_of(packed)
-    steps = range(len(factors))
     for step in steps if first else reversed(steps):
         vector = b.where(mask(b, down > step), column_of(b, packed, step), b.scalar(0, dtype))
         vector = b.where(mask(b, down == step), b.scalar(1, dtype), vector)
-        factor = b.expand_dims(factors[step], (rank_of(factors[step]),))
+        factor = b.expand_dims(b.slice_axis(factors, rank_of(factors) - 1, step, step + 1), (rank_of(factors),))
         value = b.subtract(value, b.multiply(b.multiply(vector, factor), product(b, turned(b, vector), value)))
     return value
 

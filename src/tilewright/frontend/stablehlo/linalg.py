@@ -1,25 +1,26 @@
 """Converters of linear algebra: Cholesky, triangular systems, and the routines of LAPACK that JAX calls on a CPU.
 
-Small matrices are factorised step by step (`core/matrices.py`); spectra come from the host.
+Small matrices are factorised step by step (`core/matrices.py`); larger ones and spectra come from the host.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.builder import dtype_of, shape_of
+from tilewright.frontend.core.complex_values import Complex
 from tilewright.frontend.core.matrices import (
     cholesky_factor,
     factorize,
     is_empty,
+    on_host,
     one_triangle,
+    order_after,
     reflect,
     reflections,
     solve_triangular,
     turned,
     unit_matrix,
 )
-from tilewright.frontend.stablehlo.builder import StableBuilder
+from tilewright.frontend.stablehlo.builder import StableBuilder, Tensor
 from tilewright.frontend.stablehlo.calls import target
 from tilewright.frontend.stablehlo.program import Operation
 from tilewright.frontend.stablehlo.registry import converter
@@ -88,7 +89,10 @@ def potrf(b: StableBuilder, operation: Operation, a: GraphExpr) -> list[GraphExp
         return [a, _no_info(b, operation, 1)]
     is_upper = _letter(operation, "uplo") == "U"
     factor = cholesky_factor(b, turned(b, a) if is_upper else a)
-    return [turned(b, factor) if is_upper else factor, _no_info(b, operation, 1)]
+    rank = len(shape_of(a))
+    # JAX looks at this: no element of the result is a number where a matrix has no factor.
+    info = b.reduce("max", b.cast(b.call("isnan", factor), _INT32), (rank - 2, rank - 1))
+    return [turned(b, factor) if is_upper else factor, info]
 
 
 @target("lapack_strsm_ffi", "lapack_dtrsm_ffi")
@@ -112,8 +116,7 @@ def getrf(b: StableBuilder, operation: Operation, a: GraphExpr) -> list[GraphExp
     if is_empty(a):
         return [a, b.empty((*batch, min(rows, columns)), _INT32), _no_info(b, operation, 2)]
     factors, pivots = factorize(b, a, min(rows, columns))
-    places = b.cast(b.add(b.stack(pivots, len(batch)), 1), _INT32)
-    return [factors, places, _no_info(b, operation, 2)]
+    return [factors, b.cast(b.add(pivots, 1), _INT32), _no_info(b, operation, 2)]
 
 
 @target("lapack_sgeqrf_ffi", "lapack_dgeqrf_ffi")
@@ -123,7 +126,7 @@ def geqrf(b: StableBuilder, operation: Operation, a: GraphExpr) -> list[GraphExp
     if is_empty(a):
         return [a, b.empty((*batch, min(rows, columns)), dtype_of(a))]
     packed, factors = reflections(b, a)
-    return [packed, b.concatenate(factors, len(batch))]
+    return [packed, factors]
 
 
 @target("lapack_sorgqr_ffi", "lapack_dorgqr_ffi")
@@ -131,9 +134,7 @@ def orgqr(b: StableBuilder, operation: Operation, packed: GraphExpr, factors: Gr
     """The first columns of the product of reflections."""
     if is_empty(packed):
         return packed
-    steps = range(shape_of(factors)[-1])
-    each = [b.slice_axis(factors, rank_of(factors) - 1, step, step + 1) for step in steps]
-    return reflect(b, packed, each, unit_matrix(b, packed, shape_of(packed)[-1]), first=False)
+    return reflect(b, packed, factors, unit_matrix(b, packed, shape_of(packed)[-1]), first=False)
 
 
 @target("lapack_ssyevd_ffi", "lapack_dsyevd_ffi")
@@ -142,7 +143,7 @@ def syevd(b: StableBuilder, operation: Operation, a: GraphExpr) -> list[GraphExp
     *batch, rows, _ = shape_of(a)
     if is_empty(a):
         return [a, b.empty((*batch, rows), dtype_of(a)), _no_info(b, operation, 2)]
-    values, vectors = _host(b, "host.eigh", a, 2, upper=_letter(operation, "uplo") == "U")
+    values, vectors = on_host(b, "host.eigh", a, results=2, upper=_letter(operation, "uplo") == "U")
     return [vectors, values, _no_info(b, operation, 2)]
 
 
@@ -152,32 +153,29 @@ def gesdd(b: StableBuilder, operation: Operation, a: GraphExpr) -> list[GraphExp
     mode = _letter(operation, "mode")
     if is_empty(a):
         raise UnsupportedError("singular values of an empty matrix")
-    left, values, right = _host(b, "host.svd", a, 3, full_matrices=mode == "A")
+    left, values, right = on_host(b, "host.svd", a, results=3, full_matrices=mode == "A")
     if mode == "N":
         # Nobody looks at vectors that were not asked for.
         left, right = (b.filled(0, _fixed_shape(operation, place), dtype_of(a)) for place in (2, 3))
     return [a, values, left, right, _no_info(b, operation, 4)]
 
 
-def _host(b: StableBuilder, name: str, a: GraphExpr, count: int, **attributes: object) -> list[GraphExpr]:
-    both = b.bind(b.call(name, a, **attributes), "factors")
-    return [b.item(both, index) for index in range(count)]
+@target("lapack_sgeev_ffi", "lapack_dgeev_ffi")
+def geev(b: StableBuilder, operation: Operation, a: GraphExpr) -> list[Tensor]:
+    """Eigenvalues, by their parts, and left and right eigenvectors of any square matrices."""
+    if is_empty(a):
+        real, imaginary, *vectors = (
+            b.empty(_fixed_shape(operation, place), dtype_of(a)) for place in (0, 1, 2, 2, 3, 3)
+        )
+        return [real, imaginary, Complex(*vectors[:2]), Complex(*vectors[2:]), _no_info(b, operation, 4)]
+    wants_left = _letter(operation, "compute_left") == "V"
+    real, imaginary, *vectors = on_host(b, "host.eig", a, results=6, left=wants_left)
+    return [real, imaginary, Complex(*vectors[2:]), Complex(*vectors[:2]), _no_info(b, operation, 4)]
 
 
 @target("LuPivotsToPermutation", "cu_lu_pivots_to_permutation")
 def pivots_to_permutation(b: StableBuilder, operation: Operation, pivots: GraphExpr) -> GraphExpr:
     """The order of rows after exchanges, one after the other."""
-    *batch, count = shape_of(pivots)
     size = operation.results[0].tensor.shape[-1]
     assert isinstance(size, int)
-    order: GraphExpr = b.broadcast_to(b.constant(np.arange(size), dtype_of(pivots)), (*batch, size))
-    places = b.constant(np.arange(size), dtype_of(pivots))
-    axis = len(batch)
-    for step in range(count):
-        other = b.slice_axis(pivots, axis, step, step + 1)
-        here = b.slice_axis(order, axis, step, step + 1)
-        is_other = b.call("equal", places, other)
-        there = b.reduce("sum", b.where(is_other, order, 0), (axis,), True)
-        order = b.where(is_other, here, order)
-        order = b.where(b.constant(np.arange(size) == step, "bool"), there, order)
-    return order
+    return order_after(b, pivots, size)

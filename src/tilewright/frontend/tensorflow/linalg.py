@@ -106,7 +106,8 @@ def determinant(node: NodeContext) -> GraphExpr:
     result: GraphExpr | None = None
     for at in range(rows):
         head = b.select(b.select(packed, rank_of(packed) - 1, at), rank_of(packed) - 2, at)
-        sign = b.where(b.compare("equal", pivots[at], at), 1.0, b.constant_like(-1, head))
+        stays = b.compare("equal", b.select(pivots, rank_of(pivots) - 1, at), at)
+        sign = b.where(stays, 1.0, b.constant_like(-1, head))
         part = b.multiply(head, sign)
         result = part if result is None else b.multiply(result, part)
     if result is None:

@@ -13,8 +13,8 @@ from tilewright.frontend.core.matrices import (
     is_empty,
     mask,
     one_triangle,
+    order_after,
     product,
-    row_of,
     solve_triangular,
     turned,
 )
@@ -31,21 +31,16 @@ def _no_info(b: TorchBuilder, batch: Sequence[int]) -> GraphExpr:
     return b.filled(0, batch, _INT32) if 0 not in batch else b.empty(batch, _INT32)
 
 
-def _pivot_list(b: TorchBuilder, pivots: Sequence[GraphExpr], batch: Sequence[int]) -> GraphExpr:
+def _pivot_list(b: TorchBuilder, pivots: GraphExpr) -> GraphExpr:
     """The rows exchanged, counted from 1."""
-    if not pivots:
-        return b.empty((*batch, 0), _INT32)
-    return b.cast(b.add(b.stack(list(pivots), len(batch)), 1), _INT32)
+    return b.cast(b.add(pivots, 1), _INT32)
 
 
-def _exchanges(b: TorchBuilder, pivots: Sequence[GraphExpr], dtype: DataType) -> GraphExpr:
+def _exchanges(b: TorchBuilder, pivots: GraphExpr, dtype: DataType) -> GraphExpr:
     """-1 to the power of the number of rows that changed place."""
-    sign: GraphExpr | None = None
-    for step, place in enumerate(pivots):
-        factor = b.where(b.compare("not_equal", place, step), b.scalar(-1, dtype), b.scalar(1, dtype))
-        sign = factor if sign is None else b.multiply(sign, factor)
-    assert sign is not None
-    return sign
+    steps = b.constant(np.arange(shape_of(pivots)[-1]), dtype_of(pivots))
+    signs = b.where(b.call("not_equal", pivots, steps), b.scalar(-1, dtype), b.scalar(1, dtype))
+    return b.reduce("prod", signs, (rank_of(pivots) - 1,))
 
 
 def _diagonal(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
@@ -73,7 +68,7 @@ def determinant(b: TorchBuilder, A: GraphExpr) -> tuple[GraphExpr, GraphExpr, Gr
         return one, A, b.empty((*batch, rows), _INT32) if 0 in (*batch, rows) else A
     factors, pivots = factorize(b, _as_torch_factors(b, A), rows)
     value = b.reduce("prod", _diagonal(b, factors), (len(batch),))
-    return b.multiply(value, _exchanges(b, pivots, dtype_of(A))), factors, _pivot_list(b, pivots, batch)
+    return b.multiply(value, _exchanges(b, pivots, dtype_of(A))), factors, _pivot_list(b, pivots)
 
 
 @converter("_linalg_slogdet")
@@ -89,7 +84,7 @@ def log_determinant(b: TorchBuilder, A: GraphExpr) -> tuple[GraphExpr, GraphExpr
     diagonal = _diagonal(b, factors)
     sign = b.multiply(b.reduce("prod", b.call("sign", diagonal), (len(batch),)), _exchanges(b, pivots, dtype))
     size = b.reduce("sum", b.call("log", b.call("abs", diagonal)), (len(batch),))
-    return sign, size, factors, _pivot_list(b, pivots, batch)
+    return sign, size, factors, _pivot_list(b, pivots)
 
 
 def solve(b: TorchBuilder, a: GraphExpr, right: GraphExpr) -> GraphExpr:
@@ -124,7 +119,7 @@ def solve_ex(
         result = solve(b, A, right)
     else:
         result = turned(b, solve(b, turned(b, A), right if vector else turned(b, right)))
-    return b.reshape(result, b.shape), factors, _pivot_list(b, places, batch), _no_info(b, batch)
+    return b.reshape(result, b.shape), factors, _pivot_list(b, places), _no_info(b, batch)
 
 
 @converter("linalg_inv_ex")
@@ -168,10 +163,7 @@ def lu_factor(
     if is_empty(A):
         return A, b.empty((*batch, count), _INT32), _no_info(b, batch)
     factors, pivots = factorize(b, A, count, pivot)
-    if not pivot:
-        table = b.broadcast_to(b.constant(np.arange(1, count + 1, dtype=np.int32), _INT32), (*batch, count))
-        return factors, table, _no_info(b, batch)
-    return factors, _pivot_list(b, pivots, batch), _no_info(b, batch)
+    return factors, _pivot_list(b, pivots), _no_info(b, batch)
 
 
 def _split(b: TorchBuilder, factors: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
@@ -189,16 +181,9 @@ def _split(b: TorchBuilder, factors: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
 
 def _permutation(b: TorchBuilder, pivots: GraphExpr, rows: int, dtype: DataType) -> GraphExpr:
     """The matrix that puts the rows back: the exchanges applied to the unit matrix, transposed."""
-    *batch, count = shape_of(pivots)
-    table: GraphExpr = b.broadcast_to(b.constant(np.eye(rows).astype(dtype.numpy()), dtype), (*batch, rows, rows))
-    down = np.arange(rows)[:, None]
-    for step in range(count):
-        place = b.subtract(b.cast(b.select(pivots, len(batch), step), INT64), 1)
-        chosen = b.call("equal", b.constant(down, INT64), b.reshape(place, (*batch, 1, 1)))
-        best = b.reduce("sum", b.where(chosen, table, b.scalar(0, dtype)), (len(batch),), True)
-        table = b.where(chosen, row_of(b, table, step), table)
-        table = b.where(mask(b, down == step), best, table)
-    return turned(b, table)
+    order = order_after(b, b.subtract(b.cast(pivots, INT64), 1), rows)
+    down = b.constant(np.arange(rows)[:, None], INT64)
+    return b.cast(b.call("equal", down, b.expand_dims(order, (rank_of(order) - 1,))), dtype)
 
 
 @converter("lu_unpack")
@@ -228,7 +213,7 @@ def unit_or_empty(b: TorchBuilder, shape: Sequence[int], dtype: DataType) -> Gra
 @converter("linalg_lu")
 def lu(b: TorchBuilder, A: GraphExpr, pivot: bool = True) -> tuple[GraphExpr, GraphExpr, GraphExpr]:
     """The permutation and the two factors."""
-    *batch, rows, columns = shape_of(A)
+    *_, rows, columns = shape_of(A)
     shapes = [tuple(int(dim) for dim in item.shape) for item in b.meta]
     if is_empty(A):
         p, low, up = (unit_or_empty(b, shape, dtype_of(A)) for shape in shapes)
@@ -237,7 +222,7 @@ def lu(b: TorchBuilder, A: GraphExpr, pivot: bool = True) -> tuple[GraphExpr, Gr
     lower, upper = _split(b, factors)
     if not pivot:
         return b.empty((0,), dtype_of(A)), lower, upper
-    return _permutation(b, _pivot_list(b, pivots, batch), rows, dtype_of(A)), lower, upper
+    return _permutation(b, _pivot_list(b, pivots), rows, dtype_of(A)), lower, upper
 
 
 @converter("linalg_lu_solve")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of
+from tilewright.frontend.core.builder import dtype_of, shape_of
 from tilewright.frontend.core.matrices import is_empty, one_triangle, reflect, reflections, turned, unit_matrix
 from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.linalg import unit_or_empty
@@ -17,7 +17,7 @@ def geqrf(b: TorchBuilder, x: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
     if is_empty(x):
         return x, b.empty((*batch, min(rows, columns)), dtype_of(x))
     packed, factors = reflections(b, x)
-    return packed, b.concatenate(factors, len(batch))
+    return packed, factors
 
 
 @converter("linalg_qr")
@@ -42,9 +42,7 @@ def householder_product(b: TorchBuilder, input: GraphExpr, tau: GraphExpr) -> Gr
     """The first columns of a product of reflections."""
     if is_empty(input):
         return input
-    count = shape_of(tau)[-1]
-    factors = [b.slice_axis(tau, rank_of(tau) - 1, step, step + 1) for step in range(count)]
-    return reflect(b, input, factors, unit_matrix(b, input, shape_of(input)[-1]), first=False)
+    return reflect(b, input, tau, unit_matrix(b, input, shape_of(input)[-1]), first=False)
 
 
 @converter("ormqr")
@@ -54,8 +52,6 @@ def ormqr(
     """A product of reflections (or its transpose) times a matrix, or the other way round."""
     if 0 in b.shape or is_empty(x):
         return input3
-    count = shape_of(input2)[-1]
-    factors = [b.slice_axis(input2, rank_of(input2) - 1, step, step + 1) for step in range(count)]
     if left:
-        return reflect(b, x, factors, input3, first=transpose)
-    return turned(b, reflect(b, x, factors, turned(b, input3), first=not transpose))
+        return reflect(b, x, input2, input3, first=transpose)
+    return turned(b, reflect(b, x, input2, turned(b, input3), first=not transpose))

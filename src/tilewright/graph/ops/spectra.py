@@ -27,7 +27,15 @@ class EighAttributes(Attributes):
     upper: bool = False
 
 
-def _matrices(types: Types) -> tuple[tuple[PrimExpr | None, ...], PrimExpr | None, PrimExpr | None, DataType]:
+@node()
+class EigAttributes(Attributes):
+    """Whether left vectors are wanted; the right ones are given twice where they are not."""
+
+    left: bool = False
+
+
+def matrices(types: Types) -> tuple[tuple[PrimExpr | None, ...], PrimExpr | None, PrimExpr | None, DataType]:
+    """The sizes of a batch of matrices (the first operand), of their rows and columns, and their type."""
     data = tensor(types, 0, "the matrices")
     require_float(data.dtype, "the matrices")
     if data.shape is None or len(data.shape) < 2:
@@ -38,7 +46,7 @@ def _matrices(types: Types) -> tuple[tuple[PrimExpr | None, ...], PrimExpr | Non
 @host_operator("host.svd", "data", attributes=SvdAttributes)
 def svd(types: Types, attributes: SvdAttributes) -> Type:
     """Left vectors, singular values by falling size, right vectors as rows."""
-    batch, rows, columns, dtype = _matrices(types)
+    batch, rows, columns, dtype = matrices(types)
     down, across = constant_dim(rows), constant_dim(columns)
     if down is None or across is None:
         raise UserError("the singular values of matrices whose size varies")
@@ -56,6 +64,15 @@ def svd(types: Types, attributes: SvdAttributes) -> Type:
 @host_operator("host.eigh", "data", attributes=EighAttributes)
 def eigh(types: Types, attributes: EighAttributes) -> Type:
     """Rising eigenvalues, and the eigenvectors as columns, of symmetric matrices."""
-    batch, rows, columns, dtype = _matrices(types)
+    batch, rows, columns, dtype = matrices(types)
     agree(rows, columns, "the two sides of a symmetric matrix")
     return TupleType((TensorType((*batch, rows), dtype), TensorType((*batch, rows, columns), dtype)))
+
+
+@host_operator("host.eig", "data", attributes=EigAttributes)
+def eig(types: Types, attributes: EigAttributes) -> Type:
+    """Eigenvalues, right and left eigenvectors as columns: real and imaginary parts of each, one after the other."""
+    batch, rows, columns, dtype = matrices(types)
+    agree(rows, columns, "the two sides of a matrix that has eigenvalues")
+    sizes, vectors = TensorType((*batch, rows), dtype), TensorType((*batch, rows, columns), dtype)
+    return TupleType((sizes, sizes, vectors, vectors, vectors, vectors))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tilewright.runtime.host import (
     axes,
     conditions,
+    factorizations,
     patches,
     random_numbers,
     resampling,
@@ -23,6 +24,7 @@ from tilewright.runtime.host.registry import HostFunction, HostValue, host_funct
 FAMILIES = (
     axes,
     conditions,
+    factorizations,
     patches,
     random_numbers,
     resampling,

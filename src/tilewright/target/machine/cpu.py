@@ -68,7 +68,7 @@ class TileCosts:
     most_unrolled: int
     """Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
     row_registers: int
-    """Registers for values of rows, beside a tile and its column vectors: larger tiles spill."""
+    """Registers for values of rows, at most one for each, beside a tile and its column vectors: larger tiles spill."""
 
 
 @dataclass(frozen=True, slots=True)

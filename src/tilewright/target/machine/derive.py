@@ -22,8 +22,8 @@ _VECTORS_FROM_L2 = 4
 
 _STREAMS = {"x86_64": 8, "aarch64": 2}
 """Streams that prefetchers follow: those of x86 end at a page, one of a Neoverse N1 gets two thirds of what two get."""
-_ROW_REGISTERS = {"aarch64": 3}
-"""Registers for values of rows on Arm, where a multiply-add reads no memory: one elsewhere."""
+_ROW_REGISTERS = {"aarch64": 16}
+"""Registers for rows of a tile on Arm, where a multiply-add takes a lane and reads no memory: one elsewhere."""
 
 
 def derived_cpu(reference: Values, target: Target) -> Values:

@@ -135,6 +135,7 @@ def compress(call: Call, cotangent: GraphExpr) -> Cotangents:
 blocks_gradient(
     "the result is not a float",
     *("sequence.length", "optional.has", "host.nonzero", "host.non_max_suppression", "host.require", "host.fail"),
+    "host.exchanged",
     *("text.concat", "text.concatenate", "text.equal", "text.from_numbers", "text.full_match", "text.lookup"),
     *("text.ngrams", "text.normalize", "text.split", "text.take", "text.to_numbers", "text.transpose", "text.where"),
 )
@@ -148,7 +149,8 @@ refuses_gradient(
 )
 refuses_gradient(
     "its rule is not written",
-    *("host.topk", "host.unique", "host.couple", "host.svd", "host.eigh", "host.mel_weights"),
+    *("host.topk", "host.unique", "host.couple", "host.svd", "host.eigh", "host.eig", "host.mel_weights"),
+    *("host.cholesky", "host.lu", "host.solve_triangular", "host.reflections", "host.reflect"),
     *("host.resize_weights", "sequence.at", "sequence.erase", "sequence.pairs"),
     *("optional.get", "optional.make"),
 )

@@ -7,7 +7,7 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.tir.annotations import ANCHOR, LAYOUT, PHASES, Anchor, Layout
+from tilewright.tir.annotations import ANCHOR, LAYOUT, PHASES, ROW_VECTORS, Anchor, Layout
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.addend import find_addend
@@ -315,8 +315,18 @@ def schedule_tile(
 
 
 def unroll_reduction(context: ScheduleContext, reduction: list[LoopHandle], tile: RegisterTile) -> list[LoopHandle]:
-    """Several steps of the innermost loop of a reduction in one iteration; gives the loops that are left."""
-    return [*reduction[:-1], *(unroll_steps(context, loop, tile.rows * tile.vectors) for loop in reduction[-1:])]
+    """Several steps of the innermost loop of a reduction in one iteration; gives the loops that are left.
+
+    Where multiply-adds take lanes, and registers have room for a vector of each row beside the tile, steps share loads.
+    """
+    if not reduction:
+        return reduction
+    held = tile.rows * tile.vectors + tile.vectors + tile.rows
+    in_vectors = context.target.multiplies_by_lanes and held <= context.target.vector_registers
+    left = unroll_steps(context, reduction[-1], tile.rows * tile.vectors, 4 if in_vectors else 2)
+    if in_vectors and left.var is not reduction[-1].var:
+        context.sch.annotate(left, ROW_VECTORS, True)
+    return [*reduction[:-1], left]
 
 
 def vectorize_tile(context: ScheduleContext, loops: list[LoopHandle], lanes: int) -> None:

@@ -54,7 +54,7 @@ def register_tile(
     for width in widths:
         for vectors in _widths(rows, columns, width, registers):
             for height in heights or _heights(rows, registers):
-                if height * vectors + vectors + machine.register_tile.row_registers > registers:
+                if height * vectors + vectors + min(height, machine.register_tile.row_registers) > registers:
                     break
                 reuse = height * vectors / (height + costs.column_load * vectors)
                 # With few accumulators the latency of each multiply-add shows.
@@ -99,7 +99,7 @@ def padded_tile(
         for vectors in range(1, min(registers // 2, whole) + 1):
             columns_of = source(vectors * width)
             for height in heights or range(1, min(rows, registers) + 1):
-                if height * vectors + vectors + machine.register_tile.row_registers > registers:
+                if height * vectors + vectors + min(height, machine.register_tile.row_registers) > registers:
                     break
                 work = sum(
                     count * times * _step(high, wide, width, columns_of, machine)

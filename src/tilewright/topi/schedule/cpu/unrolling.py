@@ -10,8 +10,8 @@ _MOST_STREAMS = 8
 """Streams that a tuner may choose."""
 
 
-def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int) -> LoopHandle:
-    """Several steps of a reduction in one iteration; gives the loop that is left.
+def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int, wanted: int = 2) -> LoopHandle:
+    """Several steps of a reduction in one iteration, `wanted` or fewer; gives the loop that is left.
 
     Before: `for k: acc += ...`; after: `for ko: unrolled ki: acc += ...`.
     """
@@ -21,7 +21,7 @@ def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int) 
     most = min(extent - 1, context.cpu.register_tile.most_unrolled // accumulators)
     options = [n for n in _UNROLLED_STEPS if n == 1 or (n <= most and extent % n == 0)]
     # Half as much counting of steps: a core that is shared with another thread takes in less of everything.
-    count = context.choose_again("unroll", options, 2 if 2 in options else 1)
+    count = context.choose_again("unroll", options, max(n for n in options if n <= wanted))
     if count == 1:
         return loop
     outer, inner = context.sch.split(loop, [None, count])
