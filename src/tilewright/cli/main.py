@@ -58,6 +58,7 @@ COMMANDS = {
     "calibrate": "measure this machine, for schedules that fit it",
     "database": "look at, join and export what tuning has measured",
     "rpc": "serve this machine, or a pool of machines, to remote clients",
+    "place": "measure what of a model should run on which device",
     "check": "compare a model with its own runtime, node by node",
     "reduce": "shrink a failing model to a small one that fails in the same way",
     "convert": "write a model of any format as ONNX",
