@@ -16,7 +16,8 @@ def random_problem(seed: int, places: int) -> Problem:
     names = [f"k{number}" for number in range(int(random.integers(1, 8 if places == 2 else 6)))]
     parts = {
         name: tuple(
-            float(random.uniform(1e-6, 1e-3)) if place == 0 or random.random() < 0.9 else None for place in range(places)
+            float(random.uniform(1e-6, 1e-3)) if place == 0 or random.random() < 0.9 else None
+            for place in range(places)
         )
         for name in names
     }
@@ -62,7 +63,7 @@ def test_three_places_by_expansions_are_the_least_of_nearly_all() -> None:
 
 
 def test_a_value_is_copied_down_once_and_up_once_for_each_device() -> None:
-    parts = {name: (1.0, 1.0, 1.0) for name in "abcd"}
+    parts = dict.fromkeys("abcd", (1.0, 1.0, 1.0))
     problem = Problem(parts, [Value("a", frozenset("bcd"), 0)], [Link(0.25, 1.0), Link(0.5, 1.0)])
     assert problem.total({"a": 0, "b": 0, "c": 0, "d": 0}) == 4.0
     assert problem.total({"a": 0, "b": 1, "c": 1, "d": 2}) == 4.75

@@ -117,7 +117,9 @@ class Meeting:
 def test_places_and_copies_work_at_once(placed: PlacedModel, what: str) -> None:
     """The tensor processor's layer, or the copy of its input, meets the host's first part: the spans overlap."""
     meeting = threading.Barrier(2)
-    numbers = {place: next(n for n, part in enumerate(placed.parts) if part.place == place) for place in ("host", "accel")}
+    numbers = {
+        place: next(n for n, part in enumerate(placed.parts) if part.place == place) for place in ("host", "accel")
+    }
     parts: list[Part] = list(placed.parts)
     for place, at in (("host", "run"), ("accel", what)):
         made: Any = Meeting(parts[numbers[place]].executable, meeting, at)
@@ -150,7 +152,12 @@ def test_a_placed_model_is_saved(placed: PlacedModel, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, wanted)
     plan = tmp_path / "saved" / "placement.json"
     good = plan.read_text()
-    for old, new in (('"part": null', '"part": 7'), ('"format": 1', '"format": 9'), ('"index": 0', '"index": -1'), ("{", "")):
+    for old, new in (
+        ('"part": null', '"part": 7'),
+        ('"format": 1', '"format": 9'),
+        ('"index": 0', '"index": -1'),
+        ("{", ""),
+    ):
         plan.write_text(good.replace(old, new))
         with pytest.raises(UserError, match=r"damaged|has format 9"):
             PlacedModel.load(tmp_path / "saved")
@@ -172,7 +179,7 @@ def test_what_is_wrong_is_said(placed: PlacedModel, placement: ProgramPlacement)
     with pytest.raises(UserError, match="at least one run"):
         list(placed.map([X], ahead=0))
     # An error in a part is the caller's, and the model goes on.
-    with pytest.raises(UserError, match="shape|axis"):
+    with pytest.raises(UserError, match=r"shape|axis"):
         placed(X[:, :4])
     np.testing.assert_allclose(placed(X)[1], _expected()[1], rtol=1e-5, atol=1e-6)
     model = placement.moved(WHERE).compile()

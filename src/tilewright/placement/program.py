@@ -16,7 +16,7 @@ from tilewright.front import compile as compile_model
 from tilewright.options import LOW_PRECISIONS, CompileOptions
 from tilewright.placement.assignment import Problem, Schedule, cheapest, schedule, shortened
 from tilewright.placement.kernels import measure_link
-from tilewright.placement.units import ModelGraph, PlaceKernel, Unit, numbered, unit_seconds
+from tilewright.placement.units import ModelGraph, PlaceKernel, Unit, keep_names, numbered, unit_seconds
 from tilewright.request import ModelLike, TargetLike, model_targets
 from tilewright.runtime.core.artifact import TensorInfo
 from tilewright.runtime.core.executor import Executable
@@ -144,10 +144,30 @@ def place_program(
     for executable in compiled[1:]:
         assert executable.device is not None
         links.append(measure_link(executable.device))
-    problem = Problem(parts, graph.values(units), links)
-    chosen = shortened(problem, cheapest(problem))
     infos = compiled[0].input_info, compiled[0].output_info
-    return ProgramPlacement(graph, places, options, units, problem, chosen, *infos)
+    values = graph.values(units)
+    while True:
+        problem = Problem(parts, values, links)
+        chosen = shortened(problem, cheapest(problem))
+        placement = ProgramPlacement(graph, places, options, units, problem, chosen, *infos)
+        lost = _lost(placement)
+        if not lost:
+            return placement
+        for name in lost:
+            parts[name] = tuple(None if place == chosen[name] else item for place, item in enumerate(parts[name]))
+
+
+def _lost(placement: ProgramPlacement) -> list[str]:
+    """Units that a device takes in the whole model and refuses in their part: what it needs of others is elsewhere."""
+    parts, _ = placement.graph.parts(placement.units, placement.chosen, keep_names)
+    found = []
+    for part in parts:
+        times = [placement.problem.parts[unit.name][part.place] for unit in placement.units]
+        if part.place and None in times:
+            executable = compile_model(part.module, placement.places[part.place].target, options=placement.options)
+            taken = unit_seconds(part.units, _kernels_of(executable))
+            found += [name for name, seconds in taken.items() if seconds is None]
+    return found
 
 
 def _places(targets: Sequence[TargetLike]) -> tuple[Place, ...]:
@@ -174,7 +194,13 @@ def _places(targets: Sequence[TargetLike]) -> tuple[Place, ...]:
 
 def _kernels(executable: Executable, inputs: Sequence[object]) -> list[PlaceKernel]:
     """The kernels of a model at a place, with what they take."""
+    rows = executable.profile(*inputs, repeat=_REPEAT).rows
+    return [replace(kernel, seconds=row.seconds) for kernel, row in zip(_kernels_of(executable), rows, strict=True)]
+
+
+def _kernels_of(executable: Executable) -> list[PlaceKernel]:
+    """The kernels of a model at a place, step by step."""
     device = executable.artifact.device
     refused = set() if device is None else {kernel.symbol for kernel in device.kernels if kernel.on_host}
-    rows = executable.profile(*inputs, repeat=_REPEAT).rows
-    return [PlaceKernel(row.kernel.nodes, row.seconds, row.kernel.symbol in refused) for row in rows]
+    steps = [executable.model.kernels[step.kernel] for step in executable.model.steps]
+    return [PlaceKernel(kernel.nodes, 0.0, kernel.symbol in refused) for kernel in steps]

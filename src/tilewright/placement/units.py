@@ -8,7 +8,7 @@ compiled, and fused, for that place as any model is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var, tuple_of
@@ -29,6 +29,8 @@ _MARK = "#"
 """Between a node's name in the user's model and its number here."""
 _NOBODY = -1
 """Of the parts, the one that reads the model's results."""
+
+Rewrite = Callable[[GraphExpr, GraphExpr], GraphExpr | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class ModelGraph:
                 writer = self.writer(item)
                 if writer is not None:
                     self._readers.setdefault(self._numbers[id(writer)], []).append(number)
+        self._renamed: Rewrite = _with_user_names
         for item in (*self.function.params, *self.calls):
             _check_sizes(item)
 
@@ -265,8 +268,14 @@ class ModelGraph:
 
     # ------------------------------------------------------------------ parts
 
-    def parts(self, units: Sequence[Unit], places: Mapping[str, int]) -> tuple[list[GraphPart], list[Source]]:
-        """What each place computes, in an order in which it can, and where the model's results come from."""
+    def parts(
+        self, units: Sequence[Unit], places: Mapping[str, int], renamed: Rewrite | None = None
+    ) -> tuple[list[GraphPart], list[Source]]:
+        """What each place computes, in an order in which it can, and where the model's results come from.
+
+        Operators have the user's names; `renamed=keep_names` leaves them those by which units know them.
+        """
+        self._renamed = renamed or _with_user_names
         members = self._members(units, places)
         inside = {id(call): number for number, group in enumerate(members) for unit in group for call in unit.calls}
         sources: dict[int, Source] = {id(var): Source(None, index) for index, var in enumerate(self.function.params)}
@@ -325,7 +334,7 @@ class ModelGraph:
                     if writer is None or id(writer) not in inside:
                         given.setdefault(id(item), item)
         params = {key: Var(f"x{number}", item.type) for number, (key, item) in enumerate(given.items())}
-        body = rewrite(tuple_of(results), _with_user_names, params)
+        body = rewrite(tuple_of(results), self._renamed, params)
         module = infer_types(IRModule([Function(ENTRY, tuple(params.values()), body)]))
         return GraphPart(place, units, module, tuple(sources[key] for key in given))
 
@@ -360,6 +369,11 @@ def _kind(call: Call) -> int:
 def _operator(call: Call) -> str:
     assert isinstance(call.callee, Operator)
     return call.callee.name
+
+
+def keep_names(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
+    """Operators with the names that they have."""
+    return Call(new.callee, new.args, new.attributes) if isinstance(new, Call) else None
 
 
 def _with_user_names(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:

@@ -204,7 +204,9 @@ class PlacedModel:
         try:
             plan = json.loads((place / _PLAN).read_text())
             if plan["format"] != _FORMAT:
-                raise UserError(f"the placement has format {plan['format']}, and this reads {_FORMAT}", where=str(place))
+                raise UserError(
+                    f"the placement has format {plan['format']}, and this reads {_FORMAT}", where=str(place)
+                )
             return _loaded(place, plan)
         except OSError as error:
             raise UserError(f"there is no placed model: {error}", where=str(place)) from None
@@ -228,7 +230,9 @@ def _loaded(folder: Path, plan: Mapping[str, Any]) -> PlacedModel:
                 raise ValueError(f"part {number} reads of part {source.part}")
         parts.append(Part(str(item["place"]), tuple(item["nodes"]), sources, executable))
     results = [Source(**source) for source in plan["results"]]
-    infos = [[TensorInfo(**{**info, "shape": tuple(info["shape"])}) for info in plan[key]] for key in ("inputs", "outputs")]
+    infos = [
+        [TensorInfo(**{**info, "shape": tuple(info["shape"])}) for info in plan[key]] for key in ("inputs", "outputs")
+    ]
     for source in (*results, *(source for part in parts for source in part.inputs)):
         count = len(infos[0]) if source.part is None else len(parts[source.part].executable.output_info)
         if not 0 <= source.index < count:

@@ -37,7 +37,9 @@ class Timeline:
     @property
     def overlap(self) -> float:
         """Seconds in which at least two places were at work."""
-        events = [(span.begin, 1, span.place) for span in self.spans] + [(span.end, -1, span.place) for span in self.spans]
+        events = [(span.begin, 1, span.place) for span in self.spans] + [
+            (span.end, -1, span.place) for span in self.spans
+        ]
         busy: dict[str, int] = {}
         total = before = 0.0
         for moment, change, place in sorted(events):
