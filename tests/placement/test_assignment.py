@@ -73,7 +73,7 @@ def test_a_value_is_copied_down_once_and_up_once_for_each_device() -> None:
 
 
 def test_branches_run_at_once() -> None:
-    """Two equal branches, as quick on the device: by the sum of work all stay on the host, in time one of them moves."""
+    """Two equal branches, as quick on the device: by the sum all stay on the host, in time one moves."""
     branch = {f"{side}{number}": (1.0, 1.01) for side in "ab" for number in range(3)}
     values = [Value(HOST, frozenset(["a0", "b0"]), 0)]
     for side in "ab":

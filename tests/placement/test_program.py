@@ -1,4 +1,4 @@
-"""A model over the host, a GPU's interface and the tensor processor at once: the CPU's answers, and work that overlaps."""
+"""A model over the host, a GPU and the tensor processor at once: the CPU's answers, and work that overlaps."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ COMMANDS = {
     "convert": "write a model of any format as ONNX",
     "formats": "the formats of model files, and what each needs",
     "micro": "build a model for a microcontroller, run and profile it there",
+    "board": "the runtime that serves a board over a serial line",
     "accel": "the tensor processor: its programs, and its hardware as Verilog",
     "key": "make a key that signs libraries",
     "demo": "a model in your browser",

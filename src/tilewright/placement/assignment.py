@@ -124,7 +124,7 @@ def _expansion(problem: Problem, places: Mapping[str, int], target: int) -> dict
 
 
 class _Moves:
-    """The network of an expansion: an edge is cut, and its capacity paid, where its beginning stays and its end moves."""
+    """The network of an expansion: an edge is cut, and paid for, where its beginning stays and its end moves."""
 
     def __init__(self, problem: Problem, places: Mapping[str, int], target: int) -> None:
         self.network = Network()

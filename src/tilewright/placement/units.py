@@ -45,7 +45,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class PlaceKernel:
-    """A kernel that a place has for the whole model: its operators by name, what it takes, and whether it is refused."""
+    """A kernel that a place has for the whole model: its operators by name, what it takes, whether it is refused."""
 
     nodes: tuple[str, ...]
     seconds: float
@@ -299,7 +299,7 @@ class ModelGraph:
         return made, results
 
     def _members(self, units: Sequence[Unit], places: Mapping[str, int]) -> list[tuple[Unit, ...]]:
-        """Units in parts. A part's level is above those of other places that it reads of: so parts never form a cycle."""
+        """Units in parts. A part is a level above what it reads of other places: so parts never form a cycle."""
         owner = {id(call): unit for unit in units for call in unit.calls}
         level: dict[str, int] = {}
         groups = _Groups(len(units))
