@@ -5,8 +5,9 @@ instructions of a run (counted by QEMU: no cycles), those for each multiplicatio
 without the instructions of the DSP extension and of MVE (`plain`: the same processor and C compiler), the arena with
 the least that any plan could take for these kernels in this order and with what the planner of TFLite-Micro takes
 (`bench/micro_planner.py`), the weights, and what the program takes of flash. `--layers` prints the instructions of
-each step, `--published` those of the network of CMSIS-NN's paper beside its figures. The exit code is 1 if a byte differs, if an arena is more than 1.1 times its lower bound or larger than
-TFLite-Micro's, or if a processor with DSP (MVE) is not 1.5 (6) times as quick with it.
+each step, `--published` those of the network of CMSIS-NN's paper beside its figures. The exit code is 1 if a byte
+differs, if an arena is more than 1.1 times its lower bound or larger than TFLite-Micro's, or if a processor with DSP
+(MVE) is not 1.5 (6) times as quick with it.
 """
 
 from __future__ import annotations

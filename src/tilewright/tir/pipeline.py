@@ -44,7 +44,7 @@ from tilewright.tir.passes.zigzag_loops import zigzag_loops
 _WRITTEN_OUT = 256
 """Statements of a loop over registers that is written out for languages that cannot ask for it."""
 _SHORT_TEXT = 64
-"""Statements of another loop that is written out for them: drivers take seconds for a page of text, and users load it."""
+"""Statements of other loops that are written out for them: drivers take long for long texts, and users load these."""
 _CONVERTED_FLOATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 """The small floats that processors with products of 8-bit floats convert."""
 

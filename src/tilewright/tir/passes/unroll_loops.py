@@ -7,8 +7,8 @@
 Loops marked unrolled and of constant extent are copied whatever is inside, up to a bound on the statements that
 result; beyond it the loop stays as a serial loop. Short serial loops that index a `local` buffer by their variable are
 unrolled too: such a buffer is meant for registers, and registers have no addresses. Not those with the note `ROLLED`:
-what they index is better left in memory. Where text is all that a compiler gets (`most_statements`), loops that index no
-registers are copied as far as that is short.
+what they index is better left in memory. For languages that are text to the end, loops that index no registers are
+copied as far as that is short (`most_statements`).
 
 A copied loop with the note `PREFETCH` hands a share of what is to be fetched to each copy, in whose innermost loop that
 is done.
