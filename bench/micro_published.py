@@ -4,7 +4,8 @@
 
 The paper (Lai, Suda and Chandra, arXiv 1801.06601) times each layer of a network for CIFAR-10 on a Cortex-M7 of
 216 MHz. Here the same network runs in QEMU, which counts instructions; a Cortex-M7 starts up to two of them in a
-cycle, so theirs are cycles for each multiplication and ours instructions: columns to be read beside each other, not divided.
+cycle, so theirs are cycles for each multiplication and ours instructions: columns to be read beside each other, not
+divided.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import itertools
 import os
 import select
 import socket
+import termios
 import time
 import zlib
 from collections import deque
@@ -92,8 +93,6 @@ def _socket_port(line: socket.socket) -> Port:
 
 
 def _device_port(path: str, baud: int) -> Port:
-    import termios  # Windows has none, where devices are reached through a server of serial lines.
-
     speed = getattr(termios, f"B{baud}", None)
     if speed is None:
         raise UserError(f"a serial line has no speed of {baud} bits a second", hint="115200, 230400, 921600, ...")
