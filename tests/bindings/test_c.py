@@ -50,7 +50,9 @@ def test_the_runtime_is_built_for_windows(models: Path, build: Path) -> None:
     compiler = need_tool("mingw", "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-gcc-win32")
     make("c", "windows", models, build, f"WINDOWS_CC={compiler}")
     dump = compiler.replace("-gcc-win32", "-objdump").replace("-gcc", "-objdump")
-    said = subprocess.run([dump, "-p", str(build / "tilewright.dll")], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [dump, "-p", str(build / "tilewright.dll")], capture_output=True, text=True, check=True
+    ).stdout
     exported = set(re.findall(r"\[ *\d+\].*?(tilewright_\w+)", said.split("[Ordinal/Name Pointer] Table")[1]))
     assert exported == _declared()
     assert set(re.findall(r"DLL Name: (\S+)", said)) <= {"KERNEL32.dll", "msvcrt.dll", "ucrtbase.dll"}
@@ -89,9 +91,9 @@ def test_dlls_are_read_as_windows_reads_them(tmp_path: Path, build: Path) -> Non
     need("lld-link")
     target = "windows-arm64" if Target("native").arch == "aarch64" else "windows-x86-64"
     library = tmp_path / "small.dll"
-    Compilation(bytes(small_models.classifier(channels=4).SerializeToString()), target=target, threads=1).export_library(
-        library
-    )
+    Compilation(
+        bytes(small_models.classifier(channels=4).SerializeToString()), target=target, threads=1
+    ).export_library(library)
     (tmp_path / "reader.c").write_text(_READER, encoding="utf-8")
     folder = BINDINGS / "c" / "src"
     flags = ["-std=c11", "-w", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{folder}"]

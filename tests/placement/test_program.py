@@ -183,7 +183,9 @@ def test_what_is_wrong_is_said(placed: PlacedModel, placement: ProgramPlacement)
         placed(X[:, :4])
     np.testing.assert_allclose(placed(X)[1], _expected()[1], rtol=1e-5, atol=1e-6)
     model = placement.moved(WHERE).compile()
+    under_way = [model.start(X) for _ in range(3)]
     model.close()
+    assert all(run.done() and run.exception() is None for run in under_way), "what has begun ends well"
     with pytest.raises(UserError, match="closed"):
         model(X)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var, tuple_of
 from tilewright.graph.ir.infer import infer_types
@@ -387,21 +388,23 @@ def _with_user_names(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
 
 
 def _check_sizes(item: GraphExpr) -> None:
-    kinds = [item.type] if isinstance(item.type, TensorType) else []
-    for kind in kinds:
-        if any(const_value(extent) is None for extent in kind.shape):
-            raise UserError(
-                "a model is placed for fixed sizes, and a call decides the sizes of this one",
-                hint="give the shapes of its inputs: options=tw.CompileOptions(shapes={...})",
-            )
+    if isinstance(item.type, TensorType) and _extents(item.type) is None:
+        raise UserError(
+            "a model is placed for fixed sizes, and a call decides the sizes of this one",
+            hint="give the shapes of its inputs: options=tw.CompileOptions(shapes={...})",
+        )
+
+
+def _extents(kind: TensorType) -> list[int] | None:
+    """The sizes of a tensor; None where they are not all known."""
+    sizes = [None if extent is None else const_value(extent) for extent in kind.shape or ()]
+    known = [size for size in sizes if size is not None]
+    return known if kind.shape is not None and len(known) == len(sizes) else None
 
 
 def _nbytes(item: GraphExpr) -> int:
     kind = item.tensor_type
-    size = kind.dtype.itemsize
-    for extent in kind.shape:
-        size *= const_value(extent) or 0
-    return size
+    return prod(_extents(kind) or ()) * kind.dtype.itemsize
 
 
 class _Groups:

@@ -82,7 +82,7 @@ def registers(A: Buffer[(96,), "float32"], B: Buffer[(96,), "float32"]):
         agree(func, after, data(96), data(96))
 
     def test_loops_over_memory_stay_where_text_is_to_be_short(self) -> None:
-        """The inner loop indexes registers and is copied; the outer one, of more statements than is short, is a loop."""
+        """The inner loop indexes registers and is copied; the outer one would be long, and stays a loop."""
         func = script(
             """
 @script.function

@@ -11,13 +11,14 @@ compute. A part begins when all that it reads is at its place. Calls may come fr
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -86,6 +87,7 @@ class PlacedModel:
         for source in results:
             self._readers.setdefault(source, []).append(None)
         self._closed = False
+        self._under_way: set[Future[list[Array]]] = set()
         places = dict.fromkeys(part.place for part in parts)
         self._workers = {place: ThreadPoolExecutor(1, f"tilewright {place}") for place in places}
         devices = [place for place in places if place != HOST]
@@ -112,7 +114,10 @@ class PlacedModel:
         if len(arrays) != len(self.input_info):
             expected = ", ".join(map(str, self.input_info))
             raise UserError(f"the model takes {plural(len(self.input_info), 'input')} ({expected}), not {len(arrays)}")
-        return _Run(self, spans).begin(arrays)
+        run = _Run(self, spans)
+        self._under_way.add(run.done)
+        run.done.add_done_callback(self._under_way.discard)
+        return run.begin(arrays)
 
     def map(self, batches: Iterable[object], ahead: int = _AHEAD) -> Iterator[Any]:
         """The results of many runs, in order, with `ahead` of them under way: places work on different runs at once.
@@ -149,6 +154,7 @@ class PlacedModel:
     def close(self) -> None:
         """End the threads, when the runs under way are done. Later calls are errors."""
         self._closed = True
+        wait(tuple(self._under_way))
         for worker in (*self._workers.values(), *self._couriers.values()):
             worker.shutdown()
 
@@ -251,7 +257,8 @@ class _Run:
         self._asked: set[tuple[Source, str]] = set()
         self._missing = [len(set(part.inputs)) for part in model.parts]
         self._outputs_missing = len(set(model.results))
-        self._done: Future[list[Array]] = Future()
+        self.done: Future[list[Array]] = Future()
+        """The results, when they are there."""
 
     def begin(self, arrays: Sequence[object]) -> Future[list[Array]]:
         """Give the inputs; everything else follows."""
@@ -260,7 +267,7 @@ class _Run:
                 self._submit(number)
         for index, array in enumerate(arrays):
             self._arrive(Source(None, index), HOST, array)
-        return self._done
+        return self.done
 
     def _arrive(self, source: Source, place: str, value: Any) -> None:
         """A value is at a place: parts may begin, and copies to other places."""
@@ -268,7 +275,7 @@ class _Run:
             self._values[source, place] = value
             readers = list(dict.fromkeys(self._model.readers(source)))
             here = [number for number in readers if self._place_of(number) == place]
-            ready = []
+            ready: list[int | None] = []
             for number in here:
                 if number is None:
                     self._outputs_missing -= 1
@@ -291,28 +298,28 @@ class _Run:
                 self._submit(number)
         for target in copies:
             courier = self._model.courier(target if place == HOST else place)
-            self._give(courier, lambda target=target: self._copy(source, place, target))
+            self._give(courier, functools.partial(self._copy, source, place, target))
 
     def _place_of(self, number: int | None) -> str:
         return HOST if number is None else self._model.parts[number].place
 
     def _finish(self) -> None:
-        self._done.set_result([self._values[source, HOST] for source in self._model.results])
+        self.done.set_result([self._values[source, HOST] for source in self._model.results])
 
     def _submit(self, number: int) -> None:
         self._give(self._model.worker(self._model.parts[number].place), lambda: self._compute(number))
 
     def _give(self, worker: ThreadPoolExecutor, work: Callable[[], None]) -> None:
         def guarded() -> None:
-            if self._done.done():
+            if self.done.done():
                 return
             try:
                 work()
             except BaseException as error:
                 # The caller gets it; what else is under way finds the run done.
                 with self._lock:
-                    if not self._done.done():
-                        self._done.set_exception(error)
+                    if not self.done.done():
+                        self.done.set_exception(error)
 
         worker.submit(guarded)
 
