@@ -5,8 +5,9 @@ instructions of a run (counted by QEMU: no cycles), those for each multiplicatio
 without the instructions of the DSP extension and of MVE (`plain`: the same processor and C compiler), the arena with
 the least that any plan could take for these kernels in this order and with what the planner of TFLite-Micro takes
 (`bench/micro_planner.py`), the weights, and what the program takes of flash. `--layers` prints the instructions of
-each step. The exit code is 1 if a byte differs, if an arena is more than 1.1 times its lower bound or larger than
-TFLite-Micro's, or if a processor with DSP (MVE) is not 1.5 (6) times as quick with it.
+each step, `--published` those of the network of CMSIS-NN's paper beside its figures. The exit code is 1 if a byte
+differs, if an arena is more than 1.1 times its lower bound or larger than TFLite-Micro's, or if a processor with DSP
+(MVE) is not 1.5 (6) times as quick with it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import tilewright as tw
-from bench import harness
+from bench import harness, micro_published
 from bench.micro_models import MODELS
 from bench.micro_runner import run_micro, size_of
 from tilewright.compiler import Compilation
@@ -39,6 +40,8 @@ Result = dict[str, object]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
+    if options.published:
+        return _published(options)
     results = [
         measure(model, board, options.flags, layers=options.layers)
         for model in options.models.split(",")
@@ -50,6 +53,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         harness.write_json(options.json, summary)
     print(json.dumps(summary))
     return 0 if all(map(is_good, results)) else 1
+
+
+def _published(options: argparse.Namespace) -> int:
+    """The layers of the paper's network, on a Cortex-M7 and on others that are asked for."""
+    model = micro_published.cifar10()
+    figures = {}
+    for board in ("cortex-m7",) if options.boards == ",".join(BOARDS) else options.boards.split(","):
+        compilation = Compilation(model.proto.SerializeToString(), target=board)
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as work:
+            folder = Path(work) / micro_published.NETWORK
+            compilation.export_library(folder)
+            steps = json.loads((folder / "model.json").read_text(encoding="utf-8"))["steps"]
+            values = np.random.default_rng(1).integers(-128, 128, model.shape, np.int8)
+            run = run_micro(folder, {"input": values}, options.flags)
+        expected = np.asarray(tw.compile(model.proto.SerializeToString(), threads=1)(values))
+        if not np.array_equal(run.outputs["output"], expected):
+            harness.say(f"{board}: bytes DIFFER from the host's")
+            return 1
+        counts = [(_products(step), count) for step, count in zip(steps, run.instructions, strict=True)]
+        print(f"{board}\n{micro_published.render(counts)}")
+        figures[board] = counts
+    if options.json:
+        harness.write_json(options.json, {"published": figures, "machine": harness.machine()})
+    return 0
+
+
+def _products(step: Mapping[str, object]) -> int:
+    """The multiplications of a step: those of convolutions and products of matrices."""
+    multiplies = any(word in str(step["kernel"]) for word in ("conv2d", "matmul", "dense", "run_dot"))
+    return int(str(step["flops"])) // 2 if multiplies else 0
 
 
 def is_good(item: Result) -> bool:
@@ -150,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--boards", default=",".join(BOARDS), help="names with commas between (default: all)")
     parser.add_argument("--flags", default="-O2", help="how the C compiler optimises (default: -O2)")
     parser.add_argument("--layers", action="store_true", help="print the instructions of each step")
+    parser.add_argument("--published", action="store_true", help="only the network of CMSIS-NN's paper, by layers")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     return parser
 

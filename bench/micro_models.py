@@ -114,6 +114,21 @@ class QuantizedGraph:
         self._layers.append(Layer((pooled,), flat))
         return flat
 
+    def max_pool(self, value: str) -> str:
+        """The largest of windows of 3 x 3 elements, two apart."""
+        batch, channels, *image = self.shapes[value]
+        after = tuple(-(-extent // 2) for extent in image)
+        pooled = self._node("MaxPool", self._wide(value), kernel_shape=[3, 3], strides=[2, 2], pads=[0, 0, 1, 1])
+        return self._narrow(pooled, (batch, channels, *after), value)
+
+    def flatten(self, value: str) -> str:
+        """An image as a row."""
+        batch, *rest = self.shapes[value]
+        flat = self._node("Flatten", value)
+        self.shapes[flat] = (batch, prod(rest))
+        self._layers.append(Layer((value,), flat))
+        return flat
+
     def finish(self, value: str) -> MicroModel:
         """The model, with the output `output`."""
         ports = [

@@ -109,7 +109,7 @@ def test_query_says_whose_code_was_measured(tmp_path: Path, capsys: pytest.Captu
     ("words", "message"),
     [
         (["tune", "missing.onnx", "--tracker", "farm:9190"], "--tracker and --key go together"),
-        (["tune", "missing.onnx", "--tracker", "a:1", "--key", "k", "--cluster", "local"], "two places to measure"),
+        (["tune", "missing.onnx", "--tracker", "a:1", "--key", "k", "--cluster", "local"], "are places to measure"),
         (["tune", "missing.onnx", "--report", "no/such/folder/x.html"], "does not exist"),
         (["tune", "library.so"], "is a compiled library"),
         (["tune", "missing.onnx", "--trials", "0"], "say how long to tune"),

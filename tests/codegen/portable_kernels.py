@@ -44,13 +44,18 @@ def scheduled_operator(case: Case, name: str, target: Target) -> PrimFunc:
     return schedule_gpu(operator_program(case[0], case[1], name, **case[2]), target)
 
 
+_TOGETHER = 16
+"""Operators in one text."""
+
+
 def check_operators(device: Build, target: Target, cases: Sequence[Case]) -> None:
     """Operators against their references."""
     programs = [scheduled_operator(case, f"case{n}", target) for n, case in enumerate(cases)]
-    module = device(programs)
+    # Drivers look at a whole text for each of its kernels: many short ones are quicker than one that is long.
+    modules = [device(programs[first : first + _TOGETHER]) for first in range(0, len(programs), _TOGETHER)]
     for number, (case, func) in enumerate(zip(cases, programs, strict=True)):
         got = results_of(func, case[1])
-        module[f"case{number}"](*case[1], *got)
+        modules[number // _TOGETHER][f"case{number}"](*case[1], *got)
         for one, other in zip(got, run_reference(case[0], case[1], **case[2]), strict=True):
             if one.dtype.kind == "f":
                 tolerance = 1e-2 if one.dtype == np.float16 else 2e-5

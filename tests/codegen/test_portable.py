@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,15 @@ from tilewright.target import Target
 from tilewright.topi.registry import registered
 
 _FIRST = {sample[0]: sample for sample in reversed(SAMPLES)}
+
+
+def _shorter(case: portable_kernels.Case) -> portable_kernels.Case:
+    """Winograd's algorithm on tiles of 2 pixels: on larger ones its sums, written out, are a third of all the text."""
+    name, arrays, attributes = case
+    if not name.startswith("nn.conv2d_winograd"):
+        return case
+    kernel = arrays[1][:4, :4] if name == "nn.conv2d_winograd" else arrays[1]
+    return name, [arrays[0], np.ascontiguousarray(kernel), *arrays[2:]], {**attributes, "tile": 2}
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,7 @@ SPIRV = Language(
     # Operators in 16-bit floats crash some drivers: `test_halves` knows which.
     [case for case in SAMPLES if "winograd" not in case[0] and not _has_halves(case)][::6],
 )
-WGSL = Language(on_webgpu, WEBGPU, (), list(_FIRST.values()))
+WGSL = Language(on_webgpu, WEBGPU, (), [_shorter(case) for case in _FIRST.values()])
 
 every = pytest.mark.parametrize("language", [HIP, MSL, SPIRV, WGSL], ids=lambda language: str(language.target.kind))
 with_devices = pytest.mark.parametrize("language", [SPIRV, WGSL], ids=lambda language: str(language.target.kind))

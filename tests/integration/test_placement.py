@@ -12,39 +12,7 @@ from onnx import TensorProto
 import tilewright as tw
 from tests.integration import small_models
 from tests.requirements import need
-from tilewright.placement import _HOST, Link, PlacedKernel, Placement, Value, cheapest
 from tilewright.support.errors import UserError
-
-
-def random_problem(seed: int) -> Placement:
-    """A few kernels with random costs, and values between them."""
-    random = np.random.default_rng(seed)
-    names = [f"k{number}" for number in range(int(random.integers(1, 8)))]
-    kernels = [
-        PlacedKernel(name, (), 1, *random.uniform(1e-6, 1e-3, 2).tolist(), on_host=False)
-        if random.random() < 0.9
-        else PlacedKernel(name, (), 1, float(random.uniform(1e-6, 1e-3)), None, on_host=True)
-        for name in names
-    ]
-    values = [Value(_HOST, frozenset(names[:1]), 1000)]
-    for number, name in enumerate(names):
-        later = [*names[number + 1 :], _HOST]
-        readers = frozenset(reader for reader in later if random.random() < 0.5) or frozenset([_HOST])
-        values.append(Value(name, readers, int(random.integers(1, 100_000))))
-    link = Link(float(random.uniform(0, 3e-4)), float(random.uniform(1e-11, 1e-8)))
-    return Placement("", "opencl", tw.CompileOptions(), tuple(kernels), tuple(values), link)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_the_cut_is_the_cheapest_of_all_placements(seed: int) -> None:
-    problem = random_problem(seed)
-    symbols = [item.symbol for item in problem.kernels]
-    subsets = [frozenset(chosen) for count in range(len(symbols) + 1) for chosen in combinations(symbols, count)]
-    best = min(problem.seconds(chosen) for chosen in subsets)
-    chosen = cheapest(problem.kernels, problem.values, problem.link)
-    assert problem.seconds(chosen) == pytest.approx(best, abs=1e-7)
-    refused = {item.symbol for item in problem.kernels if item.device_seconds is None}
-    assert refused <= chosen
 
 
 @pytest.fixture(scope="module")

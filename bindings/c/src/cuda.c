@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #endif
 #include "internal.h"
+#include "portable.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,10 +79,10 @@ static const char* cuda_missing; /* why there is no GPU */
 static pthread_once_t cuda_once = PTHREAD_ONCE_INIT;
 
 static void cuda_start_once(void) {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* library = open_system_library(CUDA_LIBRARY);
   cuda_missing = "no driver for NVIDIA's GPUs is installed here (libcuda.so.1, of CUDA 11.8 or later)";
   for (size_t i = 0; library != NULL && i < sizeof cuda_functions / sizeof *cuda_functions; ++i) {
-    void* address = dlsym(library, cuda_functions[i].name);
+    void* address = find_in_library(library, cuda_functions[i].name);
     if (address == NULL) return;
     memcpy(cuda_functions[i].place, &address, sizeof address);
   }

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #endif
 #include "internal.h"
+#include "portable.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -86,6 +87,35 @@ static int has_word(const char* text, const char* word, size_t length) {
   return 0;
 }
 
+#ifdef _WIN32
+/* The first of the words `flags`, as Linux spells them, that the processor does not have; what the compiler cannot ask for
+   counts as there, as it does where Linux says nothing. */
+static int missing_flag(const char* flags, char* missing, size_t size) {
+  const char* absent = "";
+#if defined(__x86_64__)
+  static char known[512];
+  __builtin_cpu_init();
+#define ASK(name) if (!__builtin_cpu_supports(#name)) strcat(known, " " #name)
+  known[0] = 0;
+  ASK(ssse3); ASK(sse4.1); ASK(sse4.2); ASK(popcnt); ASK(avx); ASK(avx2); ASK(fma); ASK(bmi); ASK(bmi2);
+  ASK(avx512f); ASK(avx512bw); ASK(avx512cd); ASK(avx512dq); ASK(avx512vl); ASK(avx512vnni);
+#undef ASK
+  absent = known;
+#endif
+  static const char* const spelled[][2] = {{"sse4_1", "sse4.1"}, {"sse4_2", "sse4.2"}, {"bmi1", "bmi"}, {"avx512_vnni", "avx512vnni"}};
+  for (size_t length; *flags; flags += length + (flags[length] == ' ')) {
+    length = strcspn(flags, " ");
+    const char* name = flags;
+    size_t count = length;
+    for (size_t i = 0; i < sizeof spelled / sizeof *spelled; ++i)
+      if (strlen(spelled[i][0]) == length && !memcmp(spelled[i][0], flags, length)) count = strlen(name = spelled[i][1]);
+    if (!has_word(absent + (*absent == ' '), name, count)) continue;
+    snprintf(missing, size, "%.*s", (int)length, flags);
+    return 1;
+  }
+  return 0;
+}
+#else
 /* The first of the words `flags` that /proc/cpuinfo does not have; where it says nothing, nothing is missing. */
 static int missing_flag(const char* flags, char* missing, size_t size) {
   FILE* file = *flags ? fopen("/proc/cpuinfo", "r") : NULL;
@@ -106,6 +136,7 @@ static int missing_flag(const char* flags, char* missing, size_t size) {
   free(line);
   return is_missing;
 }
+#endif
 
 static tilewright_status check_interface(const struct tilewright_interface* interface, tilewright_error* error) {
   if (interface->version != INTERFACE_VERSION || interface->size < sizeof *interface)
@@ -210,7 +241,7 @@ tilewright_status tilewright_hold_(tilewright_model model, entry** held, tilewri
 }
 
 static void free_frame(frame* frame) {
-  free(frame->workspace);
+  free_aligned(frame->workspace);
   free(frame);
 }
 
@@ -446,10 +477,10 @@ static void give_back(entry* model, frame* used) {
 
 static int grow_workspace(frame* frame, int64_t bytes) {
   if (frame->workspace != NULL && frame->workspace_bytes >= bytes) return 0;
-  free(frame->workspace);
+  free_aligned(frame->workspace);
   frame->workspace_bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   if (!frame->workspace_bytes) frame->workspace_bytes = ALIGNMENT;
-  frame->workspace = aligned_alloc(ALIGNMENT, (size_t)frame->workspace_bytes);
+  frame->workspace = allocate_aligned(ALIGNMENT, (size_t)frame->workspace_bytes);
   return frame->workspace == NULL;
 }
 

@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #endif
 #include "internal.h"
+#include "portable.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -71,10 +71,10 @@ static void* find_device(void) {
 }
 
 static void start_once(void) {
-  void* library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
-  missing = "no OpenCL is installed here (libOpenCL.so.1)";
+  void* library = open_system_library(OPENCL_LIBRARY);
+  missing = "no OpenCL is installed here (" OPENCL_LIBRARY ")";
   for (size_t i = 0; library != NULL && i < sizeof functions / sizeof *functions; ++i) {
-    void* address = dlsym(library, functions[i].name);
+    void* address = find_in_library(library, functions[i].name);
     if (address == NULL) return;
     memcpy(functions[i].place, &address, sizeof address);
   }

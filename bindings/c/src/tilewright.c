@@ -1,5 +1,15 @@
 /* The whole runtime as one translation unit, for those who would rather compile one file into their program. */
 
+#include "seal.c"
+
+#ifdef _WIN32
+#include "pe.c"
+
+#include "system_windows.c"
+#else
+#include "system_linux.c"
+#endif
+
 #include "library.c"
 
 #include "model.c"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tilewright.cli.models import is_library
 from tilewright.cli.options import add_model, compile_options, compile_target, natural_int, positive_int
+from tilewright.cli.serial_line import add_serial
 from tilewright.lower.database import default_database
 from tilewright.rpc.pool import connect_tracker
 from tilewright.rpc.security import given_token
@@ -19,7 +20,9 @@ from tilewright.rpc.tracker_link import DEFAULT_TRACKER_PORT, split_address
 from tilewright.support.errors import UserError
 from tilewright.support.progress import Progress as Line
 from tilewright.support.text import human_rate, human_seconds, plural, shorten, table
+from tilewright.target import Target
 from tilewright.tune.algorithms import Algorithms
+from tilewright.tune.board_measure import BoardMeasurer
 from tilewright.tune.cluster import ClusterMeasurer
 from tilewright.tune.measure import Measurer
 from tilewright.tune.model import COST_MODELS, tune_model
@@ -74,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="KEY", help="the kind of device to ask the tracker for")
     parser.add_argument("--token", help="the tracker's secret (default: the setting TILEWRIGHT_RPC_TOKEN)")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file that holds it, readable by you alone")
+    add_serial(parser)
     parser.add_argument("--devices", type=positive_int, default=1, metavar="N", help="devices at once (default: 1)")
 
 
@@ -91,8 +95,8 @@ def execute(options: argparse.Namespace) -> int:
         raise UserError(f"{options.model} is a compiled library: tuning needs the model it was made from")
     if (options.tracker is None) != (options.key is None):
         raise UserError("--tracker and --key go together", hint="--tracker HOST:PORT --key KEY")
-    if options.tracker is not None and options.cluster is not None:
-        raise UserError("--tracker and --cluster are two places to measure: say one")
+    if sum(place is not None for place in (options.tracker, options.cluster, options.serial)) > 1:
+        raise UserError("--tracker, --cluster and --serial are places to measure: say one")
     if options.report is not None and not options.report.absolute().parent.is_dir():
         raise UserError(f"the folder of {options.report} does not exist", where="--report", hint="make it first")
     seconds = options.time or 0.0
@@ -130,6 +134,10 @@ def _measurer(options: argparse.Namespace) -> Iterator[Measurer | None]:
     if options.cluster is not None:
         with ClusterMeasurer(options.cluster) as on_cluster:
             yield on_cluster
+        return
+    if options.serial is not None:
+        with BoardMeasurer(Target(compile_target(options)), serial=options.serial, baud=options.baud) as on_board:
+            yield on_board
         return
     if options.tracker is None:
         yield None

@@ -8,11 +8,13 @@ module["matmul"](remote.array(a), remote.array(b), c)
 
 from __future__ import annotations
 
+from tilewright.rpc.board import BoardSession, connect_board
 from tilewright.rpc.client import RemoteArray, RemoteExecutable, RemoteModule, RemoteSession, connect
 from tilewright.rpc.pool import TrackerClient, connect_tracker
 from tilewright.rpc.wire import Disconnected, RemoteError, SessionDied
 
 __all__ = [
+    "BoardSession",
     "Disconnected",
     "RemoteArray",
     "RemoteError",
@@ -22,5 +24,6 @@ __all__ = [
     "SessionDied",
     "TrackerClient",
     "connect",
+    "connect_board",
     "connect_tracker",
 ]

@@ -29,6 +29,7 @@ from tilewright.runtime.core.ndarray import NDArray, array, empty, from_dlpack
 from tilewright.runtime.core.packing import pack, unpack
 from tilewright.runtime.core.profiler import Profile, ProfileRow
 from tilewright.runtime.device.device import Device, cpu
+from tilewright.runtime.device.parts import PlacedModel
 from tilewright.runtime.vm.values import DataValue
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Module",
     "NDArray",
     "ParamInfo",
+    "PlacedModel",
     "Profile",
     "ProfileRow",
     "PublicKey",

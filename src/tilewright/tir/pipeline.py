@@ -44,6 +44,8 @@ from tilewright.tir.passes.zigzag_loops import zigzag_loops
 
 _WRITTEN_OUT = 256
 """Statements of a loop over registers that is written out for languages that cannot ask for it."""
+_SHORT_TEXT = 64
+"""Statements of other loops that are written out for them: drivers take long for long texts, and users load these."""
 _CONVERTED_FLOATS = frozenset({"float8_e4m3fn", "float8_e5m2"})
 """The small floats that processors with products of 8-bit floats convert."""
 
@@ -128,7 +130,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("swizzle_storage", requires="vectorized")(swizzle_storage),
             function_pass("hoist_guards")(hoist_guards),
             function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(
-                UnrollLoopsOptions(copied=True, register_statements=_WRITTEN_OUT)
+                UnrollLoopsOptions(copied=True, register_statements=_WRITTEN_OUT, most_statements=_SHORT_TEXT)
                 if can.written_out
                 else UnrollLoopsOptions(copied=False)
             ),

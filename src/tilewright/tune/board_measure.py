@@ -1,6 +1,6 @@
 """Measuring candidates on boards with microcontrollers: built here, run by the runtime that serves the board.
 
-    with BoardMeasurer(Target("cortex-m4")) as measurer:                    # QEMU's board; or gdb="localhost:3333"
+    with BoardMeasurer(Target("cortex-m4")) as measurer:                    # QEMU's board; or gdb= or serial=
         tune(tasks, database, options, measurer=measurer)
 
 Times are cycles, or instructions where an emulator counts them, as nanoseconds: only their ratios mean something.
@@ -15,6 +15,7 @@ from tilewright.backends.micro.agent import ROOM, BoardAgent
 from tilewright.backends.micro.board import board_of
 from tilewright.backends.micro.compiler import check_architecture
 from tilewright.lower.kernel import CompiledKernel
+from tilewright.rpc.board import DEFAULT_BAUD
 from tilewright.support.errors import TilewrightError
 from tilewright.target import Target
 from tilewright.tune.builder import build_candidate
@@ -27,15 +28,27 @@ _NANOSECOND = 1e-9
 
 
 class BoardMeasurer:
-    """Measures on one board. Counts are exact on an emulator: each candidate runs once."""
+    """Measures on one board. Counts are exact on an emulator: each candidate runs once.
 
-    def __init__(self, target: Target, *, gdb: str | None = None, room: int = ROOM) -> None:
+    The board is QEMU's; or one behind a debugger's server (`gdb="localhost:3333"`), or on a serial line
+    (`serial="/dev/ttyUSB0"`, with `baud` bits a second) that has the runtime of `tilewright board`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        gdb: str | None = None,
+        room: int = ROOM,
+        serial: str | None = None,
+        baud: int = DEFAULT_BAUD,
+    ) -> None:
         check_architecture(target)
         self._defaults = Defaults()
         self._right: dict[str, tuple[list[Array], float]] = {}
         self._around = ExitStack()
         board = board_of(target.triple, target.cpu, target.features)
-        self._agent = self._around.enter_context(BoardAgent.start(board, gdb, room))
+        self._agent = self._around.enter_context(BoardAgent.start(board, gdb, room, serial=serial, baud=baud))
 
     def close(self) -> None:
         """Let the board go."""

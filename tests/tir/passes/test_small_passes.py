@@ -81,6 +81,28 @@ def registers(A: Buffer[(96,), "float32"], B: Buffer[(96,), "float32"]):
         assert not find_all(after.body, For)
         agree(func, after, data(96), data(96))
 
+    def test_loops_over_memory_stay_where_text_is_to_be_short(self) -> None:
+        """The inner loop indexes registers and is copied; the outer one would be long, and stays a loop."""
+        func = script(
+            """
+@script.function
+def sums(A: Buffer[(96,), "float32"], B: Buffer[(4,), "float32"]):
+    T = allocate((4,), "float32", scope="local")
+    for i in unroll(4):
+        T[i] = 0.0
+    for k in unroll(24):
+        for j in unroll(4):
+            T[j] = T[j] + A[k * 4 + j]
+    for l in unroll(4):
+        B[l] = T[l]
+"""
+        )
+        assert not find_all(unroll_loops(func).body, For)
+        after = unroll_loops(func, UnrollLoopsOptions(most_statements=64))
+        [left] = find_all(after.body, For)
+        assert left.kind is LoopKind.SERIAL and left.extent.value == 24
+        agree(func, after, data(96), data(4))
+
     def test_loops_that_are_noted_as_rolled_leave_arrays_in_memory(self) -> None:
         t, a, b = make_buffer("T", (4,), scope="local"), make_buffer("A", (4,)), make_buffer("B", (4,))
         i, j = Var("i"), Var("j")

@@ -29,15 +29,31 @@ class Board:
     """The start-up file."""
     clock_mhz: int
     """How often the clock ticks that the start-up file reads; 1000: at each instruction, as QEMU counts them."""
+    uart: tuple[str, str] = ("uart_cmsdk.h", "0x40004000")
+    """The serial line: the file that drives it, and its address."""
     specs: str = ""
     """The file that tells the compiler of its C library, where it does not know of one by itself."""
 
 
 def _arm(
-    flags: str, machine: str, flash: tuple[str, str] = ("0x0", "4M"), ram: str = "0x20000000", clock: int = 25
+    flags: str,
+    machine: str,
+    flash: tuple[str, str] = ("0x0", "4M"),
+    ram: str = "0x20000000",
+    clock: int = 25,
+    uart: str = "0x40004000",
 ) -> Board:
-    emulator = f"qemu-system-arm -M {machine}"
-    return Board("arm-none-eabi-", machine, f"-mthumb {flags}", emulator, flash, (ram, "4M"), "cortex_m.c", clock)
+    return Board(
+        "arm-none-eabi-",
+        machine,
+        f"-mthumb {flags}",
+        f"qemu-system-arm -M {machine}",
+        flash,
+        (ram, "4M"),
+        "cortex_m.c",
+        clock,
+        ("uart_cmsdk.h", uart),
+    )
 
 
 _AN385: Final = "mps2-an385"
@@ -50,6 +66,7 @@ _RISCV: Final = Board(
     ("0x80800000", "8M"),
     "riscv.c",
     1000,
+    ("uart_16550.h", "0x10000000"),
     "picolibc.specs",
 )
 _SOFT: Final = "-mfloat-abi=soft"
@@ -59,8 +76,10 @@ _BOARDS: Final = {
     "cortex-m3": _arm(f"-mcpu=cortex-m3 {_SOFT}", _AN385),
     "cortex-m4": _arm("-mcpu=cortex-m4 -mfloat-abi=hard -mfpu=fpv4-sp-d16", "mps2-an386"),
     "cortex-m7": _arm("-mcpu=cortex-m7 -mfloat-abi=hard -mfpu=fpv5-d16", "mps2-an500"),
-    "cortex-m33": _arm(f"-mcpu=cortex-m33 {_SOFT}", "mps2-an505", ("0x10000000", "4M"), "0x38000000", 20),
-    "cortex-m55": _arm("-mcpu=cortex-m55 -mfloat-abi=hard", "mps3-an547", ("0x10000000", "512K"), "0x31000000", 32),
+    "cortex-m33": _arm(f"-mcpu=cortex-m33 {_SOFT}", "mps2-an505", ("0x10000000", "4M"), "0x38000000", 20, "0x50200000"),
+    "cortex-m55": _arm(
+        "-mcpu=cortex-m55 -mfloat-abi=hard", "mps3-an547", ("0x10000000", "512K"), "0x31000000", 32, "0x59303000"
+    ),
 }
 
 

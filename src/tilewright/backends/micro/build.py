@@ -74,11 +74,13 @@ def link_files(folder: Path, board: Board, files: list[str], program: str) -> Pa
 
 _IMAGE: Final = """\
 ENTRY(tw_call)
+PHDRS { image PT_LOAD; }
 SECTIONS {
   . = %#x;
-  .image : { *(.text*) *(.rodata*) *(.srodata*) *(.bss*) *(.sbss*) *(COMMON) *(.data*) *(.sdata*) . = ALIGN(8); }
+  .image : { *(.text*) *(.rodata*) *(.srodata*) *(.bss*) *(.sbss*) *(COMMON) *(.data*) *(.sdata*) . = ALIGN(8); } :image
 }
 """
+"""A segment by name, so that it has no headers of the file: these would be loaded over what lies before the address."""
 
 
 def build_image(text: str, address: int, board: Board) -> Program:

@@ -55,28 +55,56 @@ class RemoteRun:
 @contextmanager
 def emulator(board: Board, program: Path) -> Iterator[GdbRemote]:
     """QEMU's board with a program in its flash, held before the first instruction."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as work:
+        place = str(Path(work) / "gdb")
+        options = ["-serial", "none", "-S", "-gdb", f"unix:{place},server=on,wait=off"]
+        with _emulated(board, program, options) as process:
+            link = GdbRemote(_connected(process, place), TIMEOUT_SECONDS)
+            yield link
+            link.close()
+
+
+@contextmanager
+def emulated_serial(board: Board, program: Path) -> Iterator[str]:
+    """QEMU's board, running a program: the address of its serial line, which one after another may open."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as work:
+        place = str(Path(work) / "line")
+        line = ["-chardev", f"socket,id=line,path={place},server=on,wait=off", "-serial", "chardev:line"]
+        with _emulated(board, program, line) as process:
+            _connected(process, place).close()
+            yield f"unix:{place}"
+
+
+@contextmanager
+def _emulated(board: Board, program: Path, options: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """QEMU's board with a program in its flash, as long as somebody is there."""
     command = shlex.split(board.emulator)
     found = shutil.which(command[0])
     if found is None:
         package = "qemu-system-arm" if "arm" in command[0] else "qemu-system-misc"
         raise UserError(f"there is no {command[0]} on this machine", hint=f"on Debian: apt-get install {package}")
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as work:
-        place = str(Path(work) / "gdb")
-        options = ["-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0", "-S"]
-        gdb = ["-gdb", f"unix:{place},server=on,wait=off", "-kernel", str(program)]
-        process = subprocess.Popen(
-            [found, *command[1:], *options, *gdb],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            link = GdbRemote(_connected(process, place), TIMEOUT_SECONDS)
-            yield link
-            link.close()
-        finally:
-            process.kill()
-            process.communicate()
+    process = subprocess.Popen(
+        [
+            found,
+            *command[1:],
+            "-nographic",
+            "-monitor",
+            "none",
+            "-icount",
+            "shift=0",
+            *options,
+            "-kernel",
+            str(program),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def _connected(process: subprocess.Popen[bytes], place: str) -> socket.socket:

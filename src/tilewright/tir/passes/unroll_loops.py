@@ -7,7 +7,8 @@
 Loops marked unrolled and of constant extent are copied whatever is inside, up to a bound on the statements that
 result; beyond it the loop stays as a serial loop. Short serial loops that index a `local` buffer by their variable are
 unrolled too: such a buffer is meant for registers, and registers have no addresses. Not those with the note `ROLLED`:
-what they index is better left in memory.
+what they index is better left in memory. For languages that are text to the end, loops that index no registers are
+copied as far as that is short (`most_statements`).
 
 A copied loop with the note `PREFETCH` hands a share of what is to be fetched to each copy, in whose innermost loop that
 is done.
@@ -46,6 +47,8 @@ class UnrollLoopsOptions:
     """Whether they are copied here; else loops are marked for a compiler that does it."""
     register_statements: int = REGISTER_STATEMENTS
     """Statements up to which a serial loop over a register array is unrolled without being asked."""
+    most_statements: int = MAX_STATEMENTS
+    """Statements that a loop may become which indexes no registers: it is as right, and shorter, as a loop."""
 
 
 _USUAL: Final = UnrollLoopsOptions()
@@ -60,6 +63,7 @@ class _Unroll(StmtRewriter):
     def __init__(self, options: UnrollLoopsOptions) -> None:
         self._copied = options.copied
         self._most = options.register_statements
+        self._most_others = options.most_statements
 
     def visit_for(self, loop: For) -> Stmt:
         body = self.stmt(loop.body)
@@ -68,7 +72,8 @@ class _Unroll(StmtRewriter):
             return loop.replace(kind=LoopKind.SERIAL) if loop.kind is LoopKind.UNROLLED else loop
         count = loop.extent.value
         if loop.kind is LoopKind.UNROLLED:
-            if count * _statements(body) > MAX_STATEMENTS:
+            most = MAX_STATEMENTS if _indexes_registers(body, loop.var) else self._most_others
+            if count * _statements(body) > most:
                 return loop.replace(kind=LoopKind.SERIAL)
             return self._unrolled(loop, count)
         if self._copied and ROLLED.is_on(loop):

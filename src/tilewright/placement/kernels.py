@@ -1,20 +1,14 @@
-"""`place`: which kernels of a model run on a device and which on the CPU beside it, decided by measured costs.
+"""Which kernels of a model for one device run there and which on the CPU beside it, decided by measured costs.
 
-    placement = tw.place("resnet18.onnx", [x], target="opencl")
-    print(placement)                     # a table: kernel, where, and what it takes on either side
-    exe = placement.compile()            # the model with its kernels so placed
-    exe.timeline(x).save("run.json")     # what ran where and when, for a trace viewer
-
-Every kernel is timed on both sides, and so are copies between them. Where each runs is then a minimum cut: a kernel
-costs its time where it is, and a value that one side computes and the other reads costs a copy, once.
+Every kernel is timed on both sides, and so are copies between them. Where each runs is then a minimum cut
+(`assignment.py`): a kernel costs its time where it is, and a value that one side computes and the other reads costs a
+copy, once.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from time import perf_counter
 from typing import Final
 
@@ -22,6 +16,7 @@ import numpy as np
 
 from tilewright.front import compile as compile_model
 from tilewright.options import CompileOptions
+from tilewright.placement.assignment import HOST, Link, Problem, Value, cheapest
 from tilewright.request import ModelLike, TargetLike
 from tilewright.runtime.core.artifact import ArgKind, DeviceKernelInfo, ModelInfo
 from tilewright.runtime.core.executor import Executable
@@ -31,22 +26,6 @@ from tilewright.support.text import human_seconds, table
 
 _REPEAT: Final = 5
 _SMALL_BYTES, _LARGE_BYTES = 1 << 12, 1 << 22
-_UNIT: Final = 1e-9
-"""Costs of the cut are whole nanoseconds: sums of them are exact."""
-_NEVER: Final = 1 << 60
-_HOST, _DEVICE = "the host's side", "the device's side"
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Copies between host and device: what each takes, and what a byte of it takes."""
-
-    latency: float
-    seconds_per_byte: float
-
-    def seconds(self, size: int) -> float:
-        """What a copy of some bytes takes."""
-        return self.latency + size * self.seconds_per_byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +40,6 @@ class PlacedKernel:
     device_seconds: float | None
     """What they take on the device; None where it refuses the kernel."""
     on_host: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What one kernel writes and others read. The host is the writer of inputs and a reader of outputs."""
-
-    writer: str
-    readers: frozenset[str]
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +58,17 @@ class Placement:
         """The kernels that the host computes though the device could: the option `on_host` of a compilation."""
         return tuple(item.symbol for item in self.kernels if item.on_host and item.device_seconds is not None)
 
+    @property
+    def problem(self) -> Problem:
+        """What is to be placed, and the costs."""
+        parts = {item.symbol: (item.host_seconds, item.device_seconds) for item in self.kernels}
+        return Problem(parts, self.values, [self.link])
+
     def seconds(self, on_host: frozenset[str] | None = None) -> float:
         """What a run takes with these kernels on the host (None: as it is placed), copies included, nothing at once."""
         chosen = frozenset(item.symbol for item in self.kernels if item.on_host) if on_host is None else on_host
-        fixed = {item.symbol for item in self.kernels if item.device_seconds is None}
-        host = chosen | fixed | {_HOST}
-        total = sum(item.host_seconds if item.symbol in host else item.device_seconds or 0.0 for item in self.kernels)
-        for value in self.values:
-            if any((reader in host) != (value.writer in host) for reader in value.readers):
-                total += self.link.seconds(value.size)
-        return total
+        refused = {item.symbol for item in self.kernels if item.device_seconds is None}
+        return self.problem.total({item.symbol: int(item.symbol not in chosen | refused) for item in self.kernels})
 
     def compile(self) -> Executable:
         """The model with its kernels so placed."""
@@ -122,12 +93,8 @@ class Placement:
         return f"{table(('where', 'host', 'device', 'calls', 'kernel', 'nodes'), rows)}\n{said}; {copies}"
 
 
-def place(
-    model: ModelLike,
-    inputs: Sequence[object],
-    target: TargetLike,
-    *,
-    options: CompileOptions | None = None,
+def place_kernels(
+    model: ModelLike, inputs: Sequence[object], target: TargetLike, options: CompileOptions | None
 ) -> Placement:
     """Measure a model's kernels on a device and on the CPU beside it, and find where each should run."""
     options = replace(options or CompileOptions(), on_host=())
@@ -157,10 +124,9 @@ def place(
         )
         for symbol in device
     ]
-    values = tuple(_values(info, device))
-    chosen = cheapest(kernels, values, link)
-    placed = tuple(replace(item, on_host=item.symbol in chosen) for item in kernels)
-    return Placement(model, target, options, placed, values, link)
+    placement = Placement(model, target, options, tuple(kernels), tuple(_values(info, device)), link)
+    places = cheapest(placement.problem)
+    return replace(placement, kernels=tuple(replace(item, on_host=places[item.symbol] == 0) for item in kernels))
 
 
 def _checked(executable: Executable) -> tuple[ModelInfo, Mapping[str, DeviceKernelInfo]]:
@@ -196,7 +162,8 @@ def measure_link(device: Device) -> Link:
             device.read(memory, 0, array)
             device.wait()
             turns.append((perf_counter() - start) / 2)
-        times[size] = median(turns)
+        # What else the machine does only adds to it.
+        times[size] = min(turns)
     slope = max(times[_LARGE_BYTES] - times[_SMALL_BYTES], 1e-12) / (_LARGE_BYTES - _SMALL_BYTES)
     return Link(max(times[_SMALL_BYTES] - _SMALL_BYTES * slope, 0.0), slope)
 
@@ -209,7 +176,7 @@ def _values(info: ModelInfo, device: Mapping[str, DeviceKernelInfo]) -> Iterator
 
     def finish(entry: tuple[ArgKind, int, int, int, str, set[str]]) -> None:
         kind, _, begin, end, writer, readers = entry
-        given_out = {_HOST} if kind is ArgKind.OUTPUT else set()
+        given_out = {HOST} if kind is ArgKind.OUTPUT else set()
         done.append(Value(writer, frozenset(readers | given_out), end - begin))
 
     for step in info.steps:
@@ -226,7 +193,7 @@ def _values(info: ModelInfo, device: Mapping[str, DeviceKernelInfo]) -> Iterator
                 entry for entry in held if entry[:2] == (arg.kind, arg.index) and entry[2] < end and begin < entry[3]
             ]
             if not found and arg.kind is ArgKind.INPUT:
-                found = [(arg.kind, arg.index, begin, end, _HOST, set[str]())]
+                found = [(arg.kind, arg.index, begin, end, HOST, set[str]())]
                 held += found
             for entry in found:
                 entry[5].add(symbol)
@@ -240,63 +207,3 @@ def _values(info: ModelInfo, device: Mapping[str, DeviceKernelInfo]) -> Iterator
     for entry in held:
         finish(entry)
     yield from (value for value in done if value.readers)
-
-
-def cheapest(kernels: Sequence[PlacedKernel], values: Sequence[Value], link: Link) -> frozenset[str]:
-    """The kernels that are on the host where a run takes least: a minimum cut between the two sides."""
-    network = _Network()
-    for item in kernels:
-        on_device = _NEVER if item.device_seconds is None else round(item.device_seconds / _UNIT)
-        network.add(_HOST, item.symbol, on_device)
-        network.add(item.symbol, _DEVICE, round(item.host_seconds / _UNIT))
-    for number, value in enumerate(values):
-        cost = round(link.seconds(value.size) / _UNIT)
-        # There once if any reader is on the other side, and back likewise.
-        network.add(value.writer, f"upload {number}", cost)
-        network.add(f"download {number}", value.writer, cost)
-        for reader in value.readers:
-            network.add(f"upload {number}", reader, _NEVER)
-            network.add(reader, f"download {number}", _NEVER)
-    side = network.minimum_cut(_HOST, _DEVICE)
-    return frozenset(item.symbol for item in kernels if item.symbol in side)
-
-
-class _Network:
-    """Capacities between named nodes."""
-
-    def __init__(self) -> None:
-        self._capacities: dict[str, dict[str, int]] = {}
-
-    def add(self, start: str, end: str, capacity: int) -> None:
-        """More capacity from one node to another."""
-        if start != end:
-            edges = self._capacities.setdefault(start, {})
-            edges[end] = edges.get(end, 0) + capacity
-            self._capacities.setdefault(end, {}).setdefault(start, 0)
-
-    def minimum_cut(self, source: str, sink: str) -> set[str]:
-        """The source's side of a minimum cut: what it still reaches when no more can flow (Edmonds and Karp)."""
-        while True:
-            before = self._reached(source)
-            if sink not in before:
-                return set(before)
-            path = [sink]
-            while path[-1] != source:
-                path.append(before[path[-1]])
-            pairs = list(zip(path[1:], path[:-1], strict=True))
-            flow = min(self._capacities[start][end] for start, end in pairs)
-            for start, end in pairs:
-                self._capacities[start][end] -= flow
-                self._capacities[end][start] += flow
-
-    def _reached(self, source: str) -> dict[str, str]:
-        """The nodes that flow reaches, each with the one before it on a shortest way."""
-        before = {source: source}
-        waiting = deque([source])
-        while waiting:
-            node = waiting.popleft()
-            for end, capacity in self._capacities.get(node, {}).items():
-                if capacity > 0 and end not in before:
-                    before[end] = node
-                    waiting.append(end)
-        return before
