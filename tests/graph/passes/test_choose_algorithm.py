@@ -12,6 +12,7 @@ from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple,
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.likely_sizes import with_likely_sizes
 from tilewright.graph.ops.winograd import plain_weight
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.choose_algorithm import (
@@ -115,6 +116,22 @@ def test_images_of_open_size_keep_their_meaning(axes: tuple[int, ...]) -> None:
         x = random(1, *(size if axis in axes else dim for axis, dim in enumerate((1, 28, 28, 32))))
         expected = evaluate(before, x)
         np.testing.assert_allclose(evaluate(after, x), expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("target", [AVX512, NEON])
+def test_likely_sizes_decide_for_layers_of_open_sizes(target: Target) -> None:
+    """A fraction of the image counts as that of the likely one: two pixels are computed directly, eighty are not."""
+    height, width = SymbolicVar("h"), SymbolicVar("w")
+    sizes = (1, floordiv(height + 31, 32), floordiv(width + 31, 32), 64)
+
+    def tiles(**likely: int) -> list[int]:
+        found = with_likely_sizes(module(sizes, (3, 3, 64, 64)), likely)
+        after = choose_algorithm(found, GraphOptions(target=target))
+        return [call.attributes.tile for call in calls(after, "nn.conv2d_winograd")]
+
+    assert tiles(h=64, w=64) == []
+    assert tiles(h=2560, w=2560) == tiles() == [4]
+    assert tiles(h=64) == tiles(h=64, w=40 * 32)  # of the width nothing is known
 
 
 def test_layers_of_open_sizes_are_chosen_alike() -> None:
