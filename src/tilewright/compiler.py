@@ -19,7 +19,7 @@ from tilewright.backends.llvm.emit import emit_module
 from tilewright.frontend import from_file
 from tilewright.graph.choices import GraphChoices, GraphQuestion, graph_answers
 from tilewright.graph.ir.expr import Function
-from tilewright.graph.likely_sizes import with_likely_sizes
+from tilewright.graph.likely_sizes import likely_sizes, with_likely_sizes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.pipeline import optimize
@@ -176,7 +176,7 @@ def optimize_model(imported: Imported, request: CompileRequest) -> Optimized:
         winograd=request.options.winograd and request.target.is_cpu,
         infinities=request.options.infinities,
         unchecked=request.options.unchecked,
-        choices=GraphChoices(graph_answers(request.answers)),
+        choices=GraphChoices(graph_answers(request.answers), likely=likely_sizes(imported.module)),
     )
     with trace.span("optimize"):
         module = optimize(imported.module, options)

@@ -25,7 +25,7 @@ from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.likely_sizes import likely_size, likely_sizes
+from tilewright.graph.likely_sizes import likely_size
 from tilewright.graph.ops.winograd import (
     KERNEL,
     OPEN_BLOCK_TILES,
@@ -75,17 +75,16 @@ def choose_algorithm(module: IRModule, options: GraphOptions) -> IRModule:
         assert isinstance(changed, Function)
         return changed
 
-    chooser = _Chooser(options.machine, options.choices, likely_sizes(module))
+    chooser = _Chooser(options.machine, options.choices)
     result = map_functions(module, visit)
     assert isinstance(result, IRModule)
     return result
 
 
 class _Chooser:
-    def __init__(self, target: Target, choices: GraphChoices, likely: Mapping[str, int]) -> None:
+    def __init__(self, target: Target, choices: GraphChoices) -> None:
         self._target = target
         self._choices = choices
-        self._likely = likely
         # Weights that several convolutions share are transformed once; keyed by identity, so they are kept alive.
         self._weights: dict[tuple[int, str], tuple[Constant, Constant]] = {}
 
@@ -98,7 +97,7 @@ class _Chooser:
             return None
         weight, attributes = item.args[1], item.attributes
         assert isinstance(attributes, Conv2dAttributes)
-        size = convolution_size(item, self._likely)
+        size = convolution_size(item, self._choices.likely)
         if size is None:
             return None
         if not isinstance(weight, Constant):

@@ -18,7 +18,6 @@ measured (`graph/choices.py`) goes before the estimate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -30,7 +29,6 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, st
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.likely_sizes import likely_sizes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.choose_algorithm import (
     best_tile,
@@ -55,7 +53,7 @@ def half_products(module: IRModule, options: GraphOptions) -> IRModule:
     target = options.machine
     if not target.has_feature("avx512fp16"):
         return module
-    rules = (_winograd_rule(target, options.choices, likely_sizes(module)), *RULES) if options.may_use_winograd else RULES
+    rules = (_winograd_rule(target, options.choices), *RULES) if options.may_use_winograd else RULES
     result = map_functions(module, lambda function: apply_rules(function, rules))
     assert isinstance(result, IRModule)
     return result
@@ -120,14 +118,12 @@ def _converted(b: Bindings) -> GraphExpr | None:
     return make("cast", product, dtype=FLOAT16, span=call.span)
 
 
-def _winograd(
-    b: Bindings, target: Target, choices: GraphChoices, likely: Mapping[str, int]
-) -> GraphExpr | None:
+def _winograd(b: Bindings, target: Target, choices: GraphChoices) -> GraphExpr | None:
     """The convolution in float32 where Winograd's algorithm is quicker than halves."""
     converted = _converted(b)
     if not isinstance(converted, Call) or not isinstance(converted.args[0], Call):
         return None
-    size = convolution_size(converted.args[0], likely)
+    size = convolution_size(converted.args[0], choices.likely)
     if size is None or not possible_tiles(size, target) or _convolution(b) is None:
         return None
     tile = best_tile(size, target)
@@ -139,10 +135,9 @@ def _winograd(
     return converted if choices.choose([b.call("root")], ("halves", "converted"), estimated) == "converted" else None
 
 
-def _winograd_rule(target: Target, choices: GraphChoices, likely: Mapping[str, int]) -> Rule:
+def _winograd_rule(target: Target, choices: GraphChoices) -> Rule:
     root = P.op("nn.conv2d", name="root")
-    build = partial(_winograd, target=target, choices=choices, likely=likely)
-    return Rule("convolution of few multiplications", root, build)
+    return Rule("convolution of few multiplications", root, partial(_winograd, target=target, choices=choices))
 
 
 RULES = (
