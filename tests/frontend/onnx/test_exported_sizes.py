@@ -1,4 +1,4 @@
-"""What exporters write of the sizes of images is what open heights and widths are likely to be; the rest says nothing."""
+"""What exporters write of the size of images is what open heights and widths are likely to be; all else says nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_the_size_of_images_is_likely() -> None:
     assert likely_sizes(from_onnx(relu(1, 3, 64, "width", metadata={"imgsz": "[64, 48]"}))) == {"width": 48}
 
 
-@pytest.mark.parametrize("text", ["", "64", "[64]", "[64, 48, 3]", "[64, -1]", "[64, 4.5]", "[true, 64]", "{", "[1e9, 3]"])
+@pytest.mark.parametrize(
+    "text", ["", "64", "[64]", "[64, 48, 3]", "[64, -1]", "[64, 4.5]", "[true, 64]", "{", "[1e9, 3]"]
+)
 def test_what_cannot_be_read_says_nothing(text: str) -> None:
     assert likely_sizes(from_onnx(relu("n", 3, "h", "w", metadata={"imgsz": text}))) == {}
 

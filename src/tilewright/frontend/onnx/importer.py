@@ -60,8 +60,8 @@ from tilewright.frontend.onnx import (
 )
 from tilewright.frontend.onnx.context import Bodies, NodeContext, held_type
 from tilewright.frontend.onnx.expansion import check_expansion
-from tilewright.frontend.onnx.functions import is_known_operator, schema_function
 from tilewright.frontend.onnx.exported_sizes import exported_sizes
+from tilewright.frontend.onnx.functions import is_known_operator, schema_function
 from tilewright.frontend.onnx.model import (
     AttributeValue,
     OnnxFunction,

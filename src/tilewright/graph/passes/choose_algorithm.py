@@ -24,8 +24,8 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
-from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.likely_sizes import likely_size
+from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import (
     KERNEL,
     OPEN_BLOCK_TILES,

@@ -31,6 +31,7 @@ from tilewright.runtime.host import host_function
 from tilewright.runtime.host.rows import Rows
 from tilewright.runtime.host.values import sequence
 from tilewright.runtime.vm.codec import decode
+from tilewright.runtime.vm.extents import ViewShape, extent_in
 from tilewright.runtime.vm.loops import LoopPattern, NativeLoop, find_loop
 from tilewright.runtime.vm.program import (
     BIND,
@@ -42,7 +43,6 @@ from tilewright.runtime.vm.program import (
     TextConstant,
     VmFunction,
 )
-from tilewright.runtime.vm.extents import ViewShape, extent_in
 from tilewright.runtime.vm.storage import Storage, owner_of
 from tilewright.runtime.vm.values import Admission, Closure, DataValue, Value, contiguous
 from tilewright.runtime.vm.verify import verify
