@@ -1,4 +1,4 @@
-"""What exporters write of the size of images is what open heights and widths are likely to be; all else says nothing."""
+"""What exporters write of the size of images is what open heights and widths are likely to be; the rest is nothing."""
 
 from __future__ import annotations
 
