@@ -19,6 +19,7 @@ from tilewright.backends.llvm.emit import emit_module
 from tilewright.frontend import from_file
 from tilewright.graph.choices import GraphChoices, GraphQuestion, graph_answers
 from tilewright.graph.ir.expr import Function
+from tilewright.graph.likely_sizes import likely_sizes, with_likely_sizes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.pipeline import optimize
@@ -130,12 +131,27 @@ def import_model(request: CompileRequest) -> Imported:
             module = from_file(request.model, shapes=request.options.shapes)
     if request.options.state is not None:
         module = with_state(module, request.options.state)
+    if request.options.likely is not None:
+        module = with_likely_sizes(module, _known_sizes(module, request.options.likely))
     if request.options.precision not in LOW_PRECISIONS:
         return Imported(module)
     with trace.span("quantize"):
         return Imported(
             in_precision(module, request.options.precision, request.options.calibration, _runnable(request))
         )
+
+
+def _known_sizes(module: IRModule, likely: Mapping[str, int]) -> Mapping[str, int]:
+    """Likely sizes, of dimensions that the model has."""
+    main = module[ENTRY]
+    names = [symbol.name for symbol in input_symbols(main)] if isinstance(main, Function) else []
+    if unknown := sorted(set(likely) - set(names)):
+        raise UserError(
+            f"the model has no symbolic dimension '{unknown[0]}'",
+            where="likely",
+            hint=f"the model has: {', '.join(names) or 'none'}",
+        )
+    return likely
 
 
 def _runnable(request: CompileRequest) -> CompileModule:
@@ -160,7 +176,7 @@ def optimize_model(imported: Imported, request: CompileRequest) -> Optimized:
         winograd=request.options.winograd and request.target.is_cpu,
         infinities=request.options.infinities,
         unchecked=request.options.unchecked,
-        choices=GraphChoices(graph_answers(request.answers)),
+        choices=GraphChoices(graph_answers(request.answers), likely=likely_sizes(imported.module)),
     )
     with trace.span("optimize"):
         module = optimize(imported.module, options)

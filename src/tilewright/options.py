@@ -63,6 +63,12 @@ class CompileOptions:
     """
     specialize: Sequence[Mapping[str, int]] = ()
     """Sizes of all symbolic dimensions that get code of their own: `[{"batch": 1, "length": 128}, ...]`."""
+    likely: Mapping[str, int] | None = None
+    """Sizes that symbolic dimensions have most of the time: `{"height": 224, "width": 224}`.
+
+    What is decided for speed alone is decided for them, and any size is right. None: what the model file says, if it
+    does.
+    """
     database: DatabaseLike = field(
         default=None, metadata=not_in_key("what it says of the kernels (`CompileRequest.answers`) is in the key")
     )
@@ -127,6 +133,8 @@ class CompileOptions:
                     hint="state={'count': 'count_after'}",
                 )
             object.__setattr__(self, "state", dict(self.state))
+        if self.likely is not None:
+            object.__setattr__(self, "likely", _checked_sizes(self.likely))
         object.__setattr__(self, "specialize", tuple(dict(sizes) for sizes in self.specialize))
         if isinstance(self.cpus, str) or not all(isinstance(cpu, str) for cpu in self.cpus):
             raise UserError(f"cpus are texts in a list, not {self.cpus!r}", hint='cpus=["x86-64-v2", "x86-64-v3"]')
@@ -136,6 +144,18 @@ class CompileOptions:
         object.__setattr__(self, "on_host", tuple(sorted(self.on_host)))
 
 
+def _checked_sizes(likely: object) -> dict[str, int]:
+    """Likely sizes, as they must be."""
+    if not isinstance(likely, Mapping) or not all(
+        isinstance(name, str) and type(size) is int and size > 0 for name, size in likely.items()
+    ):
+        raise UserError(
+            f"likely sizes are whole numbers from 1 on by the names of dimensions, not {likely!r}",
+            hint='likely={"height": 224, "width": 224}',
+        )
+    return dict(likely)
+
+
 class OptionFields(TypedDict, total=False):
     """The fields of `CompileOptions` as keywords of a call, but for `threads`, which may come after the target."""
 
@@ -143,6 +163,7 @@ class OptionFields(TypedDict, total=False):
     winograd: bool
     infinities: bool
     specialize: Sequence[Mapping[str, int]]
+    likely: Mapping[str, int] | None
     database: DatabaseLike
     precision: str
     calibration: CalibrationLike

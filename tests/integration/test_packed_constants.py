@@ -69,6 +69,9 @@ def test_programs_unpack_what_they_hand_around(kind: str, tmp_path: Path) -> Non
     other = table(kind)[::-1].copy()
     exe.export_library(tmp_path / "choice.so")
     for program in (exe, tw.load(tmp_path / "choice.so")):
+        found = program(np.bool_(True), other)
+        np.testing.assert_array_equal(found, table(kind))
+        found[...] = 0  # It is the user's: the program's constant stays what it is.
         np.testing.assert_array_equal(program(np.bool_(True), other), table(kind))
         np.testing.assert_array_equal(program(np.bool_(False), other), other)
 

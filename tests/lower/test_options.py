@@ -20,6 +20,7 @@ from tilewright import front, request, torch_backend
 from tilewright.cli.main import parser
 from tilewright.cli.options import FLAGS, compile_options
 from tilewright.compiler import Compilation
+from tilewright.graph.likely_sizes import likely_sizes
 from tilewright.options import CompileOptions, OptionFields, key_parts, make_options
 from tilewright.request import CompileRequest, make_request
 from tilewright.support import extensions, settings
@@ -33,6 +34,7 @@ OTHERS: dict[str, object] = {
     "winograd": False,
     "infinities": True,
     "specialize": ({"n": 3},),
+    "likely": {"n": 3},
     "database": Path("none.db"),
     "precision": "float16",
     "calibration": Path("examples.npz"),
@@ -52,6 +54,7 @@ WORDS: dict[str, list[str]] = {
     "winograd": ["--no-winograd"],
     "infinities": ["--infinities"],
     "specialize": ["--specialize", "n=3"],
+    "likely": ["--likely", "n=3"],
     "database": ["--database", "none.db"],
     "precision": ["--precision", "float16"],
     "calibration": ["--precision", "int8", "--calibration", "examples.npz"],
@@ -257,6 +260,22 @@ def test_flags_say_what_is_wrong_with_them(capsys: pytest.CaptureFixture[str]) -
         compile_options(given("--specialize", "n"))
     with pytest.raises(UserError, match="'n' is given twice"):
         compile_options(given("--specialize", "n=1,n=2"))
+    assert compile_options(given("--likely", "n=3,m=4")).likely == {"n": 3, "m": 4}
+    with pytest.raises(UserError, match="'n' is not a size"):
+        compile_options(given("--likely", "n"))
     with settings.PROGRESS.override("never"), pytest.raises(SystemExit):
         given("--precision", "float7")
     assert "invalid choice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("likely", [{"n": 0}, {"n": True}, {"n": 2.5}, {3: 4}, ["n"], 64])
+def test_likely_sizes_are_sizes_by_name(likely: object) -> None:
+    with pytest.raises(UserError, match="likely sizes are whole numbers from 1 on by the names of dimensions"):
+        CompileOptions(likely=likely)  # type: ignore[arg-type]
+
+
+def test_likely_sizes_are_of_dimensions_that_the_model_has() -> None:
+    with pytest.raises(UserError, match="the model has no symbolic dimension 'm'") as caught:
+        _ = Compilation(small(), threads=1, likely={"n": 4, "m": 3}).imported
+    assert "the model has: n" in str(caught.value)
+    assert likely_sizes(Compilation(small(), threads=1, likely={"n": 4}).imported) == {"n": 4}

@@ -32,6 +32,7 @@ FLAGS = {
     "winograd": "--no-winograd",
     "infinities": "--infinities",
     "specialize": "--specialize",
+    "likely": "--likely",
     "database": "--database",
     "precision": "--precision",
     "calibration": "--calibration",
@@ -83,6 +84,11 @@ def add_model(
         default=[],
         metavar="SYMBOL=N,...",
         help="code of its own for these sizes of all symbolic dimensions (repeat for several)",
+    )
+    parser.add_argument(
+        FLAGS["likely"],
+        metavar="SYMBOL=N,...",
+        help="sizes that symbolic dimensions have most of the time: algorithms are chosen for them (any size is right)",
     )
     parser.add_argument(
         FLAGS["state"],
@@ -163,6 +169,7 @@ def compile_options(given: argparse.Namespace) -> CompileOptions:
         threads=given.threads,
         shapes=parse_shapes(given.shape),
         specialize=[parse_sizes(item.split(","), FLAGS["specialize"]) for item in given.specialize],
+        likely=None if given.likely is None else parse_sizes(given.likely.split(","), FLAGS["likely"]),
         cpus=given.cpus,
         on_host=given.on_host,
         state=dict(_state_pair(item) for item in given.state) or None,

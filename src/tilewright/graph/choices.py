@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import known_sizes
+from tilewright.graph.likely_sizes import likely_size
 from tilewright.support.errors import CompilerBug
 
 _PREFIX = "graph:"
@@ -49,6 +51,8 @@ class GraphChoices:
 
     given: Mapping[str, str] = field(default_factory=dict)
     asked: dict[str, GraphQuestion] = field(default_factory=dict)
+    likely: Mapping[str, int] = field(default_factory=dict)
+    """Likely sizes of symbols, by their names: what is asked of open sizes is asked of these."""
 
     def choose(self, calls: Sequence[Call], options: Sequence[str], default: str) -> str:
         """The answer to a question about calls; a given answer that is no option (any more) is not taken.
@@ -56,7 +60,7 @@ class GraphChoices:
         Questions about calls that belong to no node of the user's are answered, but not kept: what they cost could not
         be told from the rest of the model.
         """
-        key = _PREFIX + " -> ".join(map(_text_of, calls))
+        key = _PREFIX + " -> ".join(_text_of(call, self.likely) for call in calls)
         nodes = tuple(dict.fromkeys(str(call.span) for call in calls if call.span is not None))
         if len(options) > 1 and all(call.span is not None for call in calls):
             question = GraphQuestion(key, tuple(options), default, nodes)
@@ -90,10 +94,10 @@ def stored_answer(answer: str) -> dict[str, str]:
     return {_ANSWER: answer}
 
 
-def _text_of(call: Call) -> str:
+def _text_of(call: Call, likely: Mapping[str, int]) -> str:
     """The computation of a call: its operator, the type and sizes of what it reads, and its attributes."""
     assert isinstance(call.callee, Operator)
-    sizes = [_sizes_text(item) for item in call.args]
+    sizes = [_sizes_text(item, likely) for item in call.args]
     attributes = call.attributes
     given = {} if attributes is None else dict(zip(attributes.fields, attributes.field_values(), strict=True))
     usual = signature(call.callee.attributes_class).parameters
@@ -101,10 +105,17 @@ def _text_of(call: Call) -> str:
     return " ".join((call.callee.name, str(call.args[0].tensor_type.dtype), *sizes, *told))
 
 
-def _sizes_text(item: GraphExpr) -> str:
-    """The sizes of a tensor: open ones are known to be that."""
+def _sizes_text(item: GraphExpr, likely: Mapping[str, int]) -> str:
+    """The sizes of a tensor: open ones are known to be that, and for what they are likely to be."""
     sizes = known_sizes(item)
-    return "?" if sizes is None else "x".join(str(size) if isinstance(size, int) else "?" for size in sizes)
+    return "?" if sizes is None else "x".join(_size_text(size, likely) for size in sizes)
+
+
+def _size_text(size: Size, likely: Mapping[str, int]) -> str:
+    if isinstance(size, int):
+        return str(size)
+    number = likely_size(size, likely)
+    return "?" if number is None else f"?{number}"
 
 
 def _short(value: object) -> str:

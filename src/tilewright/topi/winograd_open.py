@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.graph.ops.winograd import KERNEL, winograd_matrices
+from tilewright.graph.ops.winograd import OPEN_BLOCK_TILES as BLOCK_TILES
 from tilewright.ir import build
 from tilewright.ir.build import const
 from tilewright.ir.expr import ExprLike, PrimExpr
@@ -27,9 +28,6 @@ from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
 from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.topi.winograd_transforms import Element, input_row, output_row, transform
-
-BLOCK_TILES = 5
-"""Tiles in a block: with four vectors of channels they fill 32 registers, with two 16, and few are computed in vain."""
 
 
 def open_winograd(

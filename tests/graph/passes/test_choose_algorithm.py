@@ -117,6 +117,36 @@ def test_images_of_open_size_keep_their_meaning(axes: tuple[int, ...]) -> None:
         np.testing.assert_allclose(evaluate(after, x), expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
 
 
+@pytest.mark.parametrize("target", [AVX512, NEON])
+def test_likely_sizes_decide_for_layers_of_open_sizes(target: Target) -> None:
+    """A fraction of the image counts as that of the likely one: two pixels are computed directly, eighty are not."""
+    height, width = SymbolicVar("h"), SymbolicVar("w")
+    sizes = (1, floordiv(height + 31, 32), floordiv(width + 31, 32), 64)
+
+    def tiles(**likely: int) -> list[int]:
+        asking = GraphChoices(likely=likely)
+        after = choose_algorithm(module(sizes, (3, 3, 64, 64)), GraphOptions(target=target, choices=asking))
+        return [call.attributes.tile for call in calls(after, "nn.conv2d_winograd")]
+
+    assert tiles(h=64, w=64) == []
+    assert tiles(h=2560, w=2560) == tiles() == [4]
+    assert tiles(h=64) == tiles(h=64, w=40 * 32)  # of the width nothing is known
+
+
+def test_layers_of_other_likely_sizes_are_other_questions() -> None:
+    height, w = SymbolicVar("h"), constant(random(0, 3, 3, 64, 64))
+    sizes = (height, floordiv(height + 3, 4), floordiv(height + 19, 20))
+    images = [var(f"x{n}", 1, size, size, 64) for n, size in enumerate(sizes)]
+    results = tuple(op("nn.conv2d", x, w, span=x.name, **NHWC) for x in images)
+    found = infer_types(IRModule([function(images, Tuple(results))]))
+    asking = GraphChoices(likely={"h": 40})
+    after = choose_algorithm(found, GraphOptions(target=AVX512, choices=asking))
+    assert [key.split()[2] for key in asking.asked] == ["1x?40x?40x64", "1x?10x?10x64"]
+    assert [item.nodes for item in asking.asked.values()] == [("x0",), ("x1",)]
+    # Two by two pixels leave nothing to ask: no tile of Winograd's algorithm has fewer multiplications.
+    assert len(calls(after, "nn.conv2d")) == 1 and len(calls(after, "nn.conv2d_winograd")) == 2
+
+
 def test_layers_of_open_sizes_are_chosen_alike() -> None:
     """Whatever their sizes were computed from: they are one question, and share a kernel."""
     height, w, asking = SymbolicVar("h"), constant(random(0, 3, 3, 16, 16)), GraphChoices()

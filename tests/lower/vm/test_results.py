@@ -13,6 +13,7 @@ import tilewright as tw
 
 ITEM = helper.make_tensor_value_info("x", TensorProto.FLOAT, (4,))
 PLACE = helper.make_tensor_value_info("place", TensorProto.INT64, ())
+ROW = helper.make_tensor_value_info("row", TensorProto.INT64, (1,))
 ITEMS = helper.make_tensor_sequence_value_info("items", TensorProto.FLOAT, (4,))
 TABLE = helper.make_tensor("table", TensorProto.FLOAT, (4,), [1, 2, 3, 4])
 
@@ -44,6 +45,16 @@ CASES = {
         ],
         [ITEM],
         [tensor_named("y"), sequence_named("z")],
+    ),
+    "views of an input and of a value": (
+        [
+            node("NonZero", ["x"], ["found"]),
+            node("Cast", ["found"], ["y"], to=TensorProto.FLOAT),
+            node("Reshape", ["y", "row"], ["z"]),
+            node("Reshape", ["x", "row"], ["w"]),
+        ],
+        [ITEM, ROW],
+        [tensor_named("y"), tensor_named("z"), tensor_named("w")],
     ),
     "parts of an input": (
         [node("SplitToSequence", ["x", "place"], ["y"], axis=0)],
@@ -78,7 +89,7 @@ def test_results_share_no_memory(name: str) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     executable = tw.compile(tw.frontend.from_onnx(model), threads=1)
     x = np.arange(4, dtype=np.float32)
-    known: dict[str, Any] = {"x": x, "place": np.array(1), "items": [x + 1, x + 2]}
+    known: dict[str, Any] = {"x": x, "place": np.array(1), "row": np.array([-1]), "items": [x + 1, x + 2]}
     given = [known[item.name] for item in inputs]
     first = executable(*given)
     kept = [leaf.copy() for leaf in leaves(first)]

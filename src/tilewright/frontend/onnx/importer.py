@@ -60,6 +60,7 @@ from tilewright.frontend.onnx import (
 )
 from tilewright.frontend.onnx.context import Bodies, NodeContext, held_type
 from tilewright.frontend.onnx.expansion import check_expansion
+from tilewright.frontend.onnx.exported_sizes import exported_sizes
 from tilewright.frontend.onnx.functions import is_known_operator, schema_function
 from tilewright.frontend.onnx.model import (
     AttributeValue,
@@ -74,6 +75,7 @@ from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
 from tilewright.frontend.onnx.scopes import Rest, last_uses
 from tilewright.graph.ir.expr import Function, GraphExpr, Var
+from tilewright.graph.likely_sizes import with_likely_sizes
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import Type, tensor_type
 from tilewright.support.errors import UnsupportedError, UserError
@@ -181,7 +183,8 @@ class _Importer:
         function = Function("main", tuple(params), body)
         functions = [function, *self.functions]
         attributes: dict[str, object] = {"model_name": graph.name or "main", "output_names": names}
-        return IRModule(functions, attributes=attributes)
+        sizes = exported_sizes(self.model.metadata, [known[info] for info in tensors])
+        return with_likely_sizes(IRModule(functions, attributes=attributes), sizes)
 
     def _check_opsets(self, opsets: Mapping[str, int]) -> None:
         version = opsets.get("")

@@ -83,6 +83,8 @@ class OnnxModel:
     graph: OnnxGraph
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], OnnxFunction]
+    metadata: Mapping[str, str]
+    """What the exporter says of the model, in words of its own."""
 
 
 AttributeValue = (

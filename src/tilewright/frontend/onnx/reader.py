@@ -189,7 +189,8 @@ class _Reader:
         for item in proto.functions:
             function = self.function(item)
             functions[(function.domain, function.name, _text(getattr(item, "overload", "")))] = function
-        return OnnxModel(self.source, self.graph(proto.graph), opsets, functions)
+        metadata = {_text(item.key): _text(item.value) for item in proto.metadata_props}
+        return OnnxModel(self.source, self.graph(proto.graph), opsets, functions, metadata)
 
     def function(self, proto: Proto) -> OnnxFunction:
         return OnnxFunction(

@@ -46,6 +46,11 @@ KERNEL = 3
 """Rows and columns of the convolution's window."""
 TILES = (2, 3, 4, 6)
 """The sizes of result tiles that have matrices."""
+OPEN_BLOCK_TILES = 5
+"""Tiles of images of open sizes that are computed together: a block.
+
+With four vectors of channels they fill 32 registers, with two 16, and few are computed in vain.
+"""
 _SQUARED_POINTS = {2: (1.0,), 3: (0.5625,), 4: (0.5, 2.0), 6: (1.0, 0.25, 4.0)}
 """For each tile size, the squares of the points; the points are 0, infinity, and plus and minus their roots."""
 _SINGLE_POINTS = {3: 1.5}

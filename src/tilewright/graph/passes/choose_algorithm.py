@@ -9,11 +9,13 @@ the model runs, where enough tiles meet them. The estimate weighs multiplication
 the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each inference reads them from
 memory, which takes longer than the arithmetic where an image has few tiles. Weights that are transformed in the kernel
 are no larger than they were, but each inference transforms them. What was measured (`graph/choices.py`) goes before the
-estimate. Heights and widths that are open are taken for likely ones.
+estimate. Heights and widths that are open are taken for likely ones: what the model's file or its user says of them
+(`graph/likely_sizes.py`), or the same number everywhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.graph.choices import GraphChoices
@@ -22,8 +24,15 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
+from tilewright.graph.likely_sizes import likely_size
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.ops.winograd import KERNEL, plain_weight, transformed_weight, weight_transform
+from tilewright.graph.ops.winograd import (
+    KERNEL,
+    OPEN_BLOCK_TILES,
+    plain_weight,
+    transformed_weight,
+    weight_transform,
+)
 from tilewright.graph.options import GraphOptions
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -39,7 +48,7 @@ _LEAST_USES = 64
 """Tiles that must meet each weight that is transformed as the model runs: fewer take longer than the direct sums."""
 
 _LIKELY = 40
-"""Rows and columns that are open count as so many: images of some hundred pixels, of which few layers see every one.
+"""Rows and columns of which nothing is known count as so many: of some hundred pixels few layers see every one.
 
 One number for all layers: those with equal weights' sizes then share a kernel.
 """
@@ -88,7 +97,7 @@ class _Chooser:
             return None
         weight, attributes = item.args[1], item.attributes
         assert isinstance(attributes, Conv2dAttributes)
-        size = convolution_size(item)
+        size = convolution_size(item, self._choices.likely)
         if size is None:
             return None
         if not isinstance(weight, Constant):
@@ -131,8 +140,8 @@ class _Chooser:
         return result
 
 
-def convolution_size(item: Call) -> ConvolutionSize | None:
-    """The sizes of a convolution that Winograd's algorithm can compute, or None."""
+def convolution_size(item: Call, likely: Mapping[str, int]) -> ConvolutionSize | None:
+    """The sizes of a convolution that Winograd's algorithm can compute, or None; `likely` are those of symbols."""
     attributes, (data, weight) = item.attributes, item.args
     assert isinstance(attributes, Conv2dAttributes)
     source, taps, result = known_sizes(data), static_shape(weight), known_sizes(item)
@@ -145,7 +154,7 @@ def convolution_size(item: Call) -> ConvolutionSize | None:
     batch, height, width, _ = result
     is_open = not isinstance(height, int) or not isinstance(width, int)
     batch = batch if isinstance(batch, int) else 1
-    rows, columns = (size if isinstance(size, int) else _LIKELY for size in (height, width))
+    rows, columns = (likely_size(size, likely) or _LIKELY for size in (height, width))
     return ConvolutionSize(batch, rows, columns, taps[2], taps[3], is_open)
 
 
@@ -249,7 +258,10 @@ def _window(tile: int) -> int:
 
 def _products(size: ConvolutionSize, tile: int) -> int:
     """Multiplications of Winograd's algorithm for one pair of channels."""
-    return _window(tile) * size.batch * -(-size.height // tile) * -(-size.width // tile)
+    tiles = -(-size.height // tile) * -(-size.width // tile)
+    # Tiles of an image of an open size come in whole blocks.
+    tiles = -(-tiles // OPEN_BLOCK_TILES) * OPEN_BLOCK_TILES if size.is_open else tiles
+    return _window(tile) * size.batch * tiles
 
 
 def product_cycles(products: int, weights: int, transforms: float, target: Target) -> float:

@@ -123,7 +123,7 @@ def _winograd(b: Bindings, target: Target, choices: GraphChoices) -> GraphExpr |
     converted = _converted(b)
     if not isinstance(converted, Call) or not isinstance(converted.args[0], Call):
         return None
-    size = convolution_size(converted.args[0])
+    size = convolution_size(converted.args[0], choices.likely)
     if size is None or not possible_tiles(size, target) or _convolution(b) is None:
         return None
     tile = best_tile(size, target)

@@ -386,7 +386,7 @@ class EntryRunner:
             return error
         return CompilerBug(f"the input shapes {list(shapes)} were refused, but fit")
 
-    def run_plain(self, arrays: tuple[object, ...]) -> list[Array] | None:
+    def run_plain(self, arrays: Sequence[object]) -> list[Array] | None:
         """One inference on plain arrays of shapes that came before, with small results: nothing is looked at twice.
 
         None for all else, which `admit` and `run` take: arrays of other kinds, types or places in memory, new shapes.

@@ -139,7 +139,12 @@ class Executable(Exportable):
         """
         if out is not None:
             return self._run_into(self._by_name(inputs), out)
-        return self._to_user(self._run(self._by_name(inputs)))
+        values = self._by_name(inputs)
+        plain = None
+        if self._entry is not None:
+            self._set_threads(self.threads or 0)
+            plain = self._entry.run_plain(values)
+        return self._to_user(self._run(values) if plain is None else plain)
 
     def _to_user(self, outputs: list[Any]) -> list[Any]:
         return [to_user(array, info.dtype) for array, info in zip(outputs, self._interface.outputs, strict=True)]

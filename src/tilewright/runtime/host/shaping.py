@@ -23,11 +23,12 @@ def _entries(value: HostValue, what: str) -> list[int]:
     array = tensor(value, what)
     if array.dtype.kind not in "iu" or array.ndim > 1:
         raise UserError(f"{what} must be a list of whole numbers, it is {array.dtype} of shape {array.shape}")
-    return [int(item) for item in array.reshape(-1)]
+    entries: list[int] = array.reshape(-1).tolist()
+    return entries
 
 
 def _checked(shape: list[int]) -> tuple[int, ...]:
-    if any(size < 0 for size in shape) or math.prod(shape) > MOST_ELEMENTS:
+    if min(shape, default=0) < 0 or math.prod(shape) > MOST_ELEMENTS:
         raise UserError(f"{tuple(shape)} is not a shape")
     return tuple(shape)
 
@@ -55,7 +56,7 @@ def match(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
 def reshape(values: list[HostValue], attributes: Attributes) -> list[HostValue]:
     """The same elements under another shape: -1 is what is left, 0 copies a dimension if `copy_zeros` is set."""
     data, sizes = tensor(values[0]), _entries(values[1], "the shape")
-    if attributes["copy_zeros"]:
+    if attributes["copy_zeros"] and 0 in sizes:
         if any(size == 0 and axis >= data.ndim for axis, size in enumerate(sizes)):
             raise UserError(f"the shape {tuple(sizes)} copies a dimension that {data.shape} does not have")
         sizes = [data.shape[axis] if size == 0 else size for axis, size in enumerate(sizes)]

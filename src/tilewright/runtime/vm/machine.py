@@ -23,7 +23,6 @@ from tilewright.runtime.core.dtypes import is_sub_byte, storage_dtype
 from tilewright.runtime.core.entry import Part, Workspaces, constants_address
 from tilewright.runtime.core.library import Library, bind
 from tilewright.runtime.core.packing import packed_size, unpack
-from tilewright.runtime.core.shapes import evaluate
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.checks import PendingChecks
 from tilewright.runtime.device.model import DeviceCode, DevicePart
@@ -32,6 +31,7 @@ from tilewright.runtime.host import host_function
 from tilewright.runtime.host.rows import Rows
 from tilewright.runtime.host.values import sequence
 from tilewright.runtime.vm.codec import decode
+from tilewright.runtime.vm.extents import ViewShape, extent_in
 from tilewright.runtime.vm.loops import LoopPattern, NativeLoop, find_loop
 from tilewright.runtime.vm.program import (
     BIND,
@@ -150,6 +150,9 @@ class Machine:
                     is_insert = self.program.hosts[number].name == "sequence.insert"
                     if is_insert and items in released and item != items:
                         resolved[place] = (_APPEND, items, item, result)
+                case (Opcode.RELEASE, _), (Opcode.RETURN, _):
+                    # All registers end with the call.
+                    resolved[place] = resolved[place + 1]
         return resolved
 
     def _constant(self, item: BlobConstant | TextConstant) -> Array:
@@ -163,7 +166,9 @@ class Machine:
         if is_sub_byte(item.dtype):
             # Values that the machine hands around take a byte each.
             packed = self._stored(item.offset, (packed_size(item.shape, item.dtype),), "|u1")
-            return unpack(packed, item.shape, item.dtype)
+            values = unpack(packed, item.shape, item.dtype)
+            # Memory that is nobody's array: results are copies of constants (`own`).
+            return np.frombuffer(values.tobytes(), values.dtype).reshape(item.shape)
         return self._stored(item.offset, item.shape, dtype.str)
 
     def _stored(self, offset: int, shape: tuple[int, ...], kind: str) -> Array:
@@ -184,7 +189,7 @@ class Machine:
                     return (_DEVICE_SEGMENT, *operands)
             case (Opcode.VIEW, result, register, offset, dims):
                 extents = self.program.extents
-                operands = [result, register, extents[offset], tuple(extents[dim] for dim in dims)]
+                operands = [result, register, ViewShape(extents[offset], [extents[dim] for dim in dims])]
             case (Opcode.DATA, result, number, fields):
                 operands = [result, self.program.constructors[number].name, fields]
             case (Opcode.TAG, register, number, target):
@@ -361,7 +366,7 @@ class _Run:
         """Native code on arrays in registers."""
         _, part, sources, results, sizes, number = instruction
         machine, observer = self.machine, self.observer
-        prepared = part.prepare(tuple([symbols[size] for size in sizes]))
+        prepared = part.prepare(tuple([symbols[size] for size in sizes]) if sizes else ())
         if prepared.workspace_bytes > self.workspace_bytes:
             self.provide(prepared.workspace_bytes)
         addresses = []
@@ -424,8 +429,13 @@ class _Run:
 
     def view(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
         """Elements of an array in another shape."""
-        _, result, register, offset, shape = instruction
-        registers[result] = _view(registers[register], offset, shape, symbols)
+        _, result, register, shape = instruction
+        value = registers[register]
+        start, dims, count = shape.fixed or shape.at(symbols)
+        if count == value.size and not start and type(value) is np.ndarray:
+            registers[result] = value.reshape(dims)
+        else:
+            registers[result] = _view(value, start, dims, count)
 
     def closure(self, instruction: tuple[Any, ...], registers: list[Any], symbols: list[int]) -> None:
         """A function with the values and sizes that it captures."""
@@ -460,14 +470,20 @@ def _callee(instruction: tuple[Any, ...], registers: list[Any]) -> tuple[int, li
 
 def _have_memory_of_their_own(items: tuple[Any, ...], inputs: list[Any]) -> bool:
     """Whether results are arrays that numpy gave memory, none of them an input or two the same: most are."""
-    for item in (*items, *inputs):
-        if type(item) is not np.ndarray:
-            return False
+    owners = set()
     for item in items:
-        if item.base is not None or item.dtype.kind == "O":
+        if type(item) is not np.ndarray or item.dtype.kind == "O":
             return False
-    distinct = {id(item) for item in items}
-    return len(distinct) == len(items) and distinct.isdisjoint(map(id, inputs))
+        owner = item if item.base is None else item.base
+        if type(owner) is not np.ndarray or owner.base is not None:
+            return False
+        owners.add(id(owner))
+    if len(owners) != len(items):
+        return False
+    for item in inputs:
+        if type(item) is not np.ndarray or id(item if item.base is None else item.base) in owners:
+            return False
+    return True
 
 
 def _own(value: Any, taken: list[object]) -> Any:
@@ -525,29 +541,13 @@ def sum_of_constants(artifact: Artifact) -> int:
     return max([int(artifact.constants.nbytes), *sizes])
 
 
-def extent_in(extent: int | str, symbols: list[int]) -> int:
-    """An extent over the symbols of an activation."""
-    if isinstance(extent, int):
-        return extent
-    if extent[1:].isdecimal():
-        return symbols[int(extent[1:])]
-    value = evaluate(extent, {f"s{number}": size for number, size in enumerate(symbols)})
-    assert value is not None
-    return value
-
-
-def _view(value: Any, offset: int | str, shape: tuple[int | str, ...], symbols: list[int]) -> Any:
-    dims = [extent_in(extent, symbols) for extent in shape]
-    count = 1
-    for dim in dims:
-        if dim < 0:
-            raise UserError(f"a value of shape {list(value.shape)} cannot be viewed as {dims}")
-        count *= dim
-    start = extent_in(offset, symbols)
+def _view(value: Any, start: int, dims: tuple[int, ...], count: int) -> Any:
+    if count < 0:
+        raise UserError(f"a value of shape {list(value.shape)} cannot be viewed as {list(dims)}")
     if isinstance(value, DeviceArray) and 0 <= start <= value.size - count:
-        return value.view(start, tuple(dims))
+        return value.view(start, dims)
     if count == value.size and not start:
         return value.reshape(dims)
     if start < 0 or start + count > value.size:
-        raise UserError(f"a value of shape {list(value.shape)} cannot be viewed as {dims} from element {start}")
+        raise UserError(f"a value of shape {list(value.shape)} cannot be viewed as {list(dims)} from element {start}")
     return value.reshape(-1)[start : start + count].reshape(dims)

@@ -161,7 +161,7 @@ def _put_together(name: str, parts: list[Value]) -> Value:
 def contiguous(value: Any) -> Value:
     """What a host function gave, as compiled code reads it: contiguous arrays, also inside tuples and sequences."""
     if isinstance(value, np.ndarray):
-        return value if value.dtype == object else direct(value)
+        return value if value.dtype.kind == "O" else direct(value)
     if isinstance(value, tuple):
         return tuple(contiguous(item) for item in value)
     if isinstance(value, list):
