@@ -42,6 +42,7 @@ from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
+from tilewright.graph.passes.sums_as_floats import sums_as_floats
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
@@ -133,6 +134,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             passes.append(with_options("choose_algorithm", choose_algorithm))
     if options.target is not None:
         passes.append(with_options("round_operands", round_operands))
+        passes.append(with_options("sums_as_floats", sums_as_floats))
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
