@@ -298,6 +298,37 @@ SAMPLES: list[Sample] = [
         )
         for batch, size, depth, offset in ((1, 40, 48, 0), (2, 9, 12, 100))
     ),
+    *(
+        (
+            "qnn.gru",
+            [
+                _(3, batch, 3, size),
+                _(3, size, depth, dtype="int8", low=-128, high=127),
+                _(3, size, low=0.001, high=0.002),
+                _(batch, size),
+                _(size),
+            ],
+            {"activations": (GATE, LINE), "offset": offset, "reset_after": reset_after},
+        )
+        for batch, size, depth, offset, reset_after in (
+            (1, 40, 48, 0, True),
+            (1, 40, 48, 0, False),
+            (2, 9, 12, 100, False),
+        )
+    ),
+    *(
+        (
+            "qnn.rnn",
+            [
+                _(3, batch, 1, size),
+                _(1, size, depth, dtype="int8", low=-128, high=127),
+                _(1, size, low=0.001, high=0.002),
+                _(batch, size),
+            ],
+            {"activations": (LINE,), "offset": offset},
+        )
+        for batch, size, depth, offset in ((1, 40, 48, 0), (2, 9, 12, 100))
+    ),
     (
         "qnn.line_conv2d",
         [

@@ -27,7 +27,7 @@ _BASE: Final = np.float32(1.5 * 2**23)
 _BASE_BITS: Final = int(_BASE.view(np.int32))
 _MOST: Final = 2**22
 """Sums whose magnitude is less are whole steps away from the base."""
-_PRODUCTS: Final = {"qnn.matmul": 2, "qnn.conv2d": 4}
+_PRODUCTS: Final = {"qnn.matmul": 2, "qnn.line_conv2d": 3, "qnn.conv2d": 4}
 """Sums over all axes of their weights but the last, and how many axes these have."""
 
 
