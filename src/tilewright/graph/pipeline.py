@@ -40,6 +40,7 @@ from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.reduce_precision import reduce_precision
 from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
+from tilewright.graph.passes.scaled_products import scaled_products
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.sums_as_floats import sums_as_floats
@@ -99,6 +100,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         with_options("computed_products", computed_products),
         with_options("integer_recurrence", integer_recurrence),
         with_options("packed_weights", packed_weights),
+        with_options("scaled_products", scaled_products),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),
         module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),

@@ -38,5 +38,5 @@ refuses_gradient(
     "passes of the compiler make it, behind gradients",
     *("nn.conv2d_winograd", "nn.conv2d_winograd_plain", "nn.winograd_weight", "half.conv2d", "half.matmul"),
     *("packed.dequantize", "packed.digit_matmul", "packed.digits", "packed.matmul", "nn.lstm_step"),
-    *("qnn.lstm", "qnn.gru", "qnn.rnn"),
+    *("qnn.lstm", "qnn.gru", "qnn.rnn", "qnn.scaled_matmul"),
 )
