@@ -10,6 +10,8 @@ for blocks of rows, of columns:
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.index_map import IndexMap
@@ -42,6 +44,11 @@ def _operands(context: ScheduleContext, sums: BlockHandle) -> tuple[Buffer, Buff
     block = context.block(sums)
     rows, columns = (item.buffer for item in block.reads if item.buffer is not block.writes[0].buffer)
     return rows, columns
+
+
+def _scales(context: ScheduleContext, total: BlockHandle) -> list[Buffer]:
+    """What sums are multiplied with: parameters of the kernel."""
+    return [item.buffer for item in context.block(total).reads if item.buffer in context.sch.func.params]
 
 
 def _product(context: ScheduleContext, sums: BlockHandle, columns: int) -> GroupProduct | None:
@@ -105,7 +112,8 @@ def _schedule(context: KernelContext) -> None:
     row, column, step = loops_below(context, total, place)
     sch.reorder(step, row, column)
     start = sch.decompose_reduction(total, step)
-    for stage in (done, sums, *copies):
+    scales = [sch.cache_read(total, buffer.name, "shared") for buffer in _scales(context, total)]
+    for stage in (done, sums, *copies, *scales):
         sch.compute_at(stage, step, preserve_unit_loops=True)
     for stage in (total, done, sums):
         buffer = context.block(stage).writes[0].buffer
@@ -119,9 +127,14 @@ def _schedule(context: KernelContext) -> None:
     for copy in copies:
         stage_tile(context, copy, step, item, tile, across=False)
         sch.storage_swizzle(copy, 0)
+    for scale in scales:
+        # One scale is a single thread's to copy.
+        if prod(context.sizes(loops_below(context, scale, step))) > 1:
+            stage_tile(context, scale, step, item, tile, across=False)
     if (context.extent(step) or 0) > 1:
-        last = tile.stages - 1
-        sch.software_pipeline(step, [0, 0, last, last, last])
+        last, count = tile.stages - 1, len(scales)
+        places = [0, 1, count + 2, count + 3, *(2 + number for number in range(count)), count + 4]
+        sch.software_pipeline(step, [0, 0, last, last, *(0 for _ in scales), last], places)
 
 
 def _schedule_sums(
