@@ -80,7 +80,8 @@ def largest_error(case: Case, operands: list[Array], result: Array) -> float:
     few = "matmul" in case.operator or "dense" in case.operator
     worst = 0.0
     for rows in (slice(0, ROWS), slice(-ROWS, None)) if few else (slice(None),):
-        expected = np.asarray(operator.reference([operands[0][rows], *operands[1:]], attributes), np.float64)
+        given = [item[rows] if number in case.by_rows else item for number, item in enumerate(operands)]
+        expected = np.asarray(operator.reference(given, attributes), np.float64)
         difference = np.abs(np.asarray(result[rows], np.float64) - expected).max()
         worst = max(worst, float(difference / max(1e-30, np.abs(expected).max())))
     return worst

@@ -67,6 +67,8 @@ def _why_not(context: KernelContext) -> str | None:
         return "the target has no warp groups for these operands"
     if sizes is None or len(sizes) != 4 or sizes[-1] != item.steps:
         return "sizes are open, or a block is no step of warp groups"
+    if _operands(context, sums)[0].static_shape != (sizes[1], sizes[0] * item.steps):
+        return "the last block is a part"
     if sizes[1] % ROWS or sizes[2] % _WIDTHS[-1]:
         return "rows or columns are no whole tiles"
     outputs = context.sch.get_output_blocks()
