@@ -34,6 +34,7 @@ from bench.cuda_kernels import CudaFunction, seconds
 from bench.lowbit_cases import CASES, ROWS, SMALL, Array, Case
 from tilewright import te
 from tilewright.graph.ir.op import get_operator
+from tilewright.graph.ops.packed import SEVERAL_ROWS
 from tilewright.graph.passes.packed_weights import run_length
 from tilewright.request import model_targets
 from tilewright.support.text import table
@@ -54,7 +55,7 @@ Row = dict[str, Any]
 def scheduled(case: Case, operands: list[Array], target: Target) -> tuple[PrimFunc, list[str]]:
     """The scheduled program of a case, and its templates."""
     attributes = dict(case.attributes)
-    if case.operator == "packed.matmul" and case.is_streamed:
+    if case.operator == "packed.matmul" and len(operands[0]) <= SEVERAL_ROWS:
         # As the graph pass would have it.
         attributes["run"] = run_length(target, int(str(attributes["bits"])), int(str(attributes["group"])))
     inputs = [te.placeholder(item.shape, item.dtype.name, f"in{number}") for number, item in enumerate(operands)]

@@ -214,7 +214,7 @@ CASES = (
         for bits in (4, 8)
         for depth, columns in ((4096, 4096), (4096, 14336), (14336, 4096), (8192, 28672))
     ),
-    *(_packed(rows, 4096, 4096, 4) for rows in (4, 16, 128, 1024)),
+    *(_packed(rows, 4096, 4096, 4) for rows in (4, 16, 32, 64, 128, 1024)),
     *(_bitserial(*pair, 2048, 2048, 2048) for pair in _PAIRS),
     *(_bitserial_conv(*pair, size, channels) for pair in _PAIRS for size, channels in ((56, 64), (14, 256))),
 )
