@@ -156,7 +156,7 @@ def _words_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tenso
 
 
 def _runs_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    """The same with the sum of a run of words scaled, for whole tiles of the rows that a product of tensor cores has."""
+    """The same with the sum of a run of words scaled, for whole tiles of rows that a product of tensor cores has."""
     a, words, scale, zero = inputs
     shape, codes, run = result_shape(result), attributes.codes, attributes.run
     length, each = run // codes, attributes.group // run
@@ -178,9 +178,7 @@ def _runs_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor
         row = rows[i, r * run + word * codes + number]
         return reduction.sum(cast(row, FLOAT32) * value, [word, number])
 
-    sums = compute(
-        (words.shape[0] // length, count, shape[1]), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED)
-    )
+    sums = compute((words.shape[0] // length, count, shape[1]), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED))
     total = compute(
         (count, shape[1]),
         lambda i, j: reduction.sum(sums[part, i, j] * cast(scale[as_expr(part) // each, j], FLOAT32), [part]),

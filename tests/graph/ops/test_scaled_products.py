@@ -1,4 +1,4 @@
-"""Products of 8-bit floats with scales: of tensors, of rows and columns, of blocks; the forms that a pass gives them."""
+"""Products of 8-bit floats with scales: of tensors, of rows and columns, of blocks; what a pass makes of them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_compiled_and_interpreted(
 
 
 def test_scaled_products() -> None:
-    """Scales of rows and columns go to results; rows are filled up to whole tiles of warp groups; else all in floats."""
+    """Scales of rows and columns go to results; rows become whole tiles of warp groups; else all in floats."""
     assert_becomes(
         partial(scaled_products, options=GraphOptions(target=HOPPER)),
         "return qnn.scaled_matmul(a, b, s, t)",

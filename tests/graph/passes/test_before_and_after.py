@@ -442,12 +442,8 @@ def test_integer_recurrence_of_gated_units() -> None:
         weights = multiply(cast(const[0], dtype=float32), constant(0.001, "float32"))
         return nn.gru(x, weights, hidden, bias, activations={gates}, clip=3.0, reset_after=True)
         """,
-        f"""
-        options = qnn.gru(
-            x, const[1], const[2], hidden, bias, activations={gates}, clip=3.0, reset_after=True, offset={weight.min() + 128}
-        )
-        return options
-        """,
+        f"return qnn.gru(x, const[1], const[2], hidden, bias, activations={gates}, clip=3.0, reset_after=True, "
+        f"offset={weight.min() + 128})",
         constants=[
             weight,
             np.pad(weight - weight.min() - 128, ((0, 0), (0, 0), (0, 10))).astype(np.int8),

@@ -91,7 +91,7 @@ def _on_arm(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
 
 
 def _by_addition(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
-    """Clamped to what becomes a byte (NaN to what becomes 0) and rounded by an addition; bytes are cut from the sums."""
+    """Clamped to what becomes a byte (NaN to what becomes 0), rounded by an addition; bytes are cut from the sums."""
     lanes, text = expr.dtype.lanes, register_type(value.dtype)
     kept = c.value(value)
     for name, bound in (("maxnum", -zero), ("minnum", 255 - zero)):

@@ -1,7 +1,7 @@
 """Products of 8-bit floats with scales: one for a tensor, one a row or column, or one for each block of both operands.
 
-Models in 8-bit floats have a scale for 128 neighbours of an activation's row and for 128 x 128 elements of a weight. The
-pass `scaled_products` spells these out for processors that have no better form.
+Models in 8-bit floats have a scale for 128 neighbours of an activation's row and for 128 x 128 elements of a weight.
+The pass `scaled_products` spells these out for processors that have no better form.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _scaled_matmul(args: list[Array], attributes: ScaledMatmulAttributes) -> Arr
 def scaled_matmul(types: Types, attributes: ScaledMatmulAttributes) -> Type:
     """The product of 8-bit floats `a` (rows, depth) and `b` (columns, depth), scaled, in float32.
 
-    `scale_a` is (rows or 1, blocks of the depth or 1), `scale_b` (columns, blocks of columns or 1, blocks of the depth or
+    `scale_a` is (rows or 1, blocks of the depth or 1), `scale_b` (columns, their blocks or 1, blocks of the depth or
     1); the last block of an axis may be a part. The products of a block are added up in float32, scaled by `scale_a *
     scale_b`, and added to those of other blocks.
     """

@@ -126,7 +126,9 @@ def _scaled(operand: GraphExpr, scale: GraphExpr, block: int, block_depth: int, 
 
 def _spread(scale: GraphExpr, axis: int, count: int, block: int, size: int, other: int) -> GraphExpr:
     """Scales of blocks along an axis, one for each element of them; the last block may be a part."""
-    before, after = ((count, 1, other), (count, block, other)) if axis == 0 else ((other, count, 1), (other, count, block))
+    before, after = (
+        ((count, 1, other), (count, block, other)) if axis == 0 else ((other, count, 1), (other, count, block))
+    )
     spread = make("broadcast_to", make("reshape", scale, shape=before), shape=after)
     whole = (count * block, other) if axis == 0 else (other, count * block)
     end = (size, other) if axis == 0 else (other, size)

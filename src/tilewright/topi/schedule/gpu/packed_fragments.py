@@ -1,6 +1,6 @@
 """The schedule of some rows of halves times packed codes on tensor cores: codes become halves in registers.
 
-for tiles of rows and columns in blocks:                (eight rows, sixteen columns; several of both where rows are many)
+for tiles of rows and columns in blocks:                (eight rows, sixteen columns; several where rows are many)
     for warp in threadIdx.y:                            (warps share the steps)
         for runs of the warp:
             for 16 words of steps:

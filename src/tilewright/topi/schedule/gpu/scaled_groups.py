@@ -140,7 +140,12 @@ def _schedule(context: KernelContext) -> None:
 
 
 def _schedule_sums(
-    context: ScheduleContext, sums: BlockHandle, done: BlockHandle, item: GroupProduct, tile: GroupTile, step: LoopHandle
+    context: ScheduleContext,
+    sums: BlockHandle,
+    done: BlockHandle,
+    item: GroupProduct,
+    tile: GroupTile,
+    step: LoopHandle,
 ) -> None:
     """The products of a block, from zero on, and the wait for them."""
     sch = context.sch
