@@ -1,9 +1,9 @@
 """Recurrent layers with weights of bytes: in each step the state becomes integers of 16 bits.
 
 `round(h / unit)` with `unit = max|h| / 32512`, for each sequence; sums of their products with the weights are exact,
-and are scaled once. The pass `integer_recurrence` makes these of `nn.lstm`, `nn.gru` and `nn.rnn`, whose other inputs and
-results they have. Weights are (weights + offset) * scale: (gates, size, depth) with a scale (gates, size) for each row,
-where `depth` is at least the size; what is beyond it is not read.
+and are scaled once. The pass `integer_recurrence` makes these of `nn.lstm`, `nn.gru` and `nn.rnn`, whose other inputs
+and results they have. Weights are (weights + offset) * scale: (gates, size, depth) with a scale (gates, size) for each
+row, where `depth` is at least the size; what is beyond it is not read.
 """
 
 from __future__ import annotations
