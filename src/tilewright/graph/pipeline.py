@@ -82,8 +82,7 @@ def _block_layers(options: GraphOptions) -> list[Pass[IRModule]]:
 
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
-    layers = _block_layers(options)
-    options = options.beside_layers
+    layers, options = _block_layers(options), options.beside_layers
 
     def with_options(name: str, function: Callable[[IRModule, GraphOptions], IRModule]) -> Pass[IRModule]:
         return module_pass(name, requires="graph_typed")(function).with_options(options)
@@ -135,8 +134,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         if options.may_use_winograd:
             passes.append(with_options("choose_algorithm", choose_algorithm))
     if options.target is not None:
-        passes.append(with_options("round_operands", round_operands))
-        passes.append(with_options("sums_as_floats", sums_as_floats))
+        passes += [with_options("round_operands", round_operands), with_options("sums_as_floats", sums_as_floats)]
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
