@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.topi.differential import Array, random_array, specials
@@ -297,6 +298,19 @@ SAMPLES: list[Sample] = [
             {"activations": (GATE, LINE, LINE), "offset": offset},
         )
         for batch, size, depth, offset in ((1, 40, 48, 0), (2, 9, 12, 100))
+    ),
+    *(
+        (
+            "qnn.scaled_matmul",
+            [
+                _(5, 20).astype(ml_dtypes.float8_e4m3fn),
+                _(9, 20).astype(ml_dtypes.float8_e4m3fn),
+                _(*scales[0], low=0.5, high=2),
+                _(*scales[1], low=0.5, high=2),
+            ],
+            {"block_columns": 4, "block_depth": 8},
+        )
+        for scales in (((5, 3), (3, 3)), ((1, 1), (9, 1)))
     ),
     *(
         (
