@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tilewright.graph.ir.expr import Function, GraphExpr, constant
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
+from tilewright.graph.ops.recurrent import RecurrentAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.quantized_products import MOST_PRODUCTS, known_dequantized
 from tilewright.ir.dtype import FLOAT32
@@ -52,6 +53,7 @@ def _rule(layer: str, low: int) -> Rule:
 def _of_bytes(b: Bindings, name: str, low: int) -> GraphExpr | None:
     call = b.call("root")
     attributes, weights = call.attributes, known_dequantized(call.args[1])
+    assert isinstance(attributes, RecurrentAttributes)
     if weights is None or call.args[0].tensor_type.dtype is not FLOAT32 or static_shape(call.args[1]) is None:
         return None
     integers, scale = weights

@@ -65,7 +65,7 @@ def _product(b: Bindings, machine: Target) -> GraphExpr | None:
         return None  # The operator's own computation takes any number of rows.
     fits = columns[0] % _LEAST_COLUMNS == 0 and rows[1] % GROUP_DEPTH == 0 and 0 not in (*rows, *columns)
     if by_blocks and fits and attributes.block_depth == GROUP_DEPTH:
-        return _whole_rows(call, rows[0], scale_a[0])
+        return _whole_rows(call, attributes, rows[0], scale_a[0])
     return _scaled_before(call, attributes, rows, columns)
 
 
@@ -85,7 +85,7 @@ def _scaled_after(
     return make("multiply", product, scale, span=call.span)
 
 
-def _whole_rows(call: Call, rows: int, scales: int) -> GraphExpr | None:
+def _whole_rows(call: Call, attributes: ScaledMatmulAttributes, rows: int, scales: int) -> GraphExpr | None:
     """The product of whole tiles of rows; None where they are whole."""
     missing = -rows % GROUP_ROWS
     if not missing:
@@ -97,7 +97,8 @@ def _whole_rows(call: Call, rows: int, scales: int) -> GraphExpr | None:
     product = make(
         "qnn.scaled_matmul",
         *(filled, b, scale_a, scale_b),
-        **{name: getattr(call.attributes, name) for name in call.attributes.fields},
+        block_columns=attributes.block_columns,
+        block_depth=attributes.block_depth,
         span=call.span,
     )
     columns = static_shape(call)

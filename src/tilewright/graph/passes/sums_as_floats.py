@@ -11,9 +11,10 @@ which shows in products of few channels.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
 from tilewright.graph.ir.op import is_call_to
@@ -23,10 +24,12 @@ from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
 
+Array = npt.NDArray[Any]
 _BASE: Final = np.float32(1.5 * 2**23)
 _BASE_BITS: Final = int(_BASE.view(np.int32))
 _MOST: Final = 2**22
 """Sums whose magnitude is less are whole steps away from the base."""
+_NOTHING: Final[Array] = np.zeros((), np.int32)
 _PRODUCTS: Final = {"qnn.matmul": 2, "qnn.line_conv2d": 3, "qnn.conv2d": 4}
 """Sums over all axes of their weights but the last, and how many axes these have."""
 
@@ -49,7 +52,7 @@ def _converted(b: Bindings) -> GraphExpr | None:
     root, total = b.call("root"), b["total"]
     if root.tensor_type.dtype is not FLOAT32 or total.tensor_type.dtype is not INT32 or not b.used_once("total"):
         return None
-    product, bias = total, np.int32(0).reshape(())
+    product, bias = total, _NOTHING
     if is_call_to(total, "add") and isinstance(total, Call) and isinstance(total.args[1], Constant):
         product, bias = total.args[0], total.args[1].data
         if product.type is not total.type or b.uses(product) > 1:
@@ -71,7 +74,7 @@ def _converted(b: Bindings) -> GraphExpr | None:
     return make("subtract", read, constant(_BASE), span=root.span)
 
 
-def _is_bounded(is_unsigned: bool, weights: np.ndarray, shifts: np.ndarray) -> bool:
+def _is_bounded(is_unsigned: bool, weights: Array, shifts: Array) -> bool:
     """Whether no bytes can give a sum of another magnitude."""
     low, high = (0, 255) if is_unsigned else (-128, 127)
     over = tuple(range(weights.ndim - 1))
