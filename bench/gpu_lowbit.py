@@ -34,6 +34,7 @@ from bench.cuda_kernels import CudaFunction, seconds
 from bench.lowbit_cases import CASES, ROWS, SMALL, Array, Case
 from tilewright import te
 from tilewright.graph.ir.op import get_operator
+from tilewright.graph.ops.packed import SEVERAL_ROWS
 from tilewright.graph.passes.packed_weights import run_length
 from tilewright.request import model_targets
 from tilewright.support.text import table
@@ -54,7 +55,7 @@ Row = dict[str, Any]
 def scheduled(case: Case, operands: list[Array], target: Target) -> tuple[PrimFunc, list[str]]:
     """The scheduled program of a case, and its templates."""
     attributes = dict(case.attributes)
-    if case.operator == "packed.matmul" and case.is_streamed:
+    if case.operator == "packed.matmul" and len(operands[0]) <= SEVERAL_ROWS:
         # As the graph pass would have it.
         attributes["run"] = run_length(target, int(str(attributes["bits"])), int(str(attributes["group"])))
     inputs = [te.placeholder(item.shape, item.dtype.name, f"in{number}") for number, item in enumerate(operands)]
@@ -80,7 +81,8 @@ def largest_error(case: Case, operands: list[Array], result: Array) -> float:
     few = "matmul" in case.operator or "dense" in case.operator
     worst = 0.0
     for rows in (slice(0, ROWS), slice(-ROWS, None)) if few else (slice(None),):
-        expected = np.asarray(operator.reference([operands[0][rows], *operands[1:]], attributes), np.float64)
+        given = [item[rows] if number in case.by_rows else item for number, item in enumerate(operands)]
+        expected = np.asarray(operator.reference(given, attributes), np.float64)
         difference = np.abs(np.asarray(result[rows], np.float64) - expected).max()
         worst = max(worst, float(difference / max(1e-30, np.abs(expected).max())))
     return worst

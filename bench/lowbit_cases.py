@@ -34,6 +34,8 @@ class Case:
     needs: str = ""
     """What the target must have: a property of `Target`."""
     peers: Callable[[list[Array]], Peers] = lambda operands: {}
+    by_rows: tuple[int, ...] = (0,)
+    """The operands whose first axis counts rows of the result."""
 
 
 def _random(*shape: int) -> np.random.Generator:
@@ -130,6 +132,40 @@ def _product(kind: str, rows: int, depth: int, columns: int) -> Case:
     return Case(name, "qnn.matmul", operands, work, tolerance=1e-2, needs="has_float8_products", peers=_float8_peers)
 
 
+def _scaled_operands(rows: int, depth: int, columns: int) -> list[Array]:
+    """8-bit floats, a scale for 128 neighbours of a row, and one for 128 x 128 elements of the weights."""
+    random = _random(rows, depth, columns)
+    a, b = (random.standard_normal((n, depth), np.float32).astype(ml_dtypes.float8_e4m3fn) for n in (rows, columns))
+    shapes = ((rows, depth // GROUP), (columns // GROUP, depth // GROUP))
+    return [a, b, *(random.uniform(0.5, 2, shape).astype(np.float32) for shape in shapes)]
+
+
+def _scaled_peers(operands: list[Array]) -> Peers:
+    """`torch._scaled_mm` with a scale for each row and column, and with one for each tensor."""
+    torch = _torch()
+    a, b = (torch.from_numpy(item.view(np.uint8)).cuda().view(torch.float8_e4m3fn) for item in operands[:2])
+    rows, columns, one = (torch.ones(shape, device="cuda") for shape in ((len(a), 1), (1, len(b)), ()))
+    halves = {"out_dtype": torch.bfloat16}
+    return {
+        "_scaled_mm by rows": lambda: torch._scaled_mm(a, b.t(), rows, columns, **halves),
+        "_scaled_mm": lambda: torch._scaled_mm(a, b.t(), one, one, **halves),
+    }
+
+
+def _scaled(rows: int, depth: int, columns: int) -> Case:
+    return Case(
+        f"float8 blocks {rows}x{depth}x{columns}",
+        "qnn.scaled_matmul",
+        lambda: _scaled_operands(rows, depth, columns),
+        2 * rows * depth * columns,
+        # Sums of a block keep 14 bits or so; those of blocks are float32.
+        tolerance=1e-2,
+        needs="has_warp_group_products",
+        peers=_scaled_peers,
+        by_rows=(0, 2),
+    )
+
+
 def _packed(rows: int, depth: int, columns: int, bits: int) -> Case:
     return Case(
         f"{bits}-bit weights {rows}x{depth}x{columns}",
@@ -172,12 +208,13 @@ CASES = (
     _product("int8", 4096, 4096, 4096),
     _product("float8_e4m3fn", 4096, 4096, 4096),
     _product("float8_e5m2", 4096, 4096, 4096),
+    *(_scaled(rows, 4096, 4096) for rows in (64, 512, 4096)),
     *(
         _packed(1, depth, columns, bits)
         for bits in (4, 8)
         for depth, columns in ((4096, 4096), (4096, 14336), (14336, 4096), (8192, 28672))
     ),
-    *(_packed(rows, 4096, 4096, 4) for rows in (4, 16, 128, 1024)),
+    *(_packed(rows, 4096, 4096, 4) for rows in (4, 16, 32, 64, 128, 1024)),
     *(_bitserial(*pair, 2048, 2048, 2048) for pair in _PAIRS),
     *(_bitserial_conv(*pair, size, channels) for pair in _PAIRS for size, channels in ((56, 64), (14, 256))),
 )

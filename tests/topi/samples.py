@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.topi.differential import Array, random_array, specials
@@ -295,6 +296,50 @@ SAMPLES: list[Sample] = [
                 _(batch, size),
             ],
             {"activations": (GATE, LINE, LINE), "offset": offset},
+        )
+        for batch, size, depth, offset in ((1, 40, 48, 0), (2, 9, 12, 100))
+    ),
+    *(
+        (
+            "qnn.scaled_matmul",
+            [
+                _(5, 20).astype(ml_dtypes.float8_e4m3fn),
+                _(9, 20).astype(ml_dtypes.float8_e4m3fn),
+                _(*scales[0], low=0.5, high=2),
+                _(*scales[1], low=0.5, high=2),
+            ],
+            {"block_columns": 4, "block_depth": 8},
+        )
+        for scales in (((5, 3), (3, 3)), ((1, 1), (9, 1)))
+    ),
+    *(
+        (
+            "qnn.gru",
+            [
+                _(3, batch, 3, size),
+                _(3, size, depth, dtype="int8", low=-128, high=127),
+                _(3, size, low=0.001, high=0.002),
+                _(batch, size),
+                _(size),
+            ],
+            {"activations": (GATE, LINE), "offset": offset, "reset_after": reset_after},
+        )
+        for batch, size, depth, offset, reset_after in (
+            (1, 40, 48, 0, True),
+            (1, 40, 48, 0, False),
+            (2, 9, 12, 100, False),
+        )
+    ),
+    *(
+        (
+            "qnn.rnn",
+            [
+                _(3, batch, 1, size),
+                _(1, size, depth, dtype="int8", low=-128, high=127),
+                _(1, size, low=0.001, high=0.002),
+                _(batch, size),
+            ],
+            {"activations": (LINE,), "offset": offset},
         )
         for batch, size, depth, offset in ((1, 40, 48, 0), (2, 9, 12, 100))
     ),

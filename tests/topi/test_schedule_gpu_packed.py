@@ -1,4 +1,4 @@
-"""Rows of floats times packed codes on GPUs: few rows in registers, many through shared memory."""
+"""Rows of floats times packed codes on GPUs: few and several rows in registers, many through shared memory."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ ON_TENSOR_CORES = (
     Case(1, 512, 32, 4, 128, "float16", run=128, on_hopper="packed_fragments"),
     Case(3, 256, 16, 8, 256, "float16", run=64, on_hopper="packed_fragments"),
     Case(2, 512, 48, 4, 512, "float16", run=256, on_hopper="packed_fragments"),
+    Case(22, 256, 32, 4, 128, "float16", run=128, on_hopper="packed_fragments"),
 )
 
 

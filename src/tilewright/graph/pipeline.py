@@ -40,8 +40,10 @@ from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.reduce_precision import reduce_precision
 from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
+from tilewright.graph.passes.scaled_products import scaled_products
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
+from tilewright.graph.passes.sums_as_floats import sums_as_floats
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
@@ -80,8 +82,7 @@ def _block_layers(options: GraphOptions) -> list[Pass[IRModule]]:
 
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
-    layers = _block_layers(options)
-    options = options.beside_layers
+    layers, options = _block_layers(options), options.beside_layers
 
     def with_options(name: str, function: Callable[[IRModule, GraphOptions], IRModule]) -> Pass[IRModule]:
         return module_pass(name, requires="graph_typed")(function).with_options(options)
@@ -98,6 +99,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         with_options("computed_products", computed_products),
         with_options("integer_recurrence", integer_recurrence),
         with_options("packed_weights", packed_weights),
+        with_options("scaled_products", scaled_products),
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),
         module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
@@ -132,7 +134,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         if options.may_use_winograd:
             passes.append(with_options("choose_algorithm", choose_algorithm))
     if options.target is not None:
-        passes.append(with_options("round_operands", round_operands))
+        passes += [with_options("round_operands", round_operands), with_options("sums_as_floats", sums_as_floats)]
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))

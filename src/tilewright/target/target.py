@@ -230,6 +230,11 @@ class Target:
         return self.arch == "aarch64" and self.has_feature("neon")
 
     @property
+    def has_slow_conversions(self) -> bool:
+        """Whether vectors of integers become floats, and floats integers, more slowly than they are added."""
+        return self.arch == "aarch64" and self.has_feature("neon")
+
+    @property
     def has_i8mm(self) -> bool:
         """Whether the ARM 8-bit matrix multiply (smmla) is there."""
         return self.has_feature("i8mm")

@@ -15,6 +15,9 @@ from tilewright.te.tensor import Tensor
 from tilewright.tir.annotations import ANCHOR, LAYOUT, Anchor, Layout
 from tilewright.topi.registry import compute_of, result_shape
 
+_VECTOR_BYTES = 16
+"""Bytes of the narrowest vectors."""
+
 
 @compute_of("qnn.matmul")
 def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
@@ -141,7 +144,9 @@ def _line_conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
     padded = data
     if any(attributes.padding):
-        padded = compute((n, lines + top + bottom, length + left + right), bordered, "pad_data")
+        # Whole vectors, so that what is loaded of a line for several windows ends in it.
+        line = (length + (left + right + _VECTOR_BYTES - 1)) // _VECTOR_BYTES * _VECTOR_BYTES
+        padded = compute((n, lines + top + bottom, line), bordered, "pad_data")
     kh, k = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "k")
     down, across = attributes.strides
 

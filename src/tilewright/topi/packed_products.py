@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tilewright.graph.ops.packed import DIGITS, FEW_ROWS, LEAST_EXPONENT, STEP_BITS, digit_bias
+from tilewright.graph.ops.packed import DIGITS, FEW_ROWS, LEAST_EXPONENT, SEVERAL_ROWS, STEP_BITS, digit_bias
 from tilewright.ir import intrinsics
 from tilewright.ir.build import (
     as_expr,
@@ -86,24 +86,25 @@ def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 @compute_of("packed.matmul")
 def _matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     """Devices unpack codes where they copy them to near memory, and divide sums by words, or by longer runs."""
-    if not _has_few_rows(result):
-        return _many_rows(inputs, attributes, result)
     is_single = all(const_value(size) == 1 for size in inputs[3].shape)
-    if attributes.run and is_single and inputs[0].dtype is FLOAT16:
+    if attributes.run and is_single and inputs[0].dtype is FLOAT16 and _has_rows(result, SEVERAL_ROWS):
         return _runs_of_rows(inputs, attributes, result)
+    if not _has_rows(result, FEW_ROWS):
+        return _many_rows(inputs, attributes, result)
     return _words_of_rows(inputs, attributes, result)
 
 
 @compute_on_cpus("packed.matmul")
 def _matmul_on_cpus(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    if _has_few_rows(result):
+    if _has_rows(result, FEW_ROWS):
         return _few_rows(inputs, attributes, result)
     return _many_rows(inputs, attributes, result, KEPT.entry(True))
 
 
-def _has_few_rows(result: Type) -> bool:
+def _has_rows(result: Type, most: int) -> bool:
+    """Whether a product has so many rows at most."""
     rows = const_value(result_shape(result)[0])
-    return rows is not None and rows <= FEW_ROWS
+    return rows is not None and rows <= most
 
 
 def _few_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
@@ -155,16 +156,17 @@ def _words_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tenso
 
 
 def _runs_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    """The same with the sum of a run of words scaled, for as many rows as a product of tensor cores has."""
+    """The same with the sum of a run of words scaled, for whole tiles of rows that a product of tensor cores has."""
     a, words, scale, zero = inputs
     shape, codes, run = result_shape(result), attributes.codes, attributes.run
     length, each = run // codes, attributes.group // run
     last = const_value(shape[0])
     assert last is not None
     # Rows that are not there repeat the last one, and nobody reads their sums.
+    count = -(-last // PRODUCT_ROWS) * PRODUCT_ROWS
     rows = compute(
-        (PRODUCT_ROWS, a.shape[1]),
-        lambda i, k: a[minimum(i, last - 1) if last > 1 else 0, k],
+        (count, a.shape[1]),
+        lambda i, k: a[i if last == count else minimum(i, last - 1) if last > 1 else 0, k],
         "packed_rows",
         KEPT.entry(True),
     )
@@ -176,11 +178,9 @@ def _runs_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor
         row = rows[i, r * run + word * codes + number]
         return reduction.sum(cast(row, FLOAT32) * value, [word, number])
 
-    sums = compute(
-        (words.shape[0] // length, PRODUCT_ROWS, shape[1]), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED)
-    )
+    sums = compute((words.shape[0] // length, count, shape[1]), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED))
     total = compute(
-        (PRODUCT_ROWS, shape[1]),
+        (count, shape[1]),
         lambda i, j: reduction.sum(sums[part, i, j] * cast(scale[as_expr(part) // each, j], FLOAT32), [part]),
         "packed_matmul",
         ANCHOR.entry(Anchor.PACKED_TOTAL),

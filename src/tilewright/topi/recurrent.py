@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.graph.ops.recurrent import LEVELS
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
-from tilewright.ir.dtype import INDEX, INT8, INT32
+from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import ExprLike, PrimExpr
 from tilewright.ir.types import Type
 from tilewright.te import reduction
@@ -24,6 +23,8 @@ from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of
 
 Activation = Callable[[PrimExpr], PrimExpr]
+Product = Callable[[ExprLike, ExprLike, int, ExprLike], PrimExpr]
+"""What a state's product with the weights of a gate is: of the row, the sequence, the gate and the place."""
 
 _ACTIVATIONS: dict[str, Callable[[PrimExpr, float, float], PrimExpr]] = {
     "sigmoid": lambda x, a, b: intrinsics.sigmoid(x),
@@ -67,7 +68,7 @@ class _Gates:
         return f(gate(1, fresh)) * h(fresh), fresh
 
 
-class _Recurrence(_Gates):
+class Recurrence(_Gates):
     """What the steps of a recurrent layer share; all arithmetic is in a type of at least 32 bits."""
 
     def __init__(self, attributes: Any, data: Tensor, weights: Tensor, lengths: Tensor | None) -> None:
@@ -103,8 +104,8 @@ class _Recurrence(_Gates):
         """A state before a step."""
         return cast(state[build.sub(row, 1), b, n], self.wide)
 
-    def product(self, source: Tensor, back: int, gates: range, name: str) -> Tensor:
-        """Rows of a tensor, `back` steps back, times the weights of some gates: (rows, batch, gates, size)."""
+    def product(self, source: Tensor, back: int, gates: range, name: str) -> Product:
+        """Rows of a tensor, `back` steps back, times the weights of some gates."""
         k = reduce_axis((0, self.size), "k")
 
         def element(t: ExprLike, b: ExprLike, g: ExprLike, n: ExprLike) -> PrimExpr:
@@ -112,7 +113,9 @@ class _Recurrence(_Gates):
             left = cast(source[build.sub(t, back), b, k], self.wide)
             return reduction.sum(left * cast(self.weights[gate, n, k], self.wide), [k])
 
-        return compute((self.rows, self.batch, len(gates), self.size), element, name, ANCHOR.entry(Anchor.RECURRENCE))
+        shape = (self.rows, self.batch, len(gates), self.size)
+        product = compute(shape, element, name, ANCHOR.entry(Anchor.RECURRENCE))
+        return lambda t, b, gate, n: product[t, b, gate - gates.start, n]
 
     def kept(self, row: ExprLike, b: ExprLike, fresh: PrimExpr, old: PrimExpr) -> PrimExpr:
         """The state after a step: the old one in sequences that have ended."""
@@ -122,37 +125,26 @@ class _Recurrence(_Gates):
         return cast(fresh, self.data.dtype)
 
 
-def _optional(inputs: list[Tensor], index: int) -> Tensor | None:
+def optional(inputs: list[Tensor], index: int) -> Tensor | None:
+    """An input that may be left out."""
     return inputs[index] if len(inputs) > index else None
 
 
 @compute_of("nn.lstm")
 def _lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
     data, weights, hidden, cell = inputs[:4]
-    layer = _Recurrence(attributes, data, weights, _optional(inputs, 4))
+    return lstm_states(Recurrence(attributes, data, weights, optional(inputs, 4)), hidden, cell, optional(inputs, 5))
+
+
+def lstm_states(layer: Recurrence, hidden: Tensor, cell: Tensor, peepholes: Tensor | None) -> list[Tensor]:
+    """All states of a long short-term memory."""
     hiddens = layer.state("hidden")
     product = layer.product(hiddens, 1, range(4), "lstm_product")
-    return _lstm_states(layer, hiddens, product, hidden, cell, _optional(inputs, 5))
-
-
-def _lstm_states(
-    layer: _Recurrence,
-    hiddens: Tensor,
-    product: Tensor | Callable[[ExprLike, ExprLike, int, ExprLike], PrimExpr],
-    hidden: Tensor,
-    cell: Tensor,
-    peepholes: Tensor | None,
-) -> list[Tensor]:
-    """All states of a long short-term memory, from the product of its hidden state with the weights."""
     cells = layer.state("cell")
-
-    def entered(t: ExprLike, b: ExprLike, number: int, n: ExprLike) -> PrimExpr:
-        by_weights = product[t, b, number, n] if isinstance(product, Tensor) else product(t, b, number, n)
-        return layer.entered(t, b, number, n) + by_weights
 
     def step(t: ExprLike, b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
         def gate(number: int, seen: PrimExpr | None) -> PrimExpr:
-            total = entered(t, b, number, n)
+            total = layer.entered(t, b, number, n) + product(t, b, number, n)
             if peepholes is not None and seen is not None:
                 total = total + cast(peepholes[number, n], layer.wide) * seen
             return layer.clipped(total)
@@ -163,57 +155,6 @@ def _lstm_states(
 
     updates = compute_many((layer.rows, layer.batch, layer.size), step, "lstm")
     return layer.run([hidden, cell], list(updates), [hiddens, cells], "lstm_states")
-
-
-@compute_of("qnn.lstm")
-def _integer_lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
-    """The hidden state of a step as digits of a byte each, whose products with the weights are added up in 32 bits."""
-    data, weights, scale, hidden, cell = inputs[:5]
-    layer = _Recurrence(attributes, data, weights, _optional(inputs, 5))
-    hiddens, depth = layer.state("hidden"), weights.shape[2]
-    j, k, i = (reduce_axis((0, extent), name) for extent, name in ((layer.size, "j"), (depth, "k"), (layer.size, "i")))
-    rows = (layer.rows, layer.batch)
-    peak = compute(rows, lambda t, b: reduction.max(intrinsics.abs(layer.old(hiddens, t, b, j)), [j]), "peak")
-
-    def unit_of(t: ExprLike, b: ExprLike) -> PrimExpr:
-        none = build.eq(peak[t, b], const(0.0, "float32"))
-        return build.select(none, const(1.0, "float32"), peak[t, b] * const(1 / LEVELS, "float32"))
-
-    unit = compute(rows, unit_of, "unit")
-    inverse = compute(rows, lambda t, b: const(1.0, "float32") / unit[t, b], "inverse")
-
-    def level(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
-        return cast(intrinsics.round(layer.old(hiddens, t, b, n) * inverse[t, b]), INT32)
-
-    levels = compute((*rows, layer.size), level, "levels")
-
-    def digit(t: ExprLike, b: ExprLike, d: ExprLike, n: ExprLike) -> PrimExpr:
-        number = levels[t, b, n]
-        high = (number + 128) >> 8
-        value = cast(build.select(build.eq(d, 0), high, number - high * 256), INT8)
-        return build.select(build.lt(n, layer.size), value, const(0, INT8))
-
-    digits = compute((*rows, 2, depth), digit, "digits")
-
-    # Digits inside gates: what is loaded of the weights meets both.
-    def element(t: ExprLike, b: ExprLike, g: ExprLike, d: ExprLike, n: ExprLike) -> PrimExpr:
-        return reduction.sum(cast(digits[t, b, d, k], INT32) * cast(weights[g, n, k], INT32), [k])
-
-    product = compute((*rows, 4, 2, layer.size), element, "lstm_product", ANCHOR.entry(Anchor.INTEGER_RECURRENCE))
-    all_levels = compute(rows, lambda t, b: reduction.sum(levels[t, b, i], [i]), "all_levels")
-
-    def by_weights(t: ExprLike, b: ExprLike, number: int, n: ExprLike) -> PrimExpr:
-        # Sums have up to 40 bits, in two integers of 32: one counts 256, the other what is left. Numbers of 24 bits are
-        # exact in float32, so that the sum is rounded once; a rare larger one is off by a last bit.
-        high, low = (product[t, b, number, d, n] for d in range(2))
-        if attributes.offset:
-            high = high + (all_levels[t, b] >> 8) * attributes.offset
-            low = low + (all_levels[t, b] & 255) * attributes.offset
-        carried = low >> 8
-        total = cast(high + carried, "float32") * const(256.0, "float32") + cast(low - carried * 256, "float32")
-        return total * (unit[t, b] * scale[number, n])
-
-    return _lstm_states(layer, hiddens, by_weights, hidden, cell, _optional(inputs, 6))
 
 
 @compute_of("nn.lstm_step")
@@ -244,7 +185,11 @@ def _lstm_step(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tens
 @compute_of("nn.gru")
 def _gru(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
     data, weights, hidden, bias = inputs[:4]
-    layer = _Recurrence(attributes, data, weights, _optional(inputs, 4))
+    return gru_states(Recurrence(attributes, data, weights, optional(inputs, 4)), hidden, bias)
+
+
+def gru_states(layer: Recurrence, hidden: Tensor, bias: Tensor) -> list[Tensor]:
+    """All states of a gated recurrent unit."""
     f, g = layer.activation(0), layer.activation(1)
     hiddens = layer.state("hidden")
     shape = (layer.rows, layer.batch, layer.size)
@@ -254,14 +199,14 @@ def _gru(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
         fresh = (const(1, layer.wide) - update) * g(layer.clipped(total)) + update * old
         return layer.kept(t, b, fresh, old)
 
-    def gate(product: Tensor, number: int, t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
-        return f(layer.clipped(layer.entered(t, b, number, n) + product[t, b, number, n]))
+    def gate(product: Product, number: int, t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
+        return f(layer.clipped(layer.entered(t, b, number, n) + product(t, b, number, n)))
 
-    if attributes.reset_after:
+    if layer.attributes.reset_after:
         product = layer.product(hiddens, 1, range(3), "gru_product")
 
         def step(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
-            linear = product[t, b, 2, n] + cast(bias[n], layer.wide)
+            linear = product(t, b, 2, n) + cast(bias[n], layer.wide)
             total = layer.entered(t, b, 2, n) + gate(product, 1, t, b, n) * linear
             return blend(t, b, n, gate(product, 0, t, b, n), total)
 
@@ -271,13 +216,13 @@ def _gru(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
 
         def reset(t: ExprLike, b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
             kept = gate(gates, 1, t, b, n) * layer.old(hiddens, t, b, n)
-            return cast(kept, data.dtype), gate(gates, 0, t, b, n)
+            return cast(kept, layer.data.dtype), gate(gates, 0, t, b, n)
 
         resets, updates = compute_many(shape, reset, "gru_reset")
-        product = layer.product(resets, 0, range(2, 3), "gru_product")
+        linear = layer.product(resets, 0, range(2, 3), "gru_product")
 
         def last(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
-            total = layer.entered(t, b, 2, n) + product[t, b, 0, n] + cast(bias[n], layer.wide)
+            total = layer.entered(t, b, 2, n) + linear(t, b, 2, n) + cast(bias[n], layer.wide)
             return blend(t, b, n, updates[t, b, n], total)
 
         update = compute(shape, last, "gru")
@@ -287,13 +232,17 @@ def _gru(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
 @compute_of("nn.rnn")
 def _rnn(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
     data, weights, hidden = inputs[:3]
-    layer = _Recurrence(attributes, data, weights, _optional(inputs, 3))
+    return rnn_states(Recurrence(attributes, data, weights, optional(inputs, 3)), hidden)
+
+
+def rnn_states(layer: Recurrence, hidden: Tensor) -> list[Tensor]:
+    """All states of a plain recurrent network."""
     f = layer.activation(0)
     hiddens = layer.state("hidden")
     product = layer.product(hiddens, 1, range(1), "rnn_product")
 
     def step(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
-        fresh = f(layer.clipped(layer.entered(t, b, 0, n) + product[t, b, 0, n]))
+        fresh = f(layer.clipped(layer.entered(t, b, 0, n) + product(t, b, 0, n)))
         return layer.kept(t, b, fresh, layer.old(hiddens, t, b, n))
 
     update = compute((layer.rows, layer.batch, layer.size), step, "rnn")

@@ -95,3 +95,14 @@ def test_integers_of_few_bits(wrap, name: str) -> None:
     program = wrap(lambda x: x.view(torch.uint8) + 1)
     exe = tw.compile(from_torch(program, (given,)), threads=1)
     assert torch.equal(exe(given), program(given))
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((6, 1), (1, 16))], ids=["of tensors", "of rows and columns"])
+@pytest.mark.parametrize("out", ["float32", "bfloat16"])
+def test_products_with_scales(wrap, shapes, out: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(n, 32, generator=generator).to(torch.float8_e4m3fn) for n in (6, 16))
+    scales = [torch.rand(shape, generator=generator) + 0.5 for shape in shapes]
+    program = wrap(lambda x, s: torch._scaled_mm(x, weight.t(), s, scales[1], out_dtype=getattr(torch, out)))
+    found = tw.compile(from_torch(program, (x, scales[0])), threads=1)(x, scales[0])
+    torch.testing.assert_close(found, program(x, scales[0]), rtol=1e-5 if out == "float32" else 1e-2, atol=1e-5)

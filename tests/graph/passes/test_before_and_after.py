@@ -47,6 +47,7 @@ from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
+from tilewright.graph.passes.sums_as_floats import sums_as_floats
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
@@ -431,6 +432,30 @@ def test_integer_recurrence() -> None:
     )
 
 
+def test_integer_recurrence_of_gated_units() -> None:
+    """The other layers, too; numbers beyond a byte of the sign that is wanted are stored less an offset."""
+    weight = np.random.default_rng(0).integers(0, 256, (3, 6, 6)).astype(np.int32)
+    gates = '(("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0))'
+    assert_becomes(
+        partial(integer_recurrence, options=GraphOptions(target=NEON)),
+        f"""
+        weights = multiply(cast(const[0], dtype=float32), constant(0.001, "float32"))
+        return nn.gru(x, weights, hidden, bias, activations={gates}, clip=3.0, reset_after=True)
+        """,
+        f"return qnn.gru(x, const[1], const[2], hidden, bias, activations={gates}, clip=3.0, reset_after=True, "
+        f"offset={weight.min() + 128})",
+        constants=[
+            weight,
+            np.pad(weight - weight.min() - 128, ((0, 0), (0, 0), (0, 10))).astype(np.int8),
+            np.full((3, 6), 0.001, np.float32),
+        ],
+        rtol=1e-3,
+        x="f32[3, 2, 3, 6]",
+        hidden="f32[2, 6]",
+        bias="f32[6]",
+    )
+
+
 def test_byte_tables() -> None:
     """The hyperbolic tangent of a byte is one of 256 bytes."""
     numbers = np.arange(256, dtype=np.float32) * np.float32(0.01)
@@ -620,6 +645,28 @@ def test_integer_epilogues_of_words() -> None:
         'return cast(add(clip(x, minimum=-8.0, maximum=119.0), constant(136, "int32")), dtype=uint8)',
         rtol=0,
         x="int32[3, 4]",
+    )
+
+
+def test_sums_as_floats() -> None:
+    """Sums that are bounded begin at the bits of a float; one that may be larger is converted."""
+    weights = np.array([[1, -128], [3, 127], [-128, 5]], np.int8)
+    assert_becomes(
+        partial(sums_as_floats, options=GraphOptions(target=NEON)),
+        """
+        near = multiply(cast(add(qnn.matmul(x, const[0]), constant([7, -9], "int32")), dtype=float32), const[1])
+        far = cast(add(qnn.matmul(x, const[0]), constant([4190000, 0], "int32")), dtype=float32)
+        return multiply(near, far)
+        """,
+        """
+        sums = add(qnn.matmul(x, const[0]), constant([1262485511, 1262485495], "int32"))
+        near = multiply(subtract(reinterpret(sums, dtype=float32), constant(12582912.0, "float32")), const[1])
+        far = cast(add(qnn.matmul(x, const[0]), constant([4190000, 0], "int32")), dtype=float32)
+        return multiply(near, far)
+        """,
+        constants=[weights, np.float32(0.37)],
+        rtol=0,
+        x="int8[5, 3]",
     )
 
 

@@ -1,7 +1,9 @@
 """Floats rounded to bytes, the end of kernels whose results are quantised, by instructions that round and convert.
 
 `uint8(round(x) + zero)` saturates, and NaN gives 0, as of any cast (`emit_convert.py`). x86 converts what does not fit
-32 bits to 2^31, which is beyond every byte as an unsigned number; Arm's conversion and its narrowing saturate.
+32 bits to 2^31, which is beyond every byte as an unsigned number; Arm's conversion and its narrowing saturate. Arm
+converts vectors at a quarter of the speed of its additions, so that where numbers are clamped anyway they are rounded
+by adding 1.5 * 2^23: the low bits of the sum are the rounded number.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ _X86 = {
 """By lanes: the feature it needs, and the conversion that rounds to nearest, ties to even."""
 _ARM_LANES = 4
 """Lanes of 32 bits in a vector of Arm."""
+_WHOLE_STEPS = 1.5 * 2**23
+"""A float32 whose neighbours are whole numbers apart, below it too: what is added to it is rounded, ties to even."""
 
 
 def is_rounded(c: FunctionContext, expr: Cast) -> bool:
@@ -79,9 +83,25 @@ def _on_x86(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
 def _on_arm(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
     """Rounded to 32 bits, cut to 16 and to 8, each step saturating; vectors of four and of eight at a time."""
     lanes = expr.dtype.lanes
+    if zero and expr.dtype.is_uint:
+        return _by_addition(c, value, zero, expr)
     operand, text = c.value(value), register_type(value.dtype)
     halves = [_halves(c, operand, text, start, zero, expr.dtype) for start in range(0, lanes, _ARM_LANES)]
     return bytes_of_halves(c, halves, expr.dtype)
+
+
+def _by_addition(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
+    """Clamped to what becomes a byte (NaN to what becomes 0), rounded by an addition; bytes are cut from the sums."""
+    lanes, text = expr.dtype.lanes, register_type(value.dtype)
+    kept = c.value(value)
+    for name, bound in (("maxnum", -zero), ("minnum", 255 - zero)):
+        function = c.module.declare(f"llvm.{name}.v{lanes}f32", text, f"{text}, {text}")
+        limit = c.broadcast(float_constant(float(bound), FLOAT32), FLOAT32, lanes)
+        kept = c.op(f"call {text} {function}({text} {kept}, {text} {limit})")
+    rounded = c.op(f"fadd {text} {kept}, {c.broadcast(float_constant(_WHOLE_STEPS, FLOAT32), FLOAT32, lanes)}")
+    bits = c.op(f"bitcast {text} {rounded} to <{lanes} x i32>")
+    narrow = c.op(f"trunc <{lanes} x i32> {bits} to <{lanes} x i8>")
+    return c.op(f"add <{lanes} x i8> {narrow}, {c.broadcast(str(zero % 256), expr.dtype.element, lanes)}")
 
 
 def bytes_of_halves(c: FunctionContext, halves: list[str], dtype: DataType, added: int = 0) -> str:
@@ -118,17 +138,13 @@ def _halves(c: FunctionContext, operand: str, text: str, start: int, zero: int, 
     """Four lanes rounded to 16 bits, with the zero point added.
 
     NaN becomes 0 as it is converted. That is right for signed bytes, whose zero point is added before, as a float (the
-    sum is exact wherever it can be a byte); for unsigned ones it is made the number that becomes 0, which is quicker.
+    sum is exact wherever it can be a byte).
     """
     part = operand
     if dtype.lanes > _ARM_LANES:
         order = ", ".join(f"i32 {start + lane}" for lane in range(_ARM_LANES))
         part = c.op(f"shufflevector {text} {operand}, {text} poison, <4 x i32> <{order}>")
-    if zero and dtype.is_uint:
-        least = c.module.declare("llvm.maxnum.v4f32", "<4 x float>", "<4 x float>, <4 x float>")
-        low = c.broadcast(float_constant(float(-zero), FLOAT32), FLOAT32, _ARM_LANES)
-        part = c.op(f"call <4 x float> {least}(<4 x float> {part}, <4 x float> {low})")
-    elif zero:
+    if zero:
         to_even = c.module.declare("llvm.roundeven.v4f32", "<4 x float>", "<4 x float>")
         whole = c.op(f"call <4 x float> {to_even}(<4 x float> {part})")
         part = c.op(
@@ -136,11 +152,6 @@ def _halves(c: FunctionContext, operand: str, text: str, start: int, zero: int, 
         )
     convert = c.module.declare("llvm.aarch64.neon.fcvtns.v4i32.v4f32", "<4 x i32>", "<4 x float>")
     whole = c.op(f"call <4 x i32> {convert}(<4 x float> {part})")
-    if zero and dtype.is_uint:
-        # Saturating: what is beyond 32 bits stays beyond a byte.
-        add = c.module.declare("llvm.aarch64.neon.sqadd.v4i32", "<4 x i32>", "<4 x i32>, <4 x i32>")
-        shift = c.broadcast(str(zero), INT32, _ARM_LANES)
-        whole = c.op(f"call <4 x i32> {add}(<4 x i32> {whole}, <4 x i32> {shift})")
     return saturated_halves(c, whole)
 
 

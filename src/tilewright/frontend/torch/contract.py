@@ -11,9 +11,11 @@ from tilewright.frontend.torch.builder import TorchBuilder
 from tilewright.frontend.torch.registry import converter
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import INT64, DataType
+from tilewright.ir.dtype import FLOAT32, INT64, DataType
 from tilewright.ir.expr import Var
 from tilewright.support.errors import UnsupportedError
+
+_SMALL_BITS = 8
 
 
 @converter("mm", "bmm")
@@ -28,6 +30,31 @@ def matmul(b: TorchBuilder, x: GraphExpr, other: GraphExpr) -> GraphExpr:
     first = b.expand_dims(x, (0,)) if rank_of(x) == 1 else x
     second = b.expand_dims(other, (1,)) if rank_of(other) == 1 else other
     return b.reshape(product(b, first, second), b.shape)
+
+
+@converter("_scaled_mm")
+def scaled_product(
+    b: TorchBuilder,
+    x: GraphExpr,
+    mat2: GraphExpr,
+    scale_a: GraphExpr,
+    scale_b: GraphExpr,
+    bias: GraphExpr | None = None,
+    scale_result: GraphExpr | None = None,
+    out_dtype: DataType | None = None,
+    use_fast_accum: bool = False,
+) -> GraphExpr:
+    """The product of 8-bit floats with scales of tensors, of rows and columns, or of blocks of 128."""
+    if scale_result is not None and dtype_of(scale_result) is not FLOAT32:
+        raise UnsupportedError(f"a scale of the result in {dtype_of(scale_result)}", hint="give it in float32")
+    rows = scale_a if rank_of(scale_a) == 2 else b.reshape(scale_a, (1, 1))
+    columns = b.transpose(scale_b, (1, 0)) if rank_of(scale_b) == 2 else b.reshape(scale_b, (1, 1))
+    result = b.call("qnn.scaled_matmul", x, b.transpose(mat2, (1, 0)), rows, columns)
+    if bias is not None:
+        result = b.add(result, b.cast(bias, FLOAT32))
+    if scale_result is not None and b.dtype.bits == _SMALL_BITS:
+        result = b.divide(result, b.reshape(scale_result, ()))
+    return b.cast(result, b.dtype)
 
 
 @converter("_grouped_mm")

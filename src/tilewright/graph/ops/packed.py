@@ -23,6 +23,8 @@ WIDTHS = (1, 2, 4, 8)
 """Bits that a code may have."""
 FEW_ROWS = 4
 """Rows up to which a product unpacks codes in registers for all of them; more rows read numbers unpacked once."""
+SEVERAL_ROWS = 128
+"""Rows up to which tensor cores unpack codes in registers, where rows are halves."""
 _NAMES = ("words", "scale", "zero")
 
 

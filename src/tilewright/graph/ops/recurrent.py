@@ -28,7 +28,6 @@ from tilewright.graph.ops.common import (
     tensors,
 )
 from tilewright.graph.ops.contract import accumulation_type
-from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import IntImm
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -67,17 +66,6 @@ class LstmAttributes(RecurrentAttributes):
     """With `coupled`, the forget gate is one minus the input gate."""
 
     coupled: bool = False
-
-
-LEVELS = 127 * 256
-"""The largest level of a state in 16 bits: two digits of a byte each."""
-
-
-@node()
-class IntegerLstmAttributes(LstmAttributes):
-    """Also what is added to every weight as it is stored."""
-
-    offset: int = 0
 
 
 @node()
@@ -142,71 +130,78 @@ def _updated(gates: Array, cell: Array, peep: Array, attributes: LstmAttributes)
     return [leave * h(fresh), fresh]
 
 
-def _lstm(args: list[Array], attributes: LstmAttributes) -> tuple[Array, Array]:
-    data, weights, hidden, cell, lengths, peepholes = (*args, None, None)[:6]
-    assert data is not None and weights is not None and hidden is not None and cell is not None
-    wide = accumulation_type(data.dtype)
+Product = Callable[[Array, slice], Array]
+"""States (batch, size) times the weights of some gates: (batch, gates, size)."""
+
+
+def float_product(weights: Array, wide: np.dtype[np.generic]) -> Product:
+    """The product with weights (gates, size, size) of a float type."""
     matrix = weights.astype(wide)
+    return lambda state, gates: np.einsum("bk,gnk->bgn", state, matrix[gates])
+
+
+def _lstm(args: list[Array], attributes: LstmAttributes) -> tuple[Array, Array]:
+    data, weights, *rest = args
+    return lstm_states(attributes, data, float_product(weights, accumulation_type(data.dtype)), rest)
+
+
+def lstm_states(
+    attributes: LstmAttributes, data: Array, product: Product, rest: Sequence[Array | None]
+) -> tuple[Array, Array]:
+    """All states of a long short-term memory; `rest` are hidden state, cell, and perhaps lengths and peepholes."""
+    hidden, cell, lengths, peepholes = (*rest, None, None)[:4]
+    assert hidden is not None and cell is not None
+    wide = accumulation_type(data.dtype)
     peep = np.zeros((3, hidden.shape[1]), wide) if peepholes is None else peepholes.astype(wide)
 
     def step_of(entered: Array, states: list[Array]) -> list[Array]:
-        return _updated(entered + np.einsum("bk,gnk->bgn", states[0], matrix), states[1], peep, attributes)
-
-    hiddens, cells = _run(attributes, data, [hidden, cell], lengths, step_of)
-    return hiddens, cells
-
-
-def _integer_lstm(args: list[Array], attributes: IntegerLstmAttributes) -> tuple[Array, Array]:
-    data, weights, scale, hidden, cell, lengths, peepholes = (*args, None, None)[:7]
-    assert data is not None and weights is not None and scale is not None and hidden is not None and cell is not None
-    size = hidden.shape[1]
-    matrix = weights[:, :, :size].astype(np.float64) + attributes.offset
-    peep = np.zeros((3, size), np.float32) if peepholes is None else peepholes
-
-    def step_of(entered: Array, states: list[Array]) -> list[Array]:
-        peak = np.abs(states[0]).max(axis=1, initial=0, keepdims=True)
-        unit = np.where(peak == 0, np.float32(1), peak * np.float32(1 / LEVELS))
-        levels = np.nan_to_num(np.rint(states[0] * (np.float32(1) / unit)))
-        sums = np.einsum("bk,gnk->bgn", levels.astype(np.float64), matrix).astype(np.float32)
-        return _updated(entered + sums * (unit[:, :, np.newaxis] * scale), states[1], peep, attributes)
+        return _updated(entered + product(states[0], slice(None)), states[1], peep, attributes)
 
     hiddens, cells = _run(attributes, data, [hidden, cell], lengths, step_of)
     return hiddens, cells
 
 
 def _gru(args: list[Array], attributes: GruAttributes) -> Array:
-    data, weights, hidden, bias = args[:4]
+    data, weights, *rest = args
+    return gru_states(attributes, data, float_product(weights, accumulation_type(data.dtype)), rest)
+
+
+def gru_states(attributes: GruAttributes, data: Array, product: Product, rest: Sequence[Array]) -> Array:
+    """All states of a gated recurrent unit; `rest` are hidden state, bias, and perhaps lengths."""
     wide = accumulation_type(data.dtype)
     f, g = _functions(attributes, wide)
-    matrix, inner = weights.astype(wide), bias.astype(wide)
+    inner = rest[1].astype(wide)
 
     def step_of(entered: Array, states: list[Array]) -> list[Array]:
         (old,) = states
-        gates = entered[:, :2] + np.einsum("bk,gnk->bgn", old, matrix[:2])
+        gates = entered[:, :2] + product(old, slice(2))
         update, reset = f(_clipped(gates[:, 0], attributes)), f(_clipped(gates[:, 1], attributes))
         if attributes.reset_after:
-            product = reset * (old @ matrix[2].T + inner)
+            linear = reset * (product(old, slice(2, 3))[:, 0] + inner)
         else:
-            product = (reset * old).astype(data.dtype).astype(wide) @ matrix[2].T + inner
-        candidate = g(_clipped(entered[:, 2] + product, attributes))
+            linear = product((reset * old).astype(data.dtype).astype(wide), slice(2, 3))[:, 0] + inner
+        candidate = g(_clipped(entered[:, 2] + linear, attributes))
         return [(1 - update) * candidate + update * old]
 
-    return _run(attributes, data, [hidden], args[4] if len(args) > 4 else None, step_of)[0]
+    return _run(attributes, data, [rest[0]], rest[2] if len(rest) > 2 else None, step_of)[0]
 
 
 def _rnn(args: list[Array], attributes: RecurrentAttributes) -> Array:
-    data, weights, hidden = args[:3]
-    wide = accumulation_type(data.dtype)
-    (f,) = _functions(attributes, wide)
-    matrix = weights.astype(wide)[0]
+    data, weights, *rest = args
+    return rnn_states(attributes, data, float_product(weights, accumulation_type(data.dtype)), rest)
+
+
+def rnn_states(attributes: RecurrentAttributes, data: Array, product: Product, rest: Sequence[Array]) -> Array:
+    """All states of a plain recurrent network; `rest` are hidden state, and perhaps lengths."""
+    (f,) = _functions(attributes, accumulation_type(data.dtype))
 
     def step_of(entered: Array, states: list[Array]) -> list[Array]:
-        return [f(_clipped(entered[:, 0] + states[0] @ matrix.T, attributes))]
+        return [f(_clipped(entered[:, 0] + product(states[0], slice(None))[:, 0], attributes))]
 
-    return _run(attributes, data, [hidden], args[3] if len(args) > 3 else None, step_of)[0]
+    return _run(attributes, data, [rest[0]], rest[1] if len(rest) > 1 else None, step_of)[0]
 
 
-def _state_type(
+def state_type(
     types: Types, attributes: RecurrentAttributes, names: Sequence[str], gates: int, functions: int, states: int
 ) -> TensorType:
     """The type of all rows of a state; checks data, weights, initial states and lengths."""
@@ -230,15 +225,16 @@ def _state_type(
         for dim, wanted in zip(weights, (IntImm(gates), size, size), strict=True):
             agree(dim, wanted, "the weights and the data")
     for name, item in zip(names[2 : 2 + states], found[2:], strict=False):
-        _check(item, (batch, size), name)
+        check_shape(item, (batch, size), name)
     if "lengths" in names[: len(found)]:
         lengths = found[names.index("lengths")]
         require_integer(lengths.dtype, "the lengths")
-        _check(lengths, (batch,), "lengths")
+        check_shape(lengths, (batch,), "lengths")
     return TensorType((add(steps, 1), batch, size), dtype)
 
 
-def _check(found: TensorType, shape: tuple[Dim, ...], what: str) -> None:
+def check_shape(found: TensorType, shape: tuple[Dim, ...], what: str) -> None:
+    """Require a shape, as far as it is known."""
     if found.shape is None:
         return
     require_rank(found.shape, len(shape), what)
@@ -263,47 +259,9 @@ def lstm(types: Types, attributes: LstmAttributes) -> Type:
     Weights are (4, size, size), states (batch, size), peepholes (3, size) in the order input, output, forget. Gives
     all hidden states and all cells, (steps + 1, batch, size) each.
     """
-    kind = _state_type(types, attributes, _LSTM_INPUTS, gates=4, functions=3, states=2)
+    kind = state_type(types, attributes, _LSTM_INPUTS, gates=4, functions=3, states=2)
     if len(types) == 6 and kind.shape is not None:
-        _check(tensors(types, _LSTM_INPUTS)[5], (IntImm(3), kind.shape[2]), "peepholes")
-    return TupleType((kind, kind))
-
-
-_INTEGER_INPUTS = ("data", "weights", "scale", "hidden", "cell", "lengths", "peepholes")
-
-
-@operator(
-    "qnn.lstm",
-    inputs=_INTEGER_INPUTS,
-    optional=2,
-    kind=FusionKind.OPAQUE,
-    reference=_integer_lstm,
-    attributes=IntegerLstmAttributes,
-)
-def integer_lstm(types: Types, attributes: IntegerLstmAttributes) -> Type:
-    """The long short-term memory `nn.lstm` with weights of bytes: (weights + offset) * scale, a scale (4, size) a row.
-
-    In each step the hidden state of a sequence becomes integers of 16 bits, `round(h / unit)` with `unit = max|h| /
-    32512`; sums of their products with the weights are exact, and are scaled once. Weights are (4, size, depth), where
-    `depth` is at least the size; what is beyond it is not read.
-    """
-    weights, scale = tensors(types, _INTEGER_INPUTS)[1:3]
-    if weights.dtype.name not in ("int8", "uint8"):
-        raise UserError(f"the weights must be 8-bit integers, they are {weights.dtype}")
-    numbers = [item for place, item in enumerate(types) if place not in (1, 2)]
-    names = [name for name in _INTEGER_INPUTS if name not in ("weights", "scale")]
-    data = tensors(types, _INTEGER_INPUTS)[0]
-    # The checks of `nn.lstm`, with weights of no known sizes.
-    like = TensorType(None, data.dtype)
-    kind = _state_type([numbers[0], like, *numbers[1:]], attributes, [names[0], "weights", *names[1:]], 4, 3, 2)
-    if kind.dtype is not FLOAT32:
-        raise UserError(f"the states must be float32, they are {kind.dtype}")
-    if kind.shape is not None:
-        _check(scale, (IntImm(4), kind.shape[2]), "scale")
-        if len(types) == 7:
-            _check(tensors(types, _INTEGER_INPUTS)[6], (IntImm(3), kind.shape[2]), "peepholes")
-    if weights.shape is not None:
-        require_rank(weights.shape, 3, "the weights")
+        check_shape(tensors(types, _LSTM_INPUTS)[5], (IntImm(3), kind.shape[2]), "peepholes")
     return TupleType((kind, kind))
 
 
@@ -331,9 +289,9 @@ def lstm_step(types: Types, attributes: LstmAttributes) -> Type:
     require_rank(data.shape, 2, "the data")
     batch, size = hidden.shape
     agree(data.shape[0], batch, "the data and the states")
-    _check(cell, (batch, size), "cell")
-    _check(weights, (IntImm(4), size, add(data.shape[1], size)), "weights")
-    _check(bias, (IntImm(4), size), "bias")
+    check_shape(cell, (batch, size), "cell")
+    check_shape(weights, (IntImm(4), size, add(data.shape[1], size)), "weights")
+    check_shape(bias, (IntImm(4), size), "bias")
     kind = TensorType((batch, size), dtype)
     return TupleType((kind, kind))
 
@@ -348,9 +306,9 @@ def gru(types: Types, attributes: GruAttributes) -> Type:
     `bias` (size,) is added to the state's product of the hidden gate, inside the reset where that comes after. Gives
     all hidden states, (steps + 1, batch, size).
     """
-    kind = _state_type(types, attributes, _GRU_INPUTS, gates=3, functions=2, states=1)
+    kind = state_type(types, attributes, _GRU_INPUTS, gates=3, functions=2, states=1)
     if kind.shape is not None:
-        _check(tensors(types, _GRU_INPUTS)[3], (kind.shape[2],), "bias")
+        check_shape(tensors(types, _GRU_INPUTS)[3], (kind.shape[2],), "bias")
     return kind
 
 
@@ -365,4 +323,4 @@ def rnn(types: Types, attributes: RecurrentAttributes) -> Type:
 
     Gives all hidden states, (steps + 1, batch, size).
     """
-    return _state_type(types, attributes, _RNN_INPUTS, gates=1, functions=1, states=1)
+    return state_type(types, attributes, _RNN_INPUTS, gates=1, functions=1, states=1)

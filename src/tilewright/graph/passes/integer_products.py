@@ -156,7 +156,8 @@ class _Rules:
         if kernel is None or (kernel.offset and known_sizes(call) is None):
             return None
         weights, data = kernel.values, self._operands.suited(data)
-        if self._has_tiles and not kernel.offset and _is_few_channels(call, attributes, weights):
+        by_lines = self._has_tiles or self._has_dots
+        if by_lines and not kernel.offset and _is_few_channels(call, attributes, weights):
             return self._line_conv2d(call, attributes, data, weights)
         outputs = weights.shape[3]
         filled, padded = pad_depth(data.data, self._missing_depth(weights)), self._pad_columns(weights)
@@ -190,10 +191,13 @@ class _Rules:
         return transposed_conv2d(call, self._operands.suited(data), weights, self._operands)
 
     def _line_conv2d(self, call: Call, attributes: Conv2dAttributes, data: ShiftedBytes, weights: Array) -> GraphExpr:
-        """A convolution of few channels by whole lines: what a window meets of a line is one step of matrix tiles."""
+        """A convolution of few channels by whole lines: what a window meets of a line is one step of matrix tiles.
+
+        Dot products by lanes of a register take the groups of a window from few loads, which windows share.
+        """
         height, width, channels, outputs = weights.shape
         depth = channels + -channels % GROUP
-        taps = -(-width * depth // _TILE_STEP) * _TILE_STEP // depth
+        taps = -(-width * depth // _TILE_STEP) * _TILE_STEP // depth if self._has_tiles else width
         filled = pad_depth(data.data, -channels % GROUP)
         sizes = known_sizes(filled)
         assert sizes is not None

@@ -1,7 +1,7 @@
 """Recurrent layers whose weights are dequantised bytes multiply bytes, in every step.
 
 Before:  nn.lstm(data, scale_w * float(int(w) - zero_w), hidden, cell)
-After:   qnn.lstm(data, bytes(w), scale_w, hidden, cell)
+After:   qnn.lstm(data, bytes(w), scale_w, hidden, cell)                     nn.gru and nn.rnn likewise
 
 Weights are read in each step: bytes are a quarter of floats. The state becomes integers of 16 bits, which lose no more
 than 2^-16 of its largest element. Processors without products of bytes multiply floats, as the model says.
@@ -17,13 +17,14 @@ import numpy.typing as npt
 from tilewright.graph.ir.expr import Function, GraphExpr, constant
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
-from tilewright.graph.ops.recurrent import LstmAttributes
+from tilewright.graph.ops.recurrent import RecurrentAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.quantized_products import MOST_PRODUCTS, known_dequantized
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 
 Array = npt.NDArray[Any]
+_LAYERS = ("lstm", "gru", "rnn")
 _DEPTH = 16
 """Bytes of a row that are loaded at once."""
 
@@ -35,20 +36,24 @@ def integer_recurrence(module: IRModule, options: GraphOptions) -> IRModule:
         return module
     # x86 multiplies signed bytes, which digits are, with unsigned ones.
     low = 0 if target.has_vnni else -128
-    rule = Rule("recurrence of bytes", P.op("nn.lstm", name="root"), lambda b: _lstm(b, low))
+    rules = [_rule(name, low) for name in _LAYERS]
 
     def rewritten(function: Function) -> Function:
-        return apply_rules(function, (rule,))
+        return apply_rules(function, rules)
 
     result = map_functions(module, rewritten)
     assert isinstance(result, IRModule)
     return result
 
 
-def _lstm(b: Bindings, low: int) -> GraphExpr | None:
+def _rule(layer: str, low: int) -> Rule:
+    return Rule(f"{layer} of bytes", P.op(f"nn.{layer}", name="root"), lambda b: _of_bytes(b, f"qnn.{layer}", low))
+
+
+def _of_bytes(b: Bindings, name: str, low: int) -> GraphExpr | None:
     call = b.call("root")
     attributes, weights = call.attributes, known_dequantized(call.args[1])
-    assert isinstance(attributes, LstmAttributes)
+    assert isinstance(attributes, RecurrentAttributes)
     if weights is None or call.args[0].tensor_type.dtype is not FLOAT32 or static_shape(call.args[1]) is None:
         return None
     integers, scale = weights
@@ -63,15 +68,12 @@ def _lstm(b: Bindings, low: int) -> GraphExpr | None:
     extra = -integers.shape[2] % _DEPTH
     stored = np.pad(integers - offset, ((0, 0), (0, 0), (0, extra))).astype(np.int8 if low else np.uint8)
     return make(
-        "qnn.lstm",
+        name,
         call.args[0],
         constant(stored),
         constant(np.ascontiguousarray(rows[:, :, 0], np.float32)),
         *call.args[2:],
-        activations=attributes.activations,
-        clip=attributes.clip,
-        backward=attributes.backward,
-        coupled=attributes.coupled,
+        **{field: getattr(attributes, field) for field in attributes.fields},
         offset=offset,
         span=call.span,
     )

@@ -27,7 +27,7 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_si
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
-from tilewright.graph.ops.packed import FEW_ROWS, MOST_GROUP, WIDTHS, WORD_BITS, pack_codes
+from tilewright.graph.ops.packed import FEW_ROWS, MOST_GROUP, SEVERAL_ROWS, WIDTHS, WORD_BITS, pack_codes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fold_constants import SMALL_BYTES
@@ -175,7 +175,8 @@ def _product(target: Target, digits: DataType | None, b: Bindings) -> GraphExpr 
     else:
         words = constant(pack_codes(packed.codes, packed.bits, 0))
         scale, zero = constant(packed.scale), constant(packed.zero)
-        run = run_length(target, packed.bits, packed.group) if few and packed.zero.size == 1 else 0
+        several = isinstance(count, int) and count <= SEVERAL_ROWS
+        run = run_length(target, packed.bits, packed.group) if several and packed.zero.size == 1 else 0
         attributes = {"bits": packed.bits, "group": packed.group, "run": run}
         result = make("packed.matmul", rows, words, scale, zero, **attributes, span=call.span)
     if packed.scale.shape[1] > columns:

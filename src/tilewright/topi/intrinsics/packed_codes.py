@@ -47,16 +47,17 @@ def words_layout(*index: PrimExpr) -> tuple[PrimExpr, ...]:
 
 
 def rows_layout(bits: int, *index: PrimExpr) -> tuple[PrimExpr, ...]:
-    """Rows [..., i, k] as [..., tile of steps, thread, step]."""
+    """Rows [..., i, k] as [..., tile of steps, tile of rows, thread, step]."""
     *outer, i, k = index
     steps, own = steps_of(bits), steps_of(bits) // 4
-    return (*outer, k // steps, i * 4 + k % steps // own, k % own)
+    return (*outer, k // steps, i // PRODUCT_ROWS, i % PRODUCT_ROWS * 4 + k % steps // own, k % own)
 
 
 def sums_layout(*index: PrimExpr) -> tuple[PrimExpr, ...]:
-    """Sums [..., i, j] as [..., tile of columns, thread, half of the columns, row]."""
+    """Sums [..., i, j] as [..., tile of rows, tile of columns, thread, half of the columns, row]."""
     *outer, i, j = index
-    return (*outer, j // COLUMNS, j % 8 * 4 + i // 2, j % COLUMNS // 8, i % 2)
+    thread = j % 8 * 4 + i % PRODUCT_ROWS // 2
+    return (*outer, i // PRODUCT_ROWS, j // COLUMNS, thread, j % COLUMNS // 8, i % 2)
 
 
 @cache
@@ -87,7 +88,7 @@ def multiply_codes(bits: int) -> TensorIntrin:
 
     layouts = [
         ("words", lambda word, j: words_layout(j, word)),
-        ("rows", lambda i, k: rows_layout(bits, i, k)[1:]),
-        ("sums", lambda i, j: sums_layout(i, j)[1:]),
+        ("rows", lambda i, k: rows_layout(bits, i, k)[2:]),
+        ("sums", lambda i, j: sums_layout(i, j)[2:]),
     ]
     return declared(sums, rule, name, layouts)

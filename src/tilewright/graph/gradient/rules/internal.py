@@ -37,5 +37,6 @@ blocks_gradient(
 refuses_gradient(
     "passes of the compiler make it, behind gradients",
     *("nn.conv2d_winograd", "nn.conv2d_winograd_plain", "nn.winograd_weight", "half.conv2d", "half.matmul"),
-    *("packed.dequantize", "packed.digit_matmul", "packed.digits", "packed.matmul", "qnn.lstm", "nn.lstm_step"),
+    *("packed.dequantize", "packed.digit_matmul", "packed.digits", "packed.matmul", "nn.lstm_step"),
+    *("qnn.lstm", "qnn.gru", "qnn.rnn", "qnn.scaled_matmul"),
 )

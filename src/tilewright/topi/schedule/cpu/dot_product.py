@@ -15,6 +15,8 @@ from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 
+_FEW_LOADS = 2
+"""Loads of a row that give a whole reduction: its steps are then unrolled, whatever their number."""
 _FEW_BYTES = 8
 """Results of a vector of sums below which several vectors are better stored at once."""
 
@@ -55,7 +57,7 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     block = context.block(anchor)
     row = shared_axis(block, extents) if product.apart else row_axis(context, anchor, extents)
     rows = 1 if row is None else extents[row]
-    steps = instruction.steps if product.depth % (instruction.group * instruction.steps) == 0 else 1
+    steps = _steps(product.depth // instruction.group, instruction.steps)
     most = _most_together(context, output, instruction.lanes)
     tile = vector_tile(rows, product.width, instruction.lanes, context, steps > 1, not instruction.adds, most)
     widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
@@ -84,6 +86,13 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.vectorize(lane)
     work = prod(extents) * reduction_size(context, anchor) // instruction.group
     context.parallelize_tiles(order, work)
+
+
+def _steps(groups: int, loaded: int) -> int:
+    """Groups of a reduction that are unrolled: as many as a load gives, or all of a short line that few loads give."""
+    if loaded > 1 and groups % loaded and groups <= _FEW_LOADS * loaded:
+        return groups
+    return loaded if groups % loaded == 0 else 1
 
 
 def _most_together(context: ScheduleContext, output: BlockHandle, lanes: int) -> int:

@@ -16,7 +16,9 @@ from tilewright.topi.schedule.cpu.recurrent import rows_together, spread_panels
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
-_GATES, _DIGITS = 4, 2
+_DIGITS = 2
+_MOST_VECTORS = 8
+"""Vectors of a gate: more leave a larger part of the last panel empty."""
 _OUTER = 2
 """The loops over steps and sequences."""
 
@@ -60,34 +62,50 @@ def schedule_integer_recurrence(context: ScheduleContext) -> None:
                        h[t, b, panel*L + l] = step(acc[b, :, :, l], ...)
     """
     sch = context.sch
-    (product,) = blocks_of_kind(context, Anchor.INTEGER_RECURRENCE)
-    (consumer,) = sch.get_consumers(product)
+    products = blocks_of_kind(context, Anchor.INTEGER_RECURRENCE)
+    steps = {consumer.name for handle in products for consumer in sch.get_consumers(handle)}
     for handle in sch.blocks():
         if handle.name.endswith("_first"):
             sch.compute_inline(handle)
-        elif handle.name not in (product.name, consumer.name) and not context.block(handle).is_reduction:
+        elif handle not in products and handle.name not in steps and not context.block(handle).is_reduction:
             _vectorize(context, handle)
+    gates = max(_gates(context, handle) for handle in products)
+    registers = context.target.vector_registers
+    # Sums of all gates and digits, the weights of a gate, and the digits: all in registers. One width for all products:
+    # they share weights, which have one arrangement.
+    vectors = max(1, min(_MOST_VECTORS, (registers - _DIGITS - 2) // (gates * _DIGITS)))
+    for handle in products:
+        _schedule_product(context, handle, vectors)
+
+
+def _gates(context: ScheduleContext, product: BlockHandle) -> int:
+    return const_value(context.block(product).writes[0].buffer.shape[2]) or 1
+
+
+def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: int) -> None:
+    """The panels of one product, in the loops of what uses it."""
+    sch = context.sch
+    (consumer,) = sch.get_consumers(product)
     weights, instruction = _weights(context, product), _instruction(context, product)
     assert weights is not None and instruction is not None
     lanes, group = instruction.lanes, instruction.group
-    registers = context.target.vector_registers
-    # Sums of all gates and digits, the weights of a gate, and the digits: all in registers.
-    vectors = max(1, (registers - _DIGITS - 2) // (_GATES * _DIGITS))
-    width = vectors * lanes
+    depth, width = const_value(weights.buffer.shape[2]) or 0, vectors * lanes
 
     def arrange(gate: PrimExpr, row: PrimExpr, k: PrimExpr) -> tuple[PrimExpr, ...]:
         return (row // width, k // group, gate, row % width, k % group)
 
-    context.pack(product, weights.buffer, IndexMap.of(arrange, 3))
+    if constant_parameters(sch.func)[weights.buffer] not in context.packing:
+        context.pack(product, weights.buffer, IndexMap.of(arrange, 3))
+    else:
+        depth = (const_value(weights.buffer.shape[1]) or 0) * group
     # The last panel is padded: all panels are computed alike, without guards.
     sch.over_compute(product, 4, width)
     _, batch, column = sch.get_loops(consumer)
     panel, vector, lane = sch.split(column, [None, vectors, lanes])
-    rows = rows_together(context, batch, _GATES * _DIGITS * vectors)
+    rows = rows_together(context, batch, _gates(context, product) * _DIGITS * vectors)
     batch_outer, batch_inner = sch.split(batch, [None, rows])
     sch.reorder(panel, batch_outer, batch_inner, vector, lane)
     sch.compute_at(product, batch_outer)
-    depth = const_value(weights.buffer.shape[2]) or 0
     steps = instruction.steps if depth % (group * instruction.steps) == 0 else 1
     schedule_dot_tile(context, product, batch_outer, instruction, steps)
     sch.unroll(batch_inner)

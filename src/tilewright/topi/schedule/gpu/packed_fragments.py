@@ -1,6 +1,6 @@
-"""The schedule of a few rows of halves times packed codes on tensor cores: codes become halves in registers.
+"""The schedule of some rows of halves times packed codes on tensor cores: codes become halves in registers.
 
-for sixteen columns in blocks:
+for tiles of rows and columns in blocks:                (eight rows, sixteen columns; several where rows are many)
     for warp in threadIdx.y:                            (warps share the steps)
         for runs of the warp:
             for 16 words of steps:
@@ -14,6 +14,7 @@ for sixteen columns in blocks:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tilewright.ir.dtype import FLOAT16
@@ -44,6 +45,38 @@ _WARPS_OF_A_CORE = 16
 """Warps that a core should have to hide the latency of memory: fewer columns mean more warps to share their steps."""
 _MOST_WARPS = 32
 _VECTOR_BYTES = 16
+_ROW_TILES, _COLUMN_TILES = 4, 4
+"""Tiles of a warp, at most: rows are read again by all blocks of columns, words by all blocks of rows."""
+_REGISTERS = 65536
+"""Registers of a multiprocessor."""
+_MOST_REGISTERS = 180
+"""Those of a thread, with which a block has eight warps or more."""
+_RUNS_TOGETHER = 4
+"""Runs of a warp that are unrolled: their words are then on their way together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Products of a warp, down and across, and the warps that share their steps."""
+
+    down: int
+    across: int
+    warps: int
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread: sums of a run and of all, rows, words, and what else it takes."""
+        return 8 * self.down * self.across + 16 * self.down + 8 * self.across + 32
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.down * PRODUCT_ROWS
+
+    @property
+    def columns(self) -> int:
+        """Columns of a block."""
+        return self.across * COLUMNS
 
 
 def _why_not(context: KernelContext) -> str | None:
@@ -52,7 +85,7 @@ def _why_not(context: KernelContext) -> str | None:
         return stages
     sums, total = stages
     loops = context.extents(context.sch.get_loops(sums))
-    if loops is None or len(loops) != 5 or loops[1] != PRODUCT_ROWS:
+    if loops is None or len(loops) != 5 or loops[1] % PRODUCT_ROWS:
         return "sums are not of runs of words, or have open sizes"
     bits = 32 // loops[-1]
     name = CODE_PRODUCTS.get(bits)
@@ -76,20 +109,22 @@ def _schedule(context: KernelContext) -> None:
     stages = packed_stages(context)
     assert not isinstance(stages, str)
     sums, total = stages
-    runs, _, columns, _, codes = context.sizes(sch.get_loops(sums))
+    runs, rows, columns, _, codes = context.sizes(sch.get_loops(sums))
     bits = 32 // codes
     _arrange(context, sums, total)
-    warps = _warps(context, runs, columns)
-    warp, _ = sch.split(sch.get_loops(total)[-1], [warps, None])
+    tile = _choose_tile(context, runs, rows, columns)
+    warp, _ = sch.split(sch.get_loops(total)[-1], [tile.warps, None])
     part = sch.rfactor(warp, 0)
     written = sch.cache_write(part, 0, "local")
     sch.set_scope(written, 0, "shared")
-    block = _place_output(context, total, written, part, warps)
+    block = _place_output(context, total, written, part, tile)
     warp, row, column = loops_below(context, written, block)
     sch.bind(warp, "threadIdx.y")
     sch.unroll(_divide_tile(context, row, column))
     run = _place_parts(context, part, block)
     _place_sums(context, sums, run, bits)
+    if tile.down * tile.across == 1 and (context.extent(run) or 0) <= _RUNS_TOGETHER:
+        sch.unroll(run)
 
 
 def _arrange(context: ScheduleContext, sums: BlockHandle, total: BlockHandle) -> None:
@@ -109,36 +144,44 @@ def _scale_tiles(group: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
     return j // COLUMNS, group, j % COLUMNS
 
 
-def _warps(context: KernelContext, runs: int, columns: int) -> int:
-    """Warps that share the steps of some columns."""
-    most = min(_MOST_WARPS, context.target.max_threads // WARP)
+def _choose_tile(context: KernelContext, runs: int, rows: int, columns: int) -> _Tile:
+    """Tiles of several rows and columns where there are many rows; as many warps as fill the device."""
+    down = max(n for n in range(1, _ROW_TILES + 1) if rows // PRODUCT_ROWS % n == 0)
+    wide = [n for n in range(1, _COLUMN_TILES + 1) if columns // COLUMNS % n == 0]
+    fitting = [n for n in wide if _Tile(down, n, 1).registers <= _MOST_REGISTERS]
+    across = context.choose_again("column_tiles", fitting, fitting[-1] if rows > PRODUCT_ROWS else 1)
+    tile = _Tile(down, across, 1)
+    # What warps leave for each other to add up lies in shared memory.
+    room = context.target.shared_bytes // (4 * tile.rows * tile.columns)
+    most = min(_MOST_WARPS, context.target.max_threads // WARP, room, _REGISTERS // (WARP * tile.registers))
     options = [n for n in range(1, most + 1) if runs % n == 0]
-    enough = [n for n in options if columns // COLUMNS * n >= context.target.cores * _WARPS_OF_A_CORE]
-    return context.choose_again("warps", options, min(enough, default=options[-1]))
+    tiles = rows // tile.rows * (columns // tile.columns)
+    enough = [n for n in options if tiles * n >= context.target.cores * _WARPS_OF_A_CORE]
+    return replace(tile, warps=context.choose_again("warps", options, min(enough, default=options[-1])))
 
 
 def _place_output(
-    context: ScheduleContext, total: BlockHandle, written: BlockHandle, part: BlockHandle, warps: int
+    context: ScheduleContext, total: BlockHandle, written: BlockHandle, part: BlockHandle, tile: _Tile
 ) -> LoopHandle:
     """The loops of the result: columns of blocks, elements of threads, each the sum of what warps have."""
     sch = context.sch
     (output,) = sch.get_output_blocks()
     row, column = sch.get_loops(output)
     # All rows of a product, whether they are there or not: what it reads is then whole as well.
-    tile, row = sch.split(row, [None, PRODUCT_ROWS])
-    block, column = sch.split(column, [None, COLUMNS])
-    sch.reorder(tile, block, row, column)
+    outer, row = sch.split(row, [None, tile.rows])
+    block, column = sch.split(column, [None, tile.columns])
+    sch.reorder(outer, block, row, column)
     element = sch.fuse(row, column)
     sch.set_scope(total, 0, "local")
     sch.compute_at(total, element, preserve_unit_loops=True)
     for loop in loops_below(context, total, element):
         sch.unroll(loop)
-    block = sch.fuse(tile, block)
+    block = sch.fuse(outer, block)
     sch.bind(block, "blockIdx.x")
     for stage in (written, part):
         sch.compute_at(stage, block, preserve_unit_loops=True)
     # After the placement: threads that have nothing to do would hide that all of it is read.
-    own, warp, lane = sch.split(element, [None, min(warps, PRODUCT_ROWS * COLUMNS // WARP), WARP])
+    own, warp, lane = sch.split(element, [None, min(tile.warps, tile.rows * tile.columns // WARP), WARP])
     sch.unroll(own)
     sch.bind(warp, "threadIdx.y")
     sch.bind(lane, "threadIdx.x")
@@ -148,11 +191,12 @@ def _place_output(
 def _divide_tile(context: ScheduleContext, row: LoopHandle, column: LoopHandle) -> LoopHandle:
     """Loops over the sums of a warp, by what threads hold; gives the loop over a thread's rows."""
     sch = context.sch
-    row_thread, own = sch.split(row, [PRODUCT_ROWS // 2, 2])
-    half, column_thread = sch.split(column, [2, COLUMNS // 2])
-    sch.reorder(column_thread, row_thread, half, own)
+    down, row_thread, own = sch.split(row, [None, PRODUCT_ROWS // 2, 2])
+    across, half, column_thread = sch.split(column, [None, 2, COLUMNS // 2])
+    sch.reorder(column_thread, row_thread, down, across, half, own)
     sch.bind(sch.fuse(column_thread, row_thread), "threadIdx.x")
-    sch.unroll(half)
+    for loop in (down, across, half):
+        sch.unroll(loop)
     return own
 
 
@@ -178,7 +222,11 @@ def _place_sums(context: ScheduleContext, sums: BlockHandle, run: LoopHandle, bi
     sch.compute_at(sums, run, preserve_unit_loops=True)
     _, row, column, word, number = loops_below(context, sums, run)
     step, word = sch.split(word, [None, steps_of(bits) * bits // 32])
-    sch.reorder(step, row, column, word, number)
+    down, row = sch.split(row, [None, PRODUCT_ROWS])
+    across, column = sch.split(column, [None, COLUMNS])
+    sch.reorder(step, across, down, row, column, word, number)
+    for loop in (across, down):
+        sch.unroll(loop)
     start = sch.decompose_reduction(sums, step)
     buffer = context.block(sums).writes[0].buffer
     sch.transform_layout(sums, buffer.name, IndexMap.of(sums_layout, buffer.ndim))
@@ -186,12 +234,13 @@ def _place_sums(context: ScheduleContext, sums: BlockHandle, run: LoopHandle, bi
     sch.unroll(_divide_tile(context, first_row, first_column))
     copy = sch.cache_read(sums, _words_of(context, sums).name, "local")
     sch.compute_at(copy, step, preserve_unit_loops=True)
-    *_, column, word = loops_below(context, copy, step)
+    *tiles, column, word = loops_below(context, copy, step)
     half, column = sch.split(column, [2, COLUMNS // 2])
     thread, own = sch.split(word, [4, None])
-    sch.reorder(column, thread, half, own)
+    sch.reorder(column, thread, *tiles, half, own)
     sch.bind(sch.fuse(column, thread), "threadIdx.x")
-    sch.unroll(half)
+    for loop in (*tiles, half):
+        sch.unroll(loop)
     sch.vectorize(own)
     sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, IndexMap.of(words_layout, 4))
     _place_rows(context, sums, step, bits)
@@ -211,8 +260,11 @@ def _place_rows(context: ScheduleContext, sums: BlockHandle, step: LoopHandle, b
     sch.set_scope(rows, 0, "local")
     sch.compute_at(rows, step, preserve_unit_loops=True)
     row, k = loops_below(context, rows, step)
+    down, row = sch.split(row, [None, PRODUCT_ROWS])
     thread, own = sch.split(k, [4, None])
+    sch.reorder(row, thread, down, own)
     sch.bind(sch.fuse(row, thread), "threadIdx.x")
+    sch.unroll(down)
     _vectorize(context, own, _VECTOR_BYTES // FLOAT16.itemsize)
     buffer = context.block(rows).writes[0].buffer
     sch.transform_layout(rows, buffer.name, IndexMap.of(partial(rows_layout, bits), buffer.ndim))

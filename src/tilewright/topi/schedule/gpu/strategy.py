@@ -13,7 +13,14 @@ from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import IterKind, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu import packed_fragments, packed_product, recurrent, rows, vector_product
+from tilewright.topi.schedule.gpu import (
+    packed_fragments,
+    packed_product,
+    recurrent,
+    rows,
+    scaled_groups,
+    vector_product,
+)
 from tilewright.topi.schedule.gpu.attention import templates as attention
 from tilewright.topi.schedule.gpu.grouped import separate_groups
 from tilewright.topi.schedule.gpu.injective import INJECTIVE
@@ -154,6 +161,7 @@ KERNELS: Final = (
     *attention.TEMPLATES,
     packed_fragments.TEMPLATE,
     packed_product.TEMPLATE,
+    scaled_groups.TEMPLATE,
     rows.TEMPLATE,
 )
 """Templates of whole kernels. What they pass over is scheduled stage by stage: products first (`products.py`)."""

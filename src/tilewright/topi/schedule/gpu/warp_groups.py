@@ -85,7 +85,7 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
         sch.set_scope(copy, 0, "shared")
     sch.set_scope(anchor, 0, "local")
     done = sch.cache_write(anchor, 0, "local")
-    place = _place_output(context, form, item, tile)
+    place = place_output(context, form.output, item, tile)
     for stage in (done, anchor):
         sch.compute_at(stage, place, preserve_unit_loops=True)
     for other in others:
@@ -105,11 +105,11 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     producers = producer_registers(tile, context.extent(step) or 0, context.target)
     sharing = 1 if producers else tile.groups
     for copy in (form.rows, form.columns):
-        _stage(context, copy, step, item, sharing, across=copy == form.columns and not item.panels)
+        stage_tile(context, copy, step, item, sharing, across=copy == form.columns and not item.panels)
         sch.storage_swizzle(copy, 0)
     for other in others:
         *_, row, column = loops_below(context, other, place)
-        element = _divide_tile(context, item, tile, row, column)
+        element = divide_tile(context, item, tile, row, column)
         sch.vectorize(element)
     if (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 2])
@@ -184,22 +184,22 @@ def _add_parts(context: ScheduleContext, form: MatrixForm) -> None:
         sch.bind(loop, axis)
 
 
-def _place_output(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> LoopHandle:
+def place_output(context: ScheduleContext, output: BlockHandle, item: GroupProduct, tile: GroupTile) -> LoopHandle:
     """The loops of the result: blocks of threads, warp groups, threads as the sums lie in them."""
     sch = context.sch
-    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, item.vector)
-    *batch, row, column = sch.get_loops(form.output)
+    lanes = lanes_along(context, output, len(context.block(output).iters) - 1, item.vector)
+    *batch, row, column = sch.get_loops(output)
     block_row, rest_row = sch.split(row, [None, tile.rows])
     block_column, rest_column = sch.split(column, [None, tile.columns])
     outer_row, block_row = sch.split(block_row, [None, gcd(tile.together, context.extent(block_row) or 1)])
     sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
-    element = _divide_tile(context, item, tile, rest_row, rest_column)
+    element = divide_tile(context, item, tile, rest_row, rest_column)
     write_lanes(context, element, lanes == item.vector)
     bind_blocks(context, [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row])
     return block_row
 
 
-def _divide_tile(
+def divide_tile(
     context: ScheduleContext, item: GroupProduct, tile: GroupTile, row: LoopHandle, column: LoopHandle
 ) -> LoopHandle:
     """Loops over a block's tile by warp groups and threads; gives the loop over neighbours."""
@@ -231,14 +231,14 @@ def _schedule_sums(
     sch.bind(group, "threadIdx.y")
     sch.tensorize(row_inside, item.multiply)
     *_, first_row, first_column = loops_below(context, start, place)
-    sch.unroll(_divide_tile(context, item, tile, first_row, first_column))
+    sch.unroll(divide_tile(context, item, tile, first_row, first_column))
     *_, last_row, _ = loops_below(context, done, place)
     last_group, last_inside = sch.split(last_row, [tile.groups, ROWS])
     sch.bind(last_group, "threadIdx.y")
     sch.tensorize(last_inside, item.finish)
 
 
-def _stage(
+def stage_tile(
     context: ScheduleContext, copy: BlockHandle, step: LoopHandle, item: GroupProduct, groups: int, across: bool
 ) -> None:
     """Copy a tile of an operand to shared memory at each step, some groups together, 16 bytes a thread where possible.
