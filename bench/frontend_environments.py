@@ -68,7 +68,8 @@ HOMES: dict[str, Home | Elsewhere] = {
     "stablehlo": _home("jax", "jax", "jax"),
     "tensorflow": _TENSORFLOW,
     "tensorflow-applications": _TENSORFLOW,
-    "tflite": _home("tflite", "ai_edge_litert openwakeword", "ai-edge-litert", _MODELS),
+    # Its kernel of bidirectional LSTMs reads memory that nothing has written: malloc gives zeros.
+    "tflite": _home("tflite", "ai_edge_litert openwakeword", "ai-edge-litert", _MODELS, MALLOC_PERTURB_="255"),
     "xgboost": BOOSTING,
     "lightgbm": BOOSTING,
     "openvino": _home("openvino", "onnx openvino", "onnx openvino"),
