@@ -65,7 +65,6 @@ class Recorded:
         import keras
         from keras.src import tree
 
-        keras.backend.clear_session()
         values: list[Any] = []
         inputs: list[Any] = []
 
