@@ -3,6 +3,7 @@
 from tilewright.frontend.keras import (
     activations,
     attention,
+    augmentation,
     cells,
     convolution,
     core_layers,
@@ -26,6 +27,7 @@ from tilewright.frontend.keras.registry import finish_built_in
 __all__ = [
     "activations",
     "attention",
+    "augmentation",
     "cells",
     "convolution",
     "core_layers",

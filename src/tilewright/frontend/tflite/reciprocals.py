@@ -3,7 +3,7 @@
     DIV               a table of all pairs of bytes: what the kernel's arithmetic gives for each
     L2_NORMALIZATION  128 * steps / sqrt(sum of squares), the root's inverse with 31 digits and a shift for each row
 
-The steps are those of the reference kernels, so that results are equal to the bit (but for quotients so small that those
+The steps are those of the reference kernels, so that results are equal to the bit (but for quotients so small that they
 shift by more than 31 places, which is no number). A number in fixed point is an integer of 32 bits with so many digits
 before the point; a product of two of them is the upper half of the whole product, rounded.
 """
