@@ -33,6 +33,7 @@ class Journal:
             file.write(json.dumps(entry) + "\n")
 
 
-def done(path: Path) -> set[int]:
-    """The numbers of the cases that a journal has."""
-    return {json.loads(line)["number"] for line in path.read_text(encoding="utf-8").splitlines()}
+def done(path: Path) -> dict[int, str]:
+    """The cases that a journal has: names by numbers, which another version of a framework may count otherwise."""
+    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {entry["number"]: entry["name"] for entry in entries}

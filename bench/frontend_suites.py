@@ -78,19 +78,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore")
     suite = INTERPRETED.get(options.suite, SUITES[options.suite]) if options.interpreter else SUITES[options.suite]
     part, parts = map(int, options.part.split("/"))
-    settled = done(options.journal) if options.journal else set()
+    settled = done(options.journal) if options.journal else {}
     for number, trial in enumerate(suite()):
-        if number % parts != part or number in settled or not re.search(options.filter, trial.name):
+        if number % parts != part or settled.get(number) == trial.name or not re.search(options.filter, trial.name):
             continue
         if time.time() > options.until:
             late = Result(trial.name, "not run", "the time was over")
-            _say({"number": number, "result": dataclasses.asdict(late), "seconds": 0})
+            _say({"number": number, "name": trial.name, "result": dataclasses.asdict(late), "seconds": 0})
             continue
         _say({"begins": trial.name, "number": number})
         began = time.monotonic()
         result = trial.run()
         seconds = round(time.monotonic() - began, 1)
-        _say({"number": number, "result": result and dataclasses.asdict(result), "seconds": seconds})
+        known = result and dataclasses.asdict(result)
+        _say({"number": number, "name": trial.name, "result": known, "seconds": seconds})
     if options.suite in NOTES:
         _say({"note": NOTES[options.suite]()})
     return 0

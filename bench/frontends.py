@@ -158,7 +158,7 @@ def _run_part(python: str, key: str, home: Home | Elsewhere, flags: Sequence[str
             raise UserError(f"the suite {key} cannot run: its process ended with {process.returncode}")
         reason = f"the process ended: {process.returncode}"
         result = {"name": running["begins"], "verdict": "failed", "reason": reason}
-        journal.add({"number": running["number"], "result": result, "seconds": 0})
+        journal.add({"number": running["number"], "name": running["begins"], "result": result, "seconds": 0})
         running = {}
 
 

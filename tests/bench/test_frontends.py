@@ -55,9 +55,9 @@ def test_a_process_says_what_became_of_each_case(
     assert frontend_suites.main(["good", "--part", "1/2"]) == 0
     assert "damaged" in (shown := capsys.readouterr().out) and "right" not in shown and "unsaved" not in shown
     journal = tmp_path / "journal"
-    journal.write_text('{"number": 0}\n{"number": 1}\n')
+    journal.write_text('{"number": 0, "name": "right"}\n{"number": 1, "name": "another"}\n')
     assert frontend_suites.main(["good", "--journal", str(journal)]) == 0
-    assert "unsaved" in (shown := capsys.readouterr().out) and "damaged" not in shown
+    assert "unsaved" in (shown := capsys.readouterr().out) and "damaged" in shown and "right" not in shown
     assert frontend_suites.main(["good", "--until", "0"]) == 0
     assert capsys.readouterr().out.count('"verdict": "not run"') == len(trials)
 
@@ -73,7 +73,8 @@ for number, (name, verdict) in enumerate([("right", "passed"), ("crash", ""), ("
     if verdict == "":
         sys.exit(3)
     result = verdict and {"name": name, "verdict": verdict, "reason": "why", "samples": [1, 2]}
-    print("noise", json.dumps({"number": number, "result": result, "seconds": 2}), sep=chr(10), flush=True)
+    line = json.dumps({"number": number, "name": name, "result": result, "seconds": 2})
+    print("noise", line, sep=chr(10), flush=True)
 """
 
 
