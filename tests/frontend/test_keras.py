@@ -472,3 +472,16 @@ def test_categories_are_counted_along_the_axis_behind_the_batch() -> None:
         [data(1, 2, 2), layer("Discretization", "l", "x", bin_boundaries=[0.0, 1.0], output_mode="count")], "l"
     )
     assert result_of(content, np.float32([[[-1, 2], [0.5, 3]]])).tolist() == [[[1, 1, 0], [0, 0, 2]]]
+
+
+def test_whole_numbers_of_images_are_rounded_and_stay_such() -> None:
+    given = np.uint8([[[[0], [255]]]])
+    content = archive([data(1, 1, 2, 1, dtype="uint8"), layer("Resizing", "l", "x", height=1, width=4)], "l")
+    result = result_of(content, given)
+    assert result.dtype == np.uint8 and result.ravel().tolist() == [0, 64, 191, 255]
+
+
+def test_the_first_argument_by_its_name() -> None:
+    made = layer("ReLU", "l", "x")
+    made["inbound_nodes"][0] = {"args": [], "kwargs": {"inputs": made["inbound_nodes"][0]["args"][0]}}
+    assert result_of(archive([data(2), made], "l"), np.float32([-1, 2])).tolist() == [0, 2]

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.keras.context import LayerCall
 from tilewright.frontend.keras.images import resized
-from tilewright.frontend.keras.preprocessing import cropped_to, image_axes, numbers_of
+from tilewright.frontend.keras.preprocessing import FIRST_OF_BACKENDS, cropped_to, image_axes, numbers_of
 from tilewright.frontend.keras.registry import layer
 from tilewright.frontend.keras.values import Value, mapped
 from tilewright.graph.ir.expr import GraphExpr
@@ -20,8 +20,6 @@ from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import FLOAT32
 from tilewright.support.errors import UserError
 
-_FIRST_OF_BACKENDS = 3
-"""The version of Keras from which cropping is left to training."""
 _MOST = 255.0
 
 
@@ -90,7 +88,7 @@ def augmentation_of_colours(call: LayerCall) -> Any:
 def random_crop(call: LayerCall) -> Any:
     """Images as they are; in Keras 2 the middle in the proportions of a size, as large as it."""
     b, options, data = call.builder, call.layer, _images(call)
-    if call.session.version >= _FIRST_OF_BACKENDS:
+    if call.session.version >= FIRST_OF_BACKENDS:
         return _with_images(call, data)
     data = b.cast(data, options.dtype)
     axes, target = image_axes(call, data), (options.integer("height"), options.integer("width"))

@@ -21,6 +21,9 @@ from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import FLOAT32, INT32, INT64, STRING, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
+FIRST_OF_BACKENDS = 3
+"""The version of Keras in which several layers came to keep the type of what they are given."""
+
 
 def numbers_of(described: Any, what: str) -> Array:
     """Numbers of a configuration: one, a list, or an array that Keras wrote out."""
@@ -104,8 +107,9 @@ def _as_image(call: LayerCall) -> GraphExpr:
 
 @layer("Resizing")
 def resizing(call: LayerCall) -> GraphExpr:
-    """Images of one size, as they are or cut or padded to its proportions."""
-    b, options, data = call.builder, call.layer, _as_image(call)
+    """Images of one size, as they are or cut or padded to its proportions; Keras 3 keeps whole numbers."""
+    b, options = call.builder, call.layer
+    data = call.input(0) if call.session.version >= FIRST_OF_BACKENDS else _as_image(call)
     target = (options.integer("height"), options.integer("width"))
     if min(target) < 1:
         raise UserError(f"a size of {target[0]} x {target[1]}")
@@ -327,12 +331,8 @@ def _finished_lookup(call: LayerCall, indices: GraphExpr, size: int) -> GraphExp
         counts = encoded(call, indices, depth, "count", FLOAT32)
         return call.builder.multiply(counts, call.builder.constant(_rarity(options, depth), FLOAT32))
     # Before Keras 3 the type of the layer was that of the rows.
-    is_float = call.session.version < _FIRST_WITH_COUNTS and options.dtype.is_float
+    is_float = call.session.version < FIRST_OF_BACKENDS and options.dtype.is_float
     return encoded(call, indices, depth, mode, options.dtype if is_float else INT64)
-
-
-_FIRST_WITH_COUNTS = 3
-"""The version of Keras from which rows of categories are whole numbers."""
 
 
 def _rarity(options: Layer, depth: int) -> Array:
