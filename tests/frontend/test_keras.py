@@ -481,6 +481,18 @@ def test_whole_numbers_of_images_are_rounded_and_stay_such() -> None:
     assert result.dtype == np.uint8 and result.ravel().tolist() == [0, 64, 191, 255]
 
 
+def test_images_with_their_boxes() -> None:
+    boxes = layer("MaxNumBoundingBoxes", "l", "x", max_number=3)
+    (tensor,) = boxes["inbound_nodes"][0]["args"]
+    boxes["inbound_nodes"][0]["args"] = [{"images": tensor, "bounding_boxes": {"boxes": tensor}}]
+    result = evaluate(from_keras(archive([data(1, 2, 4), boxes], "l")), np.ones((1, 2, 4), np.float32))
+    assert result.tolist() == [[[1] * 4, [1] * 4, [-1] * 4]]
+    other = layer("Resizing", "l", "x", height=1, width=4)
+    other["inbound_nodes"] = boxes["inbound_nodes"]
+    with pytest.raises(UnsupportedError, match="Resizing of images in a dictionary"):
+        from_keras(archive([data(1, 2, 4), other], "l"))
+
+
 def test_the_first_argument_by_its_name() -> None:
     made = layer("ReLU", "l", "x")
     made["inbound_nodes"][0] = {"args": [], "kwargs": {"inputs": made["inbound_nodes"][0]["args"][0]}}

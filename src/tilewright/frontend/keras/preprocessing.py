@@ -101,15 +101,24 @@ def image_axes(call: LayerCall, data: GraphExpr) -> tuple[int, int]:
     return first, first + 1
 
 
+def _image(call: LayerCall) -> GraphExpr:
+    if call.args and isinstance(call.args[0], dict):
+        raise UnsupportedError(
+            f"{call.layer.kind} of images in a dictionary",
+            hint="boxes and masks of another size belong into the input pipeline: call the layer on images alone",
+        )
+    return call.input(0)
+
+
 def _as_image(call: LayerCall) -> GraphExpr:
-    return call.builder.cast(call.input(0), call.layer.dtype)
+    return call.builder.cast(_image(call), call.layer.dtype)
 
 
 @layer("Resizing")
 def resizing(call: LayerCall) -> GraphExpr:
     """Images of one size, as they are or cut or padded to its proportions; Keras 3 keeps whole numbers."""
     b, options = call.builder, call.layer
-    data = call.input(0) if call.session.version >= FIRST_OF_BACKENDS else _as_image(call)
+    data = _image(call) if call.session.version >= FIRST_OF_BACKENDS else _as_image(call)
     target = (options.integer("height"), options.integer("width"))
     if min(target) < 1:
         raise UserError(f"a size of {target[0]} x {target[1]}")
