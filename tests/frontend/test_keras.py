@@ -491,6 +491,10 @@ def test_images_with_their_boxes() -> None:
     other["inbound_nodes"] = boxes["inbound_nodes"]
     with pytest.raises(UnsupportedError, match="Resizing of images in a dictionary"):
         from_keras(archive([data(1, 2, 4), other], "l"))
+    other = layer("RandomHue", "l", "x")
+    other["inbound_nodes"][0]["args"] = [{"labels": tensor}]
+    with pytest.raises(UserError, match="a dictionary of labels has no 'images'"):
+        from_keras(archive([data(1, 2, 4), other], "l"))
 
 
 def test_the_first_argument_by_its_name() -> None:

@@ -39,9 +39,10 @@ def _images(call: LayerCall) -> GraphExpr:
     given = call.args[0] if call.args else None
     if not isinstance(given, dict):
         return call.input(0)
-    if not isinstance(given.get("images"), Value):
+    images = given.get("images")
+    if not isinstance(images, Value):
         raise UserError(f"a dictionary of {', '.join(map(str, given))} has no 'images'")
-    return given["images"].expr
+    return images.expr
 
 
 @layer(

@@ -202,7 +202,7 @@ def quantized_softmax(node: NodeContext) -> GraphExpr:
         return softmax_of_words(node)
     axis = rank_of(data) - 1
     scale = -np.float32(node.levels(0).scales[0]) * np.float32(node.number("beta"))
-    _, powers = _powers(node, scale)
+    _, powers = _powers(node, float(scale))
     total = call("multiply", call("sum", powers, axes=(axis,), keepdims=True), builder.constant(result.scale, FLOAT32))
     share = call("multiply", powers, call("divide", builder.constant(1.0, FLOAT32), total))
     rounded = rounded_away(builder, share)
@@ -217,7 +217,7 @@ def quantized_log_softmax(node: NodeContext) -> GraphExpr:
         raise UnsupportedError("LOG_SOFTMAX of quantised tensors of more than 8 bits")
     axis = rank_of(data) - 1
     scale, step = np.float32(node.levels(0).scales[0]), np.float32(result.scales[0])
-    greatest, powers = _powers(node, -scale)
+    greatest, powers = _powers(node, -float(scale))
     logarithm = call("log", call("sum", powers, axes=(axis,), keepdims=True))
     peak = call("multiply", builder.cast(greatest, FLOAT32), builder.constant(scale, FLOAT32))
     offset = call("divide", call("add", peak, logarithm), builder.constant(step, FLOAT32))

@@ -28,12 +28,12 @@ _LEAST = -(1 << 31)
 
 def _product(a: Array, b: Array | int) -> Array:
     """The product of two numbers in fixed point: the upper half, halves up."""
-    return np.asarray((a * b + (1 << 30)) >> 31)
+    return np.asarray(np.right_shift(a * b + (1 << 30), 31))
 
 
 def _moved_up(value: Array, places: int) -> Array:
     """As many places to the left, within 32 bits."""
-    return np.clip(value << places, _LEAST, _MOST)
+    return np.asarray(np.clip(value << places, _LEAST, _MOST))
 
 
 def _divided(value: Array, places: Array) -> Array:
