@@ -23,7 +23,7 @@ from tilewright.support.errors import UserError
 _MOST = 255.0
 
 
-def _with_images(call: LayerCall, images: GraphExpr) -> Any:
+def with_images(call: LayerCall, images: GraphExpr) -> Any:
     """What the layer was given, with other images in it."""
     given = call.args[0]
     if not isinstance(given, dict):
@@ -35,7 +35,8 @@ def _with_images(call: LayerCall, images: GraphExpr) -> Any:
     return {**given, "images": images, "bounding_boxes": {**boxes, "boxes": corners}}
 
 
-def _images(call: LayerCall) -> GraphExpr:
+def images_of(call: LayerCall) -> GraphExpr:
+    """The images, alone or in a dictionary."""
     given = call.args[0] if call.args else None
     if not isinstance(given, dict):
         return call.input(0)
@@ -65,7 +66,7 @@ def _images(call: LayerCall) -> GraphExpr:
 )
 def augmentation(call: LayerCall) -> Any:
     """What only training changes, in the type that the layer computes in."""
-    return _with_images(call, call.builder.cast(_images(call), call.layer.dtype))
+    return with_images(call, call.builder.cast(images_of(call), call.layer.dtype))
 
 
 @layer(
@@ -82,15 +83,15 @@ def augmentation(call: LayerCall) -> Any:
 )
 def augmentation_of_colours(call: LayerCall) -> Any:
     """What only training changes; whole numbers stay such."""
-    return _with_images(call, _images(call))
+    return with_images(call, images_of(call))
 
 
 @layer("RandomCrop")
 def random_crop(call: LayerCall) -> Any:
     """Images as they are; in Keras 2 the middle in the proportions of a size, as large as it."""
-    b, options, data = call.builder, call.layer, _images(call)
+    b, options, data = call.builder, call.layer, images_of(call)
     if call.session.version >= FIRST_OF_BACKENDS:
-        return _with_images(call, data)
+        return with_images(call, data)
     data = b.cast(data, options.dtype)
     axes, target = image_axes(call, data), (options.integer("height"), options.integer("width"))
     return resized(b, cropped_to(b, data, axes, target), target, "bilinear", options.channels_first)
@@ -100,9 +101,9 @@ def random_crop(call: LayerCall) -> Any:
 def auto_contrast(call: LayerCall) -> Any:
     """Each channel of an image stretched to the whole range; one of a single value stays as it is."""
     b, dtype = call.builder, call.layer.dtype
-    data = b.cast(_images(call), dtype)
-    bounds = _value_range(call)
-    images = _between(call, data, bounds, np.array([0.0, _MOST]))
+    data = b.cast(images_of(call), dtype)
+    bounds = value_range(call)
+    images = between(call, data, bounds, np.array([0.0, _MOST]))
     # Height and width are sought at these places whatever the order of the dimensions is, as Keras does.
     axes = (1, 2) if rank_of(data) == 4 else (0, 1)
     low, high = (b.call(name, images, axes=axes, keepdims=True) for name in ("min", "max"))
@@ -111,17 +112,18 @@ def auto_contrast(call: LayerCall) -> Any:
     scale = b.divide(b.constant_like(_MOST, width), b.where(flat, b.constant_like(1.0, width), width))
     stretched = b.subtract(b.multiply(images, scale), b.multiply(low, scale))
     kept = b.call("clip", stretched, minimum=0.0, maximum=_MOST)
-    return _with_images(call, b.where(flat, data, _between(call, kept, np.array([0.0, _MOST]), bounds)))
+    return with_images(call, b.where(flat, data, between(call, kept, np.array([0.0, _MOST]), bounds)))
 
 
-def _value_range(call: LayerCall) -> Array:
+def value_range(call: LayerCall) -> Array:
+    """The least and the greatest value of images."""
     bounds = numbers_of(call.layer.option("value_range", (0, 255)), "value_range")
     if bounds.shape != (2,) or not bounds[0] < bounds[1]:
         raise UserError(f"value_range must be two numbers, it is {bounds.tolist()}")
     return bounds
 
 
-def _between(call: LayerCall, data: GraphExpr, source: Array, target: Array) -> GraphExpr:
+def between(call: LayerCall, data: GraphExpr, source: Array, target: Array) -> GraphExpr:
     """Numbers of one range in another."""
     if np.array_equal(source, target):
         return data
