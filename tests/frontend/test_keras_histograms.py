@@ -47,3 +47,16 @@ def test_equal_tiles_give_the_same_as_one() -> None:
 def test_more_tiles_than_pixels() -> None:
     with pytest.raises(UserError, match="8 x 8 tiles of an image of 4 x 4"):
         from_keras(archive([data(1, 4, 4, 1), layer(_KIND, "l", "x")], "l"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "message"),
+    [
+        (_KIND, [None, 8, 8, 1], "equalisation of images of open sizes"),
+        ("MelSpectrogram", [1, None], "signals of open length"),
+    ],
+)
+def test_sizes_that_have_to_be_known(kind: str, shape: list[int | None], message: str) -> None:
+    inputs = layer("InputLayer", "x", batch_shape=shape, dtype="float32")
+    with pytest.raises(UserError, match=message):
+        from_keras(archive([inputs, layer(kind, "l", "x")], "l"))
