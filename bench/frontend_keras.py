@@ -23,8 +23,15 @@ from bench.keras_cases import Recorded, recorded_calls, test_files
 _TOLERANCE = 3e-5
 _HALF = 2e-2
 """The tolerance of results of half precision."""
-_IMPRECISE = {"LayerNormalization:layer_normalization_test.test_correctness": 1e-2}
-"""Pairs of numbers that may be nearly equal, whose variance is a difference of squares in Keras: it is so far off."""
+_IMPRECISE = {
+    # Pairs of numbers that may be nearly equal, whose variance is a difference of squares in Keras.
+    "LayerNormalization:layer_normalization_test.test_correctness": 1e-2,
+    # Logarithms of what is nearly nothing.
+    "stft_spectrogram_test": 2e-3,
+}
+"""Words in the names of cases in which Keras itself is so far off."""
+_COMPILED = ("stft_spectrogram_test",)
+"""Words in the names of cases that the graph interpreter takes minutes for."""
 _OPERATIONS = ("ops/numpy_test.py", "ops/nn_test.py", "ops/core_test.py", "ops/math_test.py", "ops/linalg_test.py")
 _SMALLEST = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "NASNetLarge": 64, "NASNetMobile": 64}
 """The smallest images of architectures that do not take 32 x 32."""
@@ -52,8 +59,12 @@ class RecordedTrial:
         half = any(output.dtype.itemsize == 2 and output.dtype.kind not in "iu" for output in outputs)
         doubles = any(value.dtype == np.float64 for value in inputs.values())
         made = (content, inputs, [_as_given(output, doubles) for output in outputs])
-        tolerance = _IMPRECISE.get(self.recorded.name, _HALF if half else _TOLERANCE)
-        return Case(self.name, lambda: made, tolerance, reference=True).run()
+        imprecise = [allowed for words, allowed in _IMPRECISE.items() if words in self.recorded.name]
+        tolerance = max([_HALF if half else _TOLERANCE, *imprecise])
+        # The backend of numpy makes integers of 32 bits of those that files have with 64, and of TensorFlow's tables.
+        narrowed = any(value.dtype == np.int64 for value in inputs.values())
+        interpreted = not any(words in self.recorded.name for words in _COMPILED)
+        return Case(self.name, lambda: made, tolerance, reference=interpreted, narrowed=narrowed).run()
 
 
 def _recorded_trials(files: Sequence[str], forms: Sequence[str]) -> Iterator[Trial]:

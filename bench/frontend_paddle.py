@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.frontend_case import Case
+from bench.frontend_case import Case, LeftOut, Result, Trial
 from bench.paddle_cases import single_operators
 from bench.paddle_layers import layers
 from tilewright.cli import own_runtimes
@@ -63,32 +63,41 @@ def _wrapped(paddle: Any, function: Any, count: int) -> Any:
     return (One, Two, Three, Four)[count - 1]()
 
 
-def cases() -> Iterator[Case]:
+@dataclass(frozen=True)
+class SavedTrial:
+    """A function or a layer, saved in one of the formats when it is run."""
+
+    name: str
+    function: Any
+    inputs: list[Any]
+    stem: Path
+    old: bool
+
+    def run(self) -> Result:
+        """What became of it; left out where PaddlePaddle cannot save it: some functions have no old form any more."""
+        import paddle
+
+        try:
+            save(paddle, self.function, self.inputs, self.stem, self.old)
+        except Exception as error:  # PaddlePaddle's own errors have no common class
+            return LeftOut(self.name, f"{type(error).__name__}: {str(error).strip()[:200]}").run()
+        # Both formats go through the same converters: one of them is compiled.
+        return Case(self.name, self._made, 1e-4, reference=self.old).run()
+
+    def _made(self) -> tuple[Path, Mapping[str, Any], Sequence[Any]]:
+        program = self.stem.with_suffix(".pdmodel" if self.old else ".json")
+        return program, {f"x{place}": value for place, value in enumerate(self.inputs)}, run(program, self.inputs)
+
+
+def cases() -> Iterator[Trial]:
     """Every operator and layer in both formats."""
     import paddle
-
-    def make(program: Path, inputs: list[Any]) -> tuple[Path, Mapping[str, Any], Sequence[Any]]:
-        return program, {f"x{place}": value for place, value in enumerate(inputs)}, run(program, inputs)
 
     listed = [*single_operators(paddle), *layers(paddle)]
     for old in (False, True):
         for number, (name, function, inputs) in enumerate(listed):
             stem = Path(_FOLDER.name) / f"case{number}{'_old' if old else ''}"
-            if not _saved(paddle, function, inputs, stem, old):
-                continue
-            program = stem.with_suffix(".pdmodel" if old else ".json")
-            yield Case(f"{name}{' (old format)' if old else ''}", partial(make, program, inputs), 1e-4)
-
-
-def _saved(paddle: Any, function: Any, inputs: list[Any], stem: Path, old: bool) -> bool:
-    """Write a model; whether PaddlePaddle could: some functions of its third version have no old form any more."""
-    try:
-        save(paddle, function, inputs, stem, old)
-    except Exception:  # PaddlePaddle's own errors have no common class
-        if not old:
-            raise
-        return False
-    return True
+            yield SavedTrial(f"{name}{' (old format)' if old else ''}", function, inputs, stem, old)
 
 
 def run(program: Path, inputs: Sequence[Any]) -> list[Any]:

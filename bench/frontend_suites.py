@@ -3,20 +3,21 @@
     python -m bench.frontend_suites keras --filter 'LSTM|GRU'
 
 prints a line of JSON when a case begins and when it is done; `bench.frontends` starts it with the interpreter that has
-the suite's frameworks, and goes on behind a case that took the process along (`--skip`).
+the suite's frameworks, and again where a case took the process along. Cases that a journal has are not run.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from bench import (
     frontend_boosting,
@@ -33,7 +34,8 @@ from bench import (
     frontend_tensorflow,
     frontend_tflite,
 )
-from bench.frontend_case import Trial
+from bench.frontend_case import Result, Trial
+from bench.frontend_journal import done
 
 SUITES: dict[str, Callable[[], Iterator[Trial]]] = {
     "onnx": frontend_onnx.cases,
@@ -68,18 +70,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--filter", default="", metavar="REGEX", help="only cases whose name has this")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="every Nth case, from the Ith on")
-    parser.add_argument("--skip", type=int, default=0, metavar="COUNT", help="not the first cases")
+    parser.add_argument("--journal", type=Path, metavar="FILE", help="not the cases that are in it")
+    parser.add_argument("--until", type=float, default=float("inf"), metavar="TIME", help="begin no case after it")
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter where a suite can")
     options = parser.parse_args(arguments)
     # Frameworks warn of their own future; a model's warnings are said in its result.
     warnings.filterwarnings("ignore")
     suite = INTERPRETED.get(options.suite, SUITES[options.suite]) if options.interpreter else SUITES[options.suite]
     part, parts = map(int, options.part.split("/"))
-    chosen = (trial for trial in suite() if re.search(options.filter, trial.name))
-    for trial in itertools.islice(chosen, part + options.skip * parts, None, parts):
-        _say({"begins": trial.name})
-        if (result := trial.run()) is not None:
-            _say({"result": dataclasses.asdict(result)})
+    settled = done(options.journal) if options.journal else {}
+    for number, trial in enumerate(suite()):
+        if number % parts != part or settled.get(number) == trial.name or not re.search(options.filter, trial.name):
+            continue
+        if time.time() > options.until:
+            late = Result(trial.name, "not run", "the time was over")
+            _say({"number": number, "name": trial.name, "result": dataclasses.asdict(late), "seconds": 0})
+            continue
+        _say({"begins": trial.name, "number": number})
+        began = time.monotonic()
+        result = trial.run()
+        seconds = round(time.monotonic() - began, 1)
+        known = result and dataclasses.asdict(result)
+        _say({"number": number, "name": trial.name, "result": known, "seconds": seconds})
     if options.suite in NOTES:
         _say({"note": NOTES[options.suite]()})
     return 0

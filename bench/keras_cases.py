@@ -65,7 +65,6 @@ class Recorded:
         import keras
         from keras.src import tree
 
-        keras.backend.clear_session()
         values: list[Any] = []
         inputs: list[Any] = []
 
@@ -85,7 +84,9 @@ class Recorded:
             target.set_weights(self.weights)
         elif hasattr(target, "weights"):
             _randomise(target)
-        outputs = [keras.ops.convert_to_numpy(item) for item in tree.flatten(model(values))]
+        if hasattr(target, "finalize_state"):  # what layers compute from their weights when they are loaded
+            target.finalize_state()
+        outputs = [keras.ops.convert_to_numpy(item) for item in tree.flatten(model(values, training=False))]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"model.{form}"
             with contextlib.redirect_stdout(io.StringIO()):
@@ -253,7 +254,11 @@ def recorded_calls(files: Sequence[str], most: int = 12) -> Recorder:
     recorder = Recorder(most)
     with recorder.recording(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         for name in files:
-            module = importlib.import_module("keras.src." + name.removesuffix(".py").replace("/", "."))
+            try:
+                module = importlib.import_module("keras.src." + name.removesuffix(".py").replace("/", "."))
+            except ImportError as error:
+                recorder.left_out.append((name, f"its tests need what is not installed: {error}"))
+                continue
             suite = unittest.defaultTestLoader.loadTestsFromModule(module)
             for case in _cases(suite):
                 if any(word in case.id().lower() for word in _SKIPPED):

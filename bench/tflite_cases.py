@@ -118,7 +118,3 @@ def add(name: str, operator: str, values: Sequence[Any], *args: Any, **kwargs: A
     """Register a case of one operator."""
     assert name not in CASES, name
     CASES[name] = lambda: single(operator, values, *args, **kwargs)
-
-
-REFUSED = frozenset({"DIV/uint8", "L2_NORMALIZATION/int8", "LOG_SOFTMAX/int8"})
-"""Cases that LiteRT has kernels for and the importer refuses."""

@@ -43,34 +43,44 @@ def _suite(*trials: Trial) -> dict[str, Callable[[], Iterator[Trial]]]:
     return {"good": lambda: iter(trials)}
 
 
-def test_a_process_says_what_became_of_each_case(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_says_what_became_of_each_case(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     trials = (case("right", relu(), 2), case("damaged", b"nothing", 2), LeftOut("unsaved", "it has no inputs"))
     monkeypatch.setattr(frontend_suites, "SUITES", _suite(*trials))
     assert frontend_suites.main(["good"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line]
     assert [line["begins"] for line in lines[::2]] == ["right", "damaged", "unsaved"]
     assert [line["result"]["verdict"] for line in lines[1::2]] == ["passed", "refused", "left out"]
-    assert frontend_suites.main(["good", "--part", "1/2", "--skip", "0"]) == 0
+    assert frontend_suites.main(["good", "--part", "1/2"]) == 0
     assert "damaged" in (shown := capsys.readouterr().out) and "right" not in shown and "unsaved" not in shown
-    assert frontend_suites.main(["good", "--skip", "2"]) == 0
-    assert "unsaved" in (shown := capsys.readouterr().out) and "damaged" not in shown
+    journal = tmp_path / "journal"
+    journal.write_text('{"number": 0, "name": "right"}\n{"number": 1, "name": "another"}\n')
+    assert frontend_suites.main(["good", "--journal", str(journal)]) == 0
+    assert "unsaved" in (shown := capsys.readouterr().out) and "damaged" in shown and "right" not in shown
+    assert frontend_suites.main(["good", "--until", "0"]) == 0
+    assert capsys.readouterr().out.count('"verdict": "not run"') == len(trials)
 
 
 _CHILD = """
-import sys
-skip = int(sys.argv[sys.argv.index("--skip") + 1])
-for number, (name, verdict) in enumerate([("right", "passed"), ("crash", ""), ("odd", "refused")][skip:]):
-    print('{"begins": "%s"}' % name, flush=True)
-    if not verdict:
+import json, sys
+with open(sys.argv[sys.argv.index("--journal") + 1]) as journal:
+    done = {json.loads(line)["number"] for line in journal}
+for number, (name, verdict) in enumerate([("right", "passed"), ("crash", ""), ("odd", "refused"), ("no case", None)]):
+    if number in done:
+        continue
+    print(json.dumps({"begins": name, "number": number}), flush=True)
+    if verdict == "":
         sys.exit(3)
-    line = '{"result": {"name": "%s", "verdict": "%s", "reason": "why", "samples": [1, 2]}}'
-    print("noise", line % (name, verdict), sep=chr(10), flush=True)
+    result = verdict and {"name": name, "verdict": verdict, "reason": "why", "samples": [1, 2]}
+    line = json.dumps({"number": number, "name": name, "result": result, "seconds": 2})
+    print("noise", line, sep=chr(10), flush=True)
 """
 
 
 @pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One suite, whose process passes a case, dies of another and refuses a third."""
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One suite, whose process passes a case, dies of another, refuses a third and does not count a fourth."""
 
     class Here:
         distributions = ("numpy",)
@@ -90,6 +100,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(frontends, "HOMES", {"good": Here(), "absent": Absent()})
     monkeypatch.setattr(frontends.subprocess, "Popen", start)
+    monkeypatch.setattr(frontends, "JOURNALS", tmp_path / "journals")
     monkeypatch.setattr(frontends, "_versions", lambda *_: {"numpy": "2"})
 
 
@@ -99,13 +110,29 @@ def test_the_table_and_the_record(capsys: Captured, tmp_path: Path) -> None:
     assert frontends.main(["--only", "good,absent", "--details", "--json", str(path)]) == 1
     shown = capsys.readouterr().out
     assert "not run: NOWHERE names no interpreter" in shown and "good: refused odd: why" in shown
-    counts = {"passed": 1, "refused": 1, "failed": 1, "left out": 0}
+    counts = {"passed": 1, "refused": 1, "failed": 1, "left out": 0, "not run": 0}
     assert json.loads(shown.splitlines()[-1]) == {"good": counts, "absent": {}}
     kept = json.loads(path.read_text())["suites"]
     assert kept["good"]["counts"] == counts and kept["good"]["note"] == "2 of 4 samples"
     assert kept["good"]["failed"] == {"crash": "the process ended: 3"} and kept["good"]["refused"] == {"odd": "why"}
+    assert kept["good"]["seconds"] == 6
     assert frontends.main(["--show", "--json", str(path)]) == 1
     assert "2 of 4 samples; numpy 2" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("home")
+def test_a_run_is_gone_on_with_where_cases_have_not_passed(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["--only", "good", "--json", str(tmp_path / "record.json")]
+    assert frontends.main(command) == 1
+    mended = _CHILD.replace('"crash", ""', '"crash", "passed"').replace("refused", "passed")
+    monkeypatch.setattr(sys.modules[__name__], "_CHILD", mended)
+    capsys.readouterr()
+    assert frontends.main([*command, "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["good"]["passed"] == 3
+    journal = (tmp_path / "journals" / "good.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["number"] for line in journal) == [0, 1, 2, 3]
 
 
 @pytest.mark.usefixtures("home")

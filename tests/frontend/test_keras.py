@@ -381,3 +381,123 @@ def test_categories_of_one_sample(shape: tuple[int, ...], result: list[list[int]
     encoding = layer("CategoryEncoding", "c", "x", num_tokens=3, output_mode="one_hot")
     content = archive([data(*shape, dtype="int32"), encoding], "c")
     assert result_of(content, np.ones(shape, np.int32)).tolist() == result
+
+
+# Preprocessing
+
+
+def test_augmentation_is_left_to_training() -> None:
+    images = np.arange(48, dtype=np.int32).reshape(1, 4, 4, 3)
+    for kind, dtype in (("RandomHue", "int32"), ("RandomFlip", "float32"), ("RandomCrop", "int32")):
+        content = archive([data(1, 4, 4, 3, dtype="int32"), layer(kind, "l", "x", height=2, width=2)], "l")
+        result = result_of(content, images)
+        assert result.dtype == dtype and np.array_equal(result, images), kind
+
+
+@pytest.mark.parametrize(("bounds", "unit"), [([0, 255], 1.0), ([0, 1], 1 / 255)])
+def test_contrast_is_stretched_channel_by_channel(bounds: list[int], unit: float) -> None:
+    content = archive([data(1, 2, 2, 2), layer("AutoContrast", "l", "x", value_range=bounds)], "l")
+    given = np.float32([[[[10, 7], [20, 7]], [[30, 7], [60, 7]]]]) * np.float32(unit)
+    result = result_of(content, given)
+    np.testing.assert_allclose(result[..., 0] / unit, [[[0, 51], [102, 255]]], rtol=1e-4, atol=1e-3)
+    assert np.array_equal(result[..., 1], given[..., 1])  # one value only: as it is
+
+
+def test_a_range_of_values_that_is_none() -> None:
+    content = archive([data(1, 2, 2, 2), layer("AutoContrast", "l", "x", value_range=[1, 1])], "l")
+    with pytest.raises(UserError, match="value_range must be two numbers"):
+        from_keras(content)
+
+
+def test_features_are_joined_in_a_common_type() -> None:
+    layers = [data(2, 3, dtype="int32"), layer("TFDIdentity", "i", "x"), layer("Rescaling", "r", "x", scale=0.5)]
+    content = archive([*layers, layer("TFDConcat", "l", "i", "r", axis=-1)], "l")
+    given = np.int32([[1, 2, 3], [4, 5, 6]])
+    assert result_of(content, given).tolist() == np.concatenate([given, given / 2], 1).tolist()
+
+
+def test_bands_of_a_spectrum() -> None:
+    options = {"fft_length": 64, "sequence_stride": 16, "sampling_rate": 8000, "num_mel_bins": 8, "power_to_db": False}
+    content = archive([data(2, 200), layer("MelSpectrogram", "l", "x", sequence_length=48, **options)], "l")
+    given = np.random.default_rng(0).standard_normal((2, 200)).astype(np.float32)
+    window = np.pad(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(48) / 48), 8)
+    wide = np.pad(given, ((0, 0), (32, 32)), "reflect")
+    frames = np.stack([wide[:, at : at + 64] for at in range(0, 201, 16)], 1) * window
+    power = np.abs(np.fft.rfft(frames)) ** 2
+    edges = np.linspace(1127 * np.log1p(20 / 700), 1127 * np.log1p(4000 / 700), 10)
+    places = 1127 * np.log1p(np.linspace(0, 4000, 33) / 700)
+    bands = np.stack([np.interp(places, edges[at : at + 3], [0, 1, 0]) for at in range(8)], 1)
+    np.testing.assert_allclose(result_of(content, given), (power @ bands).transpose(0, 2, 1), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fft_length": 512}, "frames of 512 samples"),
+        ({"fft_length": 64, "window": "odd"}, "a window 'odd' of 64 samples"),
+        ({"fft_length": 64, "min_freq": 9000.0}, "128 bands from 9000.0 to 8000.0 Hz"),
+    ],
+)
+def test_bands_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_keras(archive([data(2, 200), layer("MelSpectrogram", "l", "x", **options)], "l"))
+
+
+def lookup(**options: Any) -> bytes:
+    return archive([data(2, 3, dtype="int64"), layer("IntegerLookup", "l", "x", vocabulary=[5, 7, 9], **options)], "l")
+
+
+def test_rows_of_categories_have_no_column_for_the_mask() -> None:
+    given = np.int64([[0, 7, 7], [1, 9, 0]])
+    counts = result_of(lookup(mask_token=0, output_mode="count"), given)
+    assert counts.dtype == np.int64 and counts.tolist() == [[0, 0, 2, 0], [1, 0, 0, 1]]
+    assert result_of(lookup(mask_token=0), given).tolist() == [[0, 3, 3], [1, 4, 0]]
+
+
+def test_counts_by_how_rare_categories_are() -> None:
+    content = lookup(output_mode="tf_idf", idf_weights=[0.5, 1.5, 4.0])
+    assert result_of(content, np.int64([[5, 7, 7], [1, 9, 2]])).tolist() == [[0, 0.5, 3, 0], [4, 0, 0, 4]]
+    with pytest.raises(UserError, match="4 idf_weights do not fit 4 categories"):
+        from_keras(lookup(output_mode="tf_idf", idf_weights=[1, 2, 3, 4]))
+
+
+def test_unknown_keys_are_not_hashed() -> None:
+    with pytest.raises(UnsupportedError, match="several places for unknown keys, which are hashed"):
+        from_keras(lookup(num_oov_indices=2, oov_method="farmhash"))
+    assert result_of(lookup(num_oov_indices=2), np.int64([[5, 3, 4], [9, 1, 2]])).tolist() == [[2, 1, 0], [4, 1, 0]]
+
+
+def test_categories_are_counted_along_the_axis_behind_the_batch() -> None:
+    content = archive(
+        [data(1, 2, 2), layer("Discretization", "l", "x", bin_boundaries=[0.0, 1.0], output_mode="count")], "l"
+    )
+    assert result_of(content, np.float32([[[-1, 2], [0.5, 3]]])).tolist() == [[[1, 1, 0], [0, 0, 2]]]
+
+
+def test_whole_numbers_of_images_are_rounded_and_stay_such() -> None:
+    given = np.uint8([[[[0], [255]]]])
+    content = archive([data(1, 1, 2, 1, dtype="uint8"), layer("Resizing", "l", "x", height=1, width=4)], "l")
+    result = result_of(content, given)
+    assert result.dtype == np.uint8 and result.ravel().tolist() == [0, 64, 191, 255]
+
+
+def test_images_with_their_boxes() -> None:
+    boxes = layer("MaxNumBoundingBoxes", "l", "x", max_number=3)
+    (tensor,) = boxes["inbound_nodes"][0]["args"]
+    boxes["inbound_nodes"][0]["args"] = [{"images": tensor, "bounding_boxes": {"boxes": tensor}}]
+    result = evaluate(from_keras(archive([data(1, 2, 4), boxes], "l")), np.ones((1, 2, 4), np.float32))
+    assert result.tolist() == [[[1] * 4, [1] * 4, [-1] * 4]]
+    other = layer("Resizing", "l", "x", height=1, width=4)
+    other["inbound_nodes"] = boxes["inbound_nodes"]
+    with pytest.raises(UnsupportedError, match="Resizing of images in a dictionary"):
+        from_keras(archive([data(1, 2, 4), other], "l"))
+    other = layer("RandomHue", "l", "x")
+    other["inbound_nodes"][0]["args"] = [{"labels": tensor}]
+    with pytest.raises(UserError, match="a dictionary of labels has no 'images'"):
+        from_keras(archive([data(1, 2, 4), other], "l"))
+
+
+def test_the_first_argument_by_its_name() -> None:
+    made = layer("ReLU", "l", "x")
+    made["inbound_nodes"][0] = {"args": [], "kwargs": {"inputs": made["inbound_nodes"][0]["args"][0]}}
+    assert result_of(archive([data(2), made], "l"), np.float32([-1, 2])).tolist() == [0, 2]

@@ -7,9 +7,9 @@ import pytest
 
 import tilewright as tw
 from bench.frontend_tflite import ANSWERS, CASES, difference, interpreted
-from bench.tflite_cases import REFUSED
 from tilewright.frontend import from_tflite
-from tilewright.support.errors import UnsupportedError
+from tilewright.graph.interpreter import evaluate
+from tilewright.support.errors import UserError
 
 COMPILED = (
     "CONV_2D/int8/V21",
@@ -17,6 +17,8 @@ COMPILED = (
     "FULLY_CONNECTED/uint8",
     "ADD/int8/3",
     "SOFTMAX/int8",
+    "DIV/uint8",
+    "L2_NORMALIZATION/int8",
     "AVERAGE_POOL_2D/int8/0",
     "UNIDIRECTIONAL_SEQUENCE_LSTM/",
     "WHILE",
@@ -40,16 +42,17 @@ def test_there_are_answers_for_all_cases(answers):
     assert {key.split("#")[0] for key in answers} == set(CASES)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in REFUSED])
+@pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_litert(answers, name):
     case = CASES[name]()
     assert not difference(interpreted(case), expected(answers, name), case.tolerance)
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_refused_says_so(name):
-    with pytest.raises(UnsupportedError, match="of quantised tensors"):
-        from_tflite(CASES[name]().model)
+def test_a_quantised_divisor_of_zero_is_an_error():
+    case = CASES["DIV/uint8"]()
+    dividend, divisor = case.inputs
+    with pytest.raises(UserError, match="divisor"):
+        evaluate(from_tflite(case.model), dividend, np.full_like(divisor, 120))
 
 
 @pytest.mark.parametrize("name", COMPILED)

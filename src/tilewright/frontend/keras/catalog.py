@@ -3,9 +3,11 @@
 from tilewright.frontend.keras import (
     activations,
     attention,
+    augmentation,
     cells,
     convolution,
     core_layers,
+    histograms,
     merging,
     normalization,
     ops_elementwise,
@@ -26,9 +28,11 @@ from tilewright.frontend.keras.registry import finish_built_in
 __all__ = [
     "activations",
     "attention",
+    "augmentation",
     "cells",
     "convolution",
     "core_layers",
+    "histograms",
     "merging",
     "normalization",
     "ops_elementwise",

@@ -39,6 +39,9 @@ class Session:
     """Weights that were read: one constant, however often its layer is called."""
 
 
+_FIRST = "inputs"
+
+
 class LayerCall(NodeInputs):
     """One call of a layer."""
 
@@ -47,8 +50,9 @@ class LayerCall(NodeInputs):
     def __init__(self, layer: Layer, session: Session, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.layer = layer
         self.session = session
-        self.args = list(args)
         self.kwargs = dict(kwargs)
+        # The first argument may be given by its name, which is the same in nearly all layers.
+        self.args = list(args) or [self.kwargs.pop(_FIRST)] if _FIRST in self.kwargs else list(args)
         self.values = tensors(self.args[0]) if self.args else []
         super().__init__(layer.kind, layer.name, [value.expr for value in self.values], session.builder)
 

@@ -30,7 +30,7 @@ def resized(
     channels_first: bool,
     antialias: bool = False,
 ) -> GraphExpr:
-    """Images with rows and columns of other sizes, as floats."""
+    """Images with rows and columns of other sizes; whole numbers are rounded, and stay in their range."""
     if how not in ("nearest", *_RADIUS):
         raise UserError(f"the interpolation {how!r} is not known", hint=f"one of nearest, {', '.join(_RADIUS)}")
     rank = len(sizes_of(data))
@@ -42,7 +42,11 @@ def resized(
         old = sizes_of(data)[first + place]
         if not same(old, new):
             result = _along(b, result, first + place, old, new, how, antialias)
-    return b.cast(result, dtype_of(data)) if dtype_of(data).is_float else result
+    kind = dtype_of(data)
+    if not kind.is_float and dtype_of(result) is not kind:
+        result = b.call("round", result)
+        result = b.call("clip", result, minimum=float(kind.min_value()), maximum=float(kind.max_value()))
+    return b.cast(result, kind)
 
 
 def _along(b: KerasBuilder, data: GraphExpr, axis: int, old: Size, new: Size, how: str, antialias: bool) -> GraphExpr:

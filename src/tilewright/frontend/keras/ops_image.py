@@ -36,17 +36,12 @@ def resize(call: LayerCall) -> GraphExpr:
     b, value, options = call.builder, tensor(call, 0, "images"), call.layer
     axes = _axes(call, value)
     height, width = wholes(options.option("size"), "size")
-    kind = dtype_of(value)
     if options.flag("crop_to_aspect_ratio"):
         value = cropped_to(b, value, axes, (height, width))
     elif options.flag("pad_to_aspect_ratio"):
         value = padded_to(b, value, axes, (height, width), options.number("fill_value", 0.0))
     how = options.text("interpolation", "bilinear")
-    result = resized(b, value, (height, width), how, options.channels_first, options.flag("antialias"))
-    if kind.is_float or dtype_of(result) is kind:
-        return result
-    limits = b.call("clip", b.call("round", result), minimum=float(kind.min_value()), maximum=float(kind.max_value()))
-    return b.cast(limits, kind)
+    return resized(b, value, (height, width), how, options.channels_first, options.flag("antialias"))
 
 
 def _amounts(call: LayerCall, value: GraphExpr, names: tuple[str, str, str], outer: bool) -> list[tuple[int, int]]:

@@ -21,6 +21,9 @@ from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import FLOAT32, INT32, INT64, STRING, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
+FIRST_OF_BACKENDS = 3
+"""The version of Keras in which several layers came to keep the type of what they are given."""
+
 
 def numbers_of(described: Any, what: str) -> Array:
     """Numbers of a configuration: one, a list, or an array that Keras wrote out."""
@@ -89,7 +92,8 @@ def _fitting(item: Array, shape: Sequence[int]) -> tuple[int, ...]:
 # Images
 
 
-def _image_axes(call: LayerCall, data: GraphExpr) -> tuple[int, int]:
+def image_axes(call: LayerCall, data: GraphExpr) -> tuple[int, int]:
+    """The axes of rows and columns."""
     rank = rank_of(data)
     if rank not in (3, 4):
         raise UserError(f"images have 3 or 4 dimensions, not {rank}")
@@ -97,24 +101,34 @@ def _image_axes(call: LayerCall, data: GraphExpr) -> tuple[int, int]:
     return first, first + 1
 
 
+def _image(call: LayerCall) -> GraphExpr:
+    if call.args and isinstance(call.args[0], dict):
+        raise UnsupportedError(
+            f"{call.layer.kind} of images in a dictionary",
+            hint="boxes and masks of another size belong into the input pipeline: call the layer on images alone",
+        )
+    return call.input(0)
+
+
 def _as_image(call: LayerCall) -> GraphExpr:
-    return call.builder.cast(call.input(0), call.layer.dtype)
+    return call.builder.cast(_image(call), call.layer.dtype)
 
 
 @layer("Resizing")
 def resizing(call: LayerCall) -> GraphExpr:
-    """Images of one size, as they are or cut or padded to its proportions."""
-    b, options, data = call.builder, call.layer, _as_image(call)
+    """Images of one size, as they are or cut or padded to its proportions; Keras 3 keeps whole numbers."""
+    b, options = call.builder, call.layer
+    data = _image(call) if call.session.version >= FIRST_OF_BACKENDS else _as_image(call)
     target = (options.integer("height"), options.integer("width"))
     if min(target) < 1:
         raise UserError(f"a size of {target[0]} x {target[1]}")
     how = options.text("interpolation", "bilinear").lower()
     if options.flag("crop_to_aspect_ratio"):
-        data = cropped_to(b, data, _image_axes(call, data), target)
+        data = cropped_to(b, data, image_axes(call, data), target)
     elif options.flag("pad_to_aspect_ratio"):
-        data = padded_to(b, data, _image_axes(call, data), target, options.number("fill_value", 0.0))
+        data = padded_to(b, data, image_axes(call, data), target, options.number("fill_value", 0.0))
     else:
-        _image_axes(call, data)
+        image_axes(call, data)
     return resized(b, data, target, how, options.channels_first, options.flag("antialias"))
 
 
@@ -149,7 +163,7 @@ def padded_to(
 def center_crop(call: LayerCall) -> GraphExpr:
     """The middle of images; of smaller ones, what fits the proportions, enlarged."""
     b, options, data = call.builder, call.layer, _as_image(call)
-    return _middle(b, data, _image_axes(call, data), (options.integer("height"), options.integer("width")), options)
+    return _middle(b, data, image_axes(call, data), (options.integer("height"), options.integer("width")), options)
 
 
 def _middle(
@@ -162,47 +176,6 @@ def _middle(
         start: Size = floor_divide(subtract(sizes[axis], size), 2)
         data = b.slice_axis(data, axis, start, add(start, size))
     return data
-
-
-@layer("RandomCrop")
-def random_crop(call: LayerCall) -> GraphExpr:
-    """When a model runs, the middle in the proportions of a size, as large as it."""
-    b, options, data = call.builder, call.layer, _as_image(call)
-    axes, target = _image_axes(call, data), (options.integer("height"), options.integer("width"))
-    return resized(b, cropped_to(b, data, axes, target), target, "bilinear", options.channels_first)
-
-
-@layer(
-    "RandomFlip",
-    "RandomRotation",
-    "RandomZoom",
-    "RandomContrast",
-    "RandomBrightness",
-    "RandomTranslation",
-    "RandomHeight",
-    "RandomWidth",
-    "RandomColorDegeneration",
-    "RandomColorJitter",
-    "RandomElasticTransform",
-    "RandomErasing",
-    "RandomGaussianBlur",
-    "RandomGrayscale",
-    "RandomHue",
-    "RandomInvert",
-    "RandomPerspective",
-    "RandomPosterization",
-    "RandomSaturation",
-    "RandomSharpness",
-    "RandomShear",
-    "RandAugment",
-    "Solarization",
-    "AugMix",
-    "MixUp",
-    "CutMix",
-)
-def augmentation(call: LayerCall) -> GraphExpr:
-    """What only training changes."""
-    return _as_image(call)
 
 
 def _stages(item: Layer) -> list[Layer]:
@@ -240,7 +213,7 @@ def encoded(
     if mode not in ("multi_hot", "count"):
         raise UnsupportedError(f"the output mode {mode!r}", hint="one of int, one_hot, multi_hot and count")
     rows = _hot(b, indices, depth)
-    axis = rank - 1
+    axis = min(rank - 1, 1)  # the one after the batch, however many there are
     if mode == "multi_hot":
         return b.cast(b.reduce("any", rows, (axis,)), dtype)
     counts = b.cast(rows, dtype)
@@ -285,6 +258,9 @@ def discretization(call: LayerCall) -> GraphExpr:
 
 # Tables
 
+_NOWHERE = -2
+"""The place of what is masked among categories: it is none of them."""
+
 
 def _vocabulary(call: LayerCall) -> list[Any]:
     """The words or numbers of a table: in its options, or in a file beside the weights."""
@@ -311,7 +287,9 @@ def _lookup(call: LayerCall, key: type, keys_type: DataType, default_mask: Any, 
         raise UserError(f"the vocabulary is damaged: {error}") from error
     mask, oov = options.option("mask_token", default_mask), options.option("oov_token", default_oov)
     count = options.integer("num_oov_indices", 1)
-    special = [] if mask is None else [mask]
+    masks = [] if mask is None else [mask]
+    # Only places have one for the mask: rows of categories have no column for it.
+    special = masks if options.text("output_mode", "int") == "int" else []
     start = len(special)
     if words[:start] == special and words[start : start + count] == [oov] * count:
         words = words[start + count :]
@@ -327,15 +305,17 @@ def _lookup(call: LayerCall, key: type, keys_type: DataType, default_mask: Any, 
             default=oov,
             dtype=STRING,
         )
-    if count > 1 and keys_type is STRING:
-        raise UnsupportedError("a table with several places for unknown words, which are hashed")
-    keys = (*special, *words)
-    values = (*range(start), *range(start + count, start + count + len(words)))
+    if count > 1 and (keys_type is STRING or options.option("oov_method", "floormod") not in (None, "floormod")):
+        raise UnsupportedError(
+            "a table with several places for unknown keys, which are hashed", hint="use num_oov_indices=1"
+        )
+    keys = (*masks, *words)
+    values = (*(range(start) if start else [_NOWHERE] * len(masks)), *range(start + count, start + count + len(words)))
     found = call.call("text.lookup", _keys(call, keys_type), keys=keys, values=values, default=start, dtype=INT64)
     if count > 1:
         rest = call.builder.binary("floor_mod", _keys(call, keys_type), count)
         known = call.call("text.lookup", _keys(call, keys_type), keys=keys, values=values, default=-1, dtype=INT64)
-        found = call.builder.where(call.builder.compare("less", known, 0), call.builder.add(rest, start), known)
+        found = call.builder.where(call.builder.compare("equal", known, -1), call.builder.add(rest, start), known)
     if count == 0:
         raise UnsupportedError("a table without a place for unknown words", hint="use num_oov_indices=1")
     return _finished_lookup(call, found, start + count + len(words))
@@ -355,11 +335,24 @@ def _finished_lookup(call: LayerCall, indices: GraphExpr, size: int) -> GraphExp
         raise UnsupportedError("a sparse result", hint="build the layer with sparse=False")
     if mode == "int":
         return indices
-    if mode == "tf_idf":
-        raise UnsupportedError("the output mode 'tf_idf'")
     depth = options.integer("max_tokens") if options.flag("pad_to_max_tokens") else size
-    dtype = options.dtype
-    return encoded(call, indices, depth, mode, dtype if dtype.is_float or mode == "int" else INT64)
+    if mode == "tf_idf":
+        counts = encoded(call, indices, depth, "count", FLOAT32)
+        return call.builder.multiply(counts, call.builder.constant(_rarity(options, depth), FLOAT32))
+    # Before Keras 3 the type of the layer was that of the rows.
+    is_float = call.session.version < FIRST_OF_BACKENDS and options.dtype.is_float
+    return encoded(call, indices, depth, mode, options.dtype if is_float else INT64)
+
+
+def _rarity(options: Layer, depth: int) -> Array:
+    """The weight of each category: that of unknown ones is the mean, and of unused ones 0."""
+    weights = numbers_of(options.option("idf_weights"), "idf_weights").reshape(-1)
+    unknown = options.integer("num_oov_indices", 1)
+    if not weights.size or weights.size + unknown > depth:
+        raise UserError(f"{weights.size} idf_weights do not fit {depth} categories")
+    filled = np.zeros(depth, np.float32)
+    filled[:unknown], filled[unknown : unknown + weights.size] = weights.mean(), weights
+    return filled
 
 
 @layer("IntegerLookup", autocast=False)

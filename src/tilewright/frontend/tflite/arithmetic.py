@@ -20,6 +20,7 @@ from tilewright.frontend.tflite.quantized_arithmetic import (
     requantized,
     squared_difference,
 )
+from tilewright.frontend.tflite.reciprocals import quantized_quotient
 from tilewright.frontend.tflite.registry import converter
 from tilewright.frontend.tflite.tables import by_function
 from tilewright.graph.ir.expr import GraphExpr
@@ -143,7 +144,7 @@ def multiply(node: NodeContext) -> GraphExpr:
 def divide(node: NodeContext) -> GraphExpr:
     """A quotient with an activation; of whole numbers, toward zero."""
     if node.is_quantized():
-        raise UnsupportedError("DIV of quantised tensors", hint="convert the model with this operator in float32")
+        return quantized_quotient(node)
     divisor = checked_divisor(node.builder, node.input(1))
     return activated(node.builder, node.call("divide", node.input(0), divisor), node.activation)
 

@@ -7,17 +7,18 @@ import numpy as np
 from tilewright.frontend.core.activations import activated
 from tilewright.frontend.core.builder import rank_of, sizes_of
 from tilewright.frontend.tflite.context import NodeContext
+from tilewright.frontend.tflite.reciprocals import quantized_length
 from tilewright.frontend.tflite.registry import converter
 from tilewright.graph.ir.dimensions import product
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.support.errors import UserError
 
 
 @converter("L2_NORMALIZATION")
 def l2_normalization(node: NodeContext) -> GraphExpr:
     """x divided by the root of the sum of squares along the last axis."""
     if node.is_quantized():
-        raise UnsupportedError("L2_NORMALIZATION of quantised tensors")
+        return quantized_length(node)
     data, call = node.input(0), node.call
     axis = rank_of(data) - 1
     total = call("sum", call("multiply", data, data), axes=(axis,), keepdims=True)

@@ -202,10 +202,7 @@ def quantized_softmax(node: NodeContext) -> GraphExpr:
         return softmax_of_words(node)
     axis = rank_of(data) - 1
     scale = -np.float32(node.levels(0).scales[0]) * np.float32(node.number("beta"))
-    table = np.exp((scale * np.arange(256, dtype=np.float32)).astype(np.float32)).astype(np.float32)
-    wide = builder.cast(data, "int32")
-    distance = call("subtract", call("max", wide, axes=(axis,), keepdims=True), wide)
-    powers = call("take", builder.constant(table, FLOAT32), distance, axis=0, mode="inside")
+    _, powers = _powers(node, float(scale))
     total = call("multiply", call("sum", powers, axes=(axis,), keepdims=True), builder.constant(result.scale, FLOAT32))
     share = call("multiply", powers, call("divide", builder.constant(1.0, FLOAT32), total))
     rounded = rounded_away(builder, share)
@@ -213,8 +210,30 @@ def quantized_softmax(node: NodeContext) -> GraphExpr:
 
 
 def quantized_log_softmax(node: NodeContext) -> GraphExpr:
-    """In float32, from what the integers stand for."""
-    raise UnsupportedError("LOG_SOFTMAX of quantised tensors")
+    """exp from a table by the distance to the greatest, the logarithm of the sum in float32, as the default kernel."""
+    builder, call = node.builder, node.call
+    data, to, result = node.input(0), node.output_dtype(), node.output_levels()
+    if to.bits != 8:
+        raise UnsupportedError("LOG_SOFTMAX of quantised tensors of more than 8 bits")
+    axis = rank_of(data) - 1
+    scale, step = np.float32(node.levels(0).scales[0]), np.float32(result.scales[0])
+    greatest, powers = _powers(node, -float(scale))
+    logarithm = call("log", call("sum", powers, axes=(axis,), keepdims=True))
+    peak = call("multiply", builder.cast(greatest, FLOAT32), builder.constant(scale, FLOAT32))
+    offset = call("divide", call("add", peak, logarithm), builder.constant(step, FLOAT32))
+    scaled = call("multiply", builder.cast(data, FLOAT32), builder.constant(scale / step, FLOAT32))
+    return finished(builder, call("round", call("subtract", scaled, offset)), result.zero, _range(to), to)
+
+
+def _powers(node: NodeContext, scale: float) -> tuple[GraphExpr, GraphExpr]:
+    """The greatest integer along the last axis, and exp(scale * distance to it) from a table of all distances."""
+    builder, call = node.builder, node.call
+    table = np.exp((scale * np.arange(256, dtype=np.float32)).astype(np.float32)).astype(np.float32)
+    wide = builder.cast(node.input(0), "int32")
+    greatest = call("max", wide, axes=(rank_of(wide) - 1,), keepdims=True)
+    return greatest, call(
+        "take", builder.constant(table, FLOAT32), call("subtract", greatest, wide), axis=0, mode="inside"
+    )
 
 
 def _range(dtype: DataType) -> tuple[int, int]:
