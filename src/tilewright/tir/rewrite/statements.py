@@ -93,8 +93,11 @@ class StmtRewriter:
 
     def exprs(self, exprs: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         """Several expressions, rewritten."""
-        result = tuple([self.expr(item) for item in exprs])
-        return exprs if all(old is new for old, new in zip(exprs, result, strict=True)) else result
+        result = [self.expr(item) for item in exprs]
+        for old, new in zip(exprs, result, strict=True):
+            if old is not new:
+                return tuple(result)
+        return exprs
 
     def visit_for(self, loop: For) -> Stmt:
         """A loop."""
