@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.ir import expr as e
-from tilewright.ir.expr import IntImm, Var
 from tilewright.ir.dtype import INDEX, DataType
+from tilewright.ir.expr import IntImm, Var
 from tilewright.ir.visit import (
     find_all,
     made_of,

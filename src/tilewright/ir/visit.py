@@ -125,19 +125,17 @@ def made_of(expr: PrimExpr) -> frozenset[DataType | str]:
         return expr.made_of
     except AttributeError:
         pass
-    own = (expr.dtype.element, expr.name) if isinstance(expr, Call) else (expr.dtype.element,)
-    known: frozenset[DataType | str] | None = None
+    element = expr.dtype.element
+    own: frozenset[DataType | str] = frozenset((element, expr.name) if isinstance(expr, Call) else (element,))
+    known: frozenset[DataType | str] = frozenset()
     for child in expr.children():
         for part in (child,) if isinstance(child, PrimExpr) else find_all(child, PrimExpr) if child.children() else ():
             below = made_of(part)
-            if known is None or known <= below:
-                known = below
-            elif not below <= known:
-                known |= below
-    if known is None or not known.issuperset(own):
-        known = frozenset(own).union(known or ())
-    expr.made_of = known
-    return known
+            # Most parts are made of the same: one set then serves all.
+            if not below <= known:
+                known = below if known <= below else known | below
+    expr.made_of = known if own <= known else known | own
+    return expr.made_of
 
 
 def variables(root: Node) -> list[Var]:
