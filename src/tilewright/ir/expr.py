@@ -115,6 +115,7 @@ class PrimExpr(Node, ExprOperators):
 
     __slots__ = ("dtype", "made_of", "operations", "reads_memory", "variables")
     side_data: ClassVar[tuple[str, ...]] = ("dtype", "made_of", "operations", "reads_memory", "variables")
+    holds_nodes: ClassVar[bool] = True
     dtype: DataType
     made_of: frozenset[DataType | str]
     operations: int

@@ -31,6 +31,8 @@ class Node:
     """Whether a node is unique by identity, so that structural equality maps occurrences one to one."""
     structural_ignored: ClassVar[tuple[str, ...]] = ()
     """Fields that structural equality and keys leave out (names that are printing hints)."""
+    holds_nodes: ClassVar[bool] = False
+    """Whether fields that are annotated as nodes hold nodes and nothing else, numbers for one: walks then do not ask."""
 
     def field_values(self) -> tuple[object, ...]:
         """The values of the fields, in order."""
@@ -116,7 +118,7 @@ def _map_nodes(values: tuple[Node, ...], function: Callable[[Node], Node]) -> tu
 _PLAIN = frozenset(("int", "str", "bool", "float", "DataType", "IterKind", "LoopKind", "str | None", "float | None"))
 """Types of fields that hold no nodes."""
 _ONE = frozenset(("PrimExpr", "Var", "Range", "Stmt", "Buffer"))
-"""Types of fields that hold a node, always."""
+"""Types of fields that hold a node, where a class promises it (`holds_nodes`)."""
 _SEVERAL = frozenset(f"tuple[{name}, ...]" for name in _ONE)
 """Types of fields that hold a tuple of nodes and nothing else."""
 
@@ -124,6 +126,8 @@ _SEVERAL = frozenset(f"tuple[{name}, ...]" for name in _ONE)
 def _write_out(cls: type[Node]) -> None:
     """Give a class `children`, `rebuild` and `replace` for its own fields, except those that it defines itself."""
     kinds = {name: _annotation(cls, name) for name in cls.fields}
+    if not cls.holds_nodes:
+        kinds = {name: kind if kind in _PLAIN else "object" for name, kind in kinds.items()}
     scope: dict[str, Any] = {
         "__name__": __name__,
         "_Node": Node,
