@@ -32,7 +32,7 @@ class Node:
     structural_ignored: ClassVar[tuple[str, ...]] = ()
     """Fields that structural equality and keys leave out (names that are printing hints)."""
     holds_nodes: ClassVar[bool] = False
-    """Whether fields that are annotated as nodes hold nodes and nothing else, numbers for one: walks then do not ask."""
+    """Whether fields that are annotated as nodes hold nodes and nothing else (no numbers): walks then do not ask."""
 
     def field_values(self) -> tuple[object, ...]:
         """The values of the fields, in order."""
