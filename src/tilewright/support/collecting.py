@@ -54,10 +54,11 @@ def seldom_collecting(allocations: int = ALLOCATIONS) -> Iterator[None]:
 def _trim() -> Callable[[int], int] | None:
     """What returns unused memory to the system, in C libraries that keep it until asked (glibc's)."""
     try:
-        return getattr(ctypes.CDLL(None), "malloc_trim", None)
+        found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     except (OSError, TypeError):
         # Not every system can load the program itself as a library.
         return None
+    return found
 
 
 def return_freed_memory() -> None:
