@@ -55,6 +55,7 @@ from tilewright.runtime.core.module import Exportable, Exporter, Module
 from tilewright.runtime.device.devices import choosing, find_device, split_index
 from tilewright.runtime.device.program import DeviceModule
 from tilewright.support import trace
+from tilewright.support.collecting import return_freed_memory, seldom_collecting
 from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.target.processors import with_processor
@@ -108,6 +109,8 @@ def compile_model(request: CompileRequest) -> Iterator[Imported | Optimized | Lo
     optimized = optimize_model(imported, request)
     # Here and below: what a stage has used is let go, because weights are in it that the next one has arranged anew.
     del imported
+    # Passes have computed with weights, several times their size.
+    return_freed_memory()
     yield optimized
     # Plan: a loop program for each group (`topi`, `te`), equal ones shared; where values live, and which kernel when.
     planned = plan_model(optimized, request)
@@ -282,7 +285,8 @@ class Compilation(Exportable):
         """What a stage gives; the compilation goes on until there."""
         try:
             while kind not in self._done:
-                stage = next(self._stages)
+                with seldom_collecting():
+                    stage = next(self._stages)
                 self._done = {**(self._done if self._keeps_stages else {}), type(stage): stage}
         except BaseException:
             # Whoever asks again gets the same error, or a result where it was interrupted.

@@ -52,6 +52,43 @@ def test_optimizer_vectorizes_for_the_processor() -> None:
     assert "ymm" not in plain
 
 
+ADD_FOUR = """
+define internal i32 @part(ptr noalias %a, ptr %kept, i64 %n) {
+entry:
+  store i64 %n, ptr %kept
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %from = getelementptr float, ptr %a, i64 %i
+  %value = load <4 x float>, ptr %from, align 4
+  %sum = fadd <4 x float> %value, splat (float 1.0)
+  store <4 x float> %sum, ptr %from, align 4
+  %next = add i64 %i, 4
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret i32 0
+}
+define i32 @whole(ptr noalias %a, i64 %n) {
+  %kept = alloca i64
+  %code = call i32 @part(ptr %a, ptr %kept, i64 %n)
+  ret i32 %code
+}
+"""
+
+
+def test_only_code_without_vectors_is_searched_for_them() -> None:
+    """Modules that store vectors alone have functions simplified; a single store of an element, and all passes run."""
+    scalar = ADD_FOUR.replace("  store <4 x float> %sum", "  store float 1.0, ptr %a\n  store <4 x float> %sum")
+    assert toolchain.has_vectors_written_out(ADD_FOUR)
+    assert not any(map(toolchain.has_vectors_written_out, (scalar, ADD_ONE, "define void @f() {\n  ret void\n}")))
+    options = {"triple": "x86_64-linux-gnu", "cpu": "skylake-avx512"}
+    written, searched = (toolchain.emit_assembly(text, **options) for text in (ADD_FOUR, scalar))
+    # Simplified, not more: the function inside is called and not copied into its caller.
+    assert "callq\tpart" in written and "callq\tpart" not in searched
+    assert "vaddps" in written and "rbp" not in written
+
+
 def test_ir_that_does_not_parse_shows_the_line() -> None:
     with pytest.raises(CompilerBug) as caught:
         toolchain.compile_ir("define i32 @f() {\n  %x = fadx float 1.0, 2.0\n  ret i32 0\n}", triple="x86_64-linux-gnu")

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 
+from tilewright.ir.expr import IntImm, Range
 from tilewright.ir.node import Node, map_value, node
 from tilewright.support.errors import CompilerBug
 
@@ -31,6 +32,21 @@ class Branch(Node):
     named: dict[str, object] = {}  # noqa: RUF012
     text: str = "t"
     shared: ClassVar[int] = 7
+
+
+@node()
+class Fields(Node):
+    """Annotated as nodes, but promising nothing."""
+
+    one: Range
+    several: tuple[Range, ...]
+
+
+@node()
+class Promised(Fields):
+    """The same, with the promise that walks rely on."""
+
+    holds_nodes: ClassVar[bool] = True
 
 
 @node(interned=True)
@@ -181,3 +197,15 @@ def test_side_data_is_kept_but_is_no_field():
     assert MarkedLeaf.fields == ("child",)
     assert item.rebuild(lambda child: Leaf(2)).mark == "here"
     assert item.replace(child=Leaf(5)).mark == "here"
+
+
+def test_fields_hold_nodes_alone_where_a_class_promises_it() -> None:
+    first, second, other = (Range(IntImm(0), IntImm(size)) for size in (1, 2, 3))
+    for cls in (Fields, Promised):
+        made = cls(first, (second, first))
+        assert made.children() == (first, second, first)
+        assert made.rebuild(lambda item: item) is made
+        changed = made.rebuild(lambda item: other if item is second else item)
+        assert (changed.one, changed.several) == (first, (other, first))
+    loose = Fields(1, (first, 2))  # type: ignore[arg-type]
+    assert loose.children() == (first,) and loose.rebuild(lambda item: other).several == (other, 2)

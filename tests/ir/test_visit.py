@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from tilewright.ir import expr as e
+from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import IntImm, Var
-from tilewright.ir.visit import find_all, post_order, pre_order, substitute, transform, uses_any, variables
+from tilewright.ir.visit import (
+    find_all,
+    made_of,
+    post_order,
+    pre_order,
+    substitute,
+    transform,
+    uses_any,
+    variables,
+    variables_in,
+)
+from tilewright.tir.buffer import make_buffer
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 EXPR = (X + Y) * (X + 2) + Z
@@ -32,6 +44,22 @@ def test_find_and_variables():
     assert find_all(EXPR, e.Add) == [EXPR, X + Y, X + 2]
     assert variables(EXPR) == [X, Y, Z]
     assert uses_any(EXPR, [Z]) and not uses_any(EXPR, [Var("z")]) and not uses_any(EXPR, [])
+
+
+def test_expressions_know_their_variables_types_and_functions():
+    half, single = DataType.of("float16"), DataType.of("float32")
+    value = e.Call("exp", (e.Cast(X, half),), half)
+    wide = e.Broadcast(e.Cast(value, single), 4)
+    loaded = make_buffer("a", (Y, 8), "float16")[Z, X + 1]
+    for expr in (EXPR, value, wide, loaded, IntImm(3), e.Add(X, X)):
+        # Twice: found, and kept.
+        for _ in range(2):
+            assert variables_in(expr) == set(variables(expr))
+            values = [item for item in pre_order(expr) if isinstance(item, e.PrimExpr)]
+            names = {item.name for item in values if isinstance(item, e.Call)}
+            assert made_of(expr) == {item.dtype.element for item in values} | names
+    assert made_of(wide) == {INDEX, half, single, "exp"}
+    assert made_of(loaded) == {INDEX, half} and variables_in(loaded) == {X, Z}
 
 
 def test_substitute():

@@ -6,7 +6,8 @@ import gc
 
 import pytest
 
-from tilewright.support.collecting import seldom_collecting
+from tilewright.support import collecting
+from tilewright.support.collecting import return_freed_memory, seldom_collecting
 
 
 def test_thresholds_are_raised_inside_and_restored_also_after_an_error() -> None:
@@ -30,6 +31,28 @@ def test_a_higher_threshold_and_none_at_all_are_kept() -> None:
             assert gc.get_threshold() == (0, 7, 8)
     finally:
         gc.set_threshold(*before)
+
+
+def test_threads_that_are_inside_together_end_in_any_order() -> None:
+    before = gc.get_threshold()
+    first, second = seldom_collecting(before[0] + 1000), seldom_collecting(before[0] + 2000)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold() == (before[0] + 2000, *before[1:])
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+
+
+def test_freed_memory_is_returned_where_the_c_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    return_freed_memory()
+    left: list[int] = []
+    monkeypatch.setattr(collecting, "_trim", lambda: left.append)
+    return_freed_memory()
+    assert left == [0]
+    monkeypatch.setattr(collecting, "_trim", lambda: None)
+    return_freed_memory()
+    assert left == [0]
 
 
 def test_cycles_are_still_found() -> None:

@@ -41,13 +41,13 @@ class CanonicalAnalysis(ModularAnalysis):
     def _raw(self, expr: PrimExpr) -> Linear:
         """The form before merging of terms: sums are collected without normalising each partial sum."""
         kind = type(expr)
-        if isinstance(expr, IntImm):
+        if type(expr) is IntImm:
             return linear.constant(expr.value)
-        if isinstance(expr, e.Add):
+        if type(expr) is e.Add:
             return self._part(expr.a).plus(self._part(expr.b))
-        if isinstance(expr, e.Sub):
+        if type(expr) is e.Sub:
             return self._part(expr.a).plus(self._part(expr.b), -1)
-        if isinstance(expr, e.Mul):
+        if type(expr) is e.Mul:
             return self.product(self._part(expr.a), self._part(expr.b))
         handler = _HANDLERS.get(kind)
         if handler is not None:

@@ -16,7 +16,7 @@ from tilewright.arith.linear import Linear
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import FloatImm, IntImm, PrimExpr, StringImm, Var
 from tilewright.ir.node import Node
-from tilewright.ir.visit import variables
+from tilewright.ir.visit import variables_in
 
 
 class ModularSet(NamedTuple):
@@ -31,7 +31,6 @@ class ModularSet(NamedTuple):
 
 _MOST_STATES: Final = 4096
 """States that an analyzer remembers."""
-_NO_VARIABLES: Final[frozenset[Var]] = frozenset()
 OrderKey = tuple[str, tuple[int, ...]]
 
 
@@ -231,19 +230,7 @@ class Knowledge(ABC):
 
     def variables_of(self, expr: PrimExpr) -> frozenset[Var]:
         """The variables that occur in an expression."""
-        try:
-            return expr.variables
-        except AttributeError:
-            pass
-        known = _NO_VARIABLES
-        if isinstance(expr, Var):
-            known = frozenset((expr,))
-        for child in expr.children():
-            below = self.variables_of(child) if isinstance(child, PrimExpr) else frozenset(variables(child))
-            # Most operands are constants: the other's set is then this one's.
-            known = known | below if known and below else known or below
-        expr.variables = known
-        return known
+        return variables_in(expr)
 
     @abstractmethod
     def form(self, expr: PrimExpr) -> Linear:

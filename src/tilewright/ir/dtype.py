@@ -39,12 +39,14 @@ class DataType:
     `DataType.of("float32x8")` parses; `str()` prints the same text back.
     """
 
-    __slots__ = ("__weakref__", "bits", "code", "lanes", "name")
+    __slots__ = ("__weakref__", "bits", "code", "element", "lanes", "name")
 
     code: str
     bits: int
     lanes: int
     name: str
+    element: DataType
+    """The type of one lane."""
 
     @staticmethod
     def of(value: DataType | str | type | np.dtype[np.generic]) -> DataType:
@@ -109,11 +111,6 @@ class DataType:
         """Whether there is one lane."""
         return self.lanes == 1
 
-    @property
-    def element(self) -> DataType:
-        """The type of one lane."""
-        return self.with_lanes(1)
-
     def with_lanes(self, lanes: int) -> DataType:
         """The same element type with another number of lanes."""
         return _intern(self.code, self.bits, lanes)
@@ -167,6 +164,7 @@ def _intern(code: str, bits: int, lanes: int) -> DataType:
     dtype.code, dtype.bits, dtype.lanes = code, bits, lanes
     base = _NAMES[(code, bits)]
     dtype.name = base if lanes == 1 else f"{base}x{lanes}"
+    dtype.element = dtype if lanes == 1 else _intern(code, bits, 1)
     return dtype
 
 

@@ -10,7 +10,7 @@ its own fields when they are first used (`_write_out`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 from weakref import ref
@@ -31,6 +31,8 @@ class Node:
     """Whether a node is unique by identity, so that structural equality maps occurrences one to one."""
     structural_ignored: ClassVar[tuple[str, ...]] = ()
     """Fields that structural equality and keys leave out (names that are printing hints)."""
+    holds_nodes: ClassVar[bool] = False
+    """Whether fields that are annotated as nodes hold nodes and nothing else (no numbers): walks then do not ask."""
 
     def field_values(self) -> tuple[object, ...]:
         """The values of the fields, in order."""
@@ -104,25 +106,40 @@ def map_value(value: object, function: Callable[[Node], Node]) -> object:
     return value
 
 
+def _map_nodes(values: tuple[Node, ...], function: Callable[[Node], Node]) -> tuple[Node, ...]:
+    """The same of a tuple of nodes alone."""
+    items = [function(item) for item in values]
+    for old, new in zip(values, items, strict=True):
+        if old is not new:
+            return tuple(items)
+    return values
+
+
 _PLAIN = frozenset(("int", "str", "bool", "float", "DataType", "IterKind", "LoopKind", "str | None", "float | None"))
 """Types of fields that hold no nodes."""
+_ONE = frozenset(("PrimExpr", "Var", "Range", "Stmt", "Buffer"))
+"""Types of fields that hold a node, where a class promises it (`holds_nodes`)."""
+_SEVERAL = frozenset(f"tuple[{name}, ...]" for name in _ONE)
+"""Types of fields that hold a tuple of nodes and nothing else."""
 
 
 def _write_out(cls: type[Node]) -> None:
     """Give a class `children`, `rebuild` and `replace` for its own fields, except those that it defines itself."""
-    names = cls.fields
-    plain = {name for name in names if _annotation(cls, name) in _PLAIN}
+    kinds = {name: _annotation(cls, name) for name in cls.fields}
+    if not cls.holds_nodes:
+        kinds = {name: kind if kind in _PLAIN else "object" for name, kind in kinds.items()}
     scope: dict[str, Any] = {
         "__name__": __name__,
         "_Node": Node,
         "_add": _add_nodes,
         "_map": map_value,
+        "_map_nodes": _map_nodes,
         "_MISSING": _MISSING,
         "_unknown": _unknown_fields,
     }
     keeps_nothing = cls.copy_side_data is Node.copy_side_data
-    exec(_children_source([name for name in names if name not in plain]), scope)
-    exec(_rebuild_source(names, plain, keeps_nothing), scope)
+    exec(_children_source({name: kind for name, kind in kinds.items() if kind not in _PLAIN}), scope)
+    exec(_rebuild_source(kinds, keeps_nothing), scope)
     for method in ("children", "rebuild", "replace"):
         if getattr(cls, method).__module__ == __name__:
             setattr(cls, method, scope[method])
@@ -140,25 +157,36 @@ def _unknown_fields(node: Node, names: dict[str, object]) -> NoReturn:
     raise CompilerBug(f"{type(node).__name__} has no field {', '.join(sorted(names))}")
 
 
-def _children_source(names: Sequence[str]) -> str:
-    if not names:
-        return "def children(self):\n    return ()\n"
+def _children_source(kinds: Mapping[str, str]) -> str:
+    """`children`; `kinds` has the types of the fields that may hold nodes."""
+    if all(kind in _ONE or kind in _SEVERAL for kind in kinds.values()):
+        items = "".join(f"self.{name}, " if kind in _ONE else f"*self.{name}, " for name, kind in kinds.items())
+        return f"def children(self):\n    return ({items})\n"
     collect = "".join(
         f"    v = self.{name}\n"
         "    if isinstance(v, _Node): found.append(v)\n"
         "    elif v.__class__ is tuple or v.__class__ is dict: _add(v, found)\n"
-        for name in names
+        for name in kinds
     )
     return f"def children(self):\n    found = []\n{collect}    return tuple(found)\n"
 
 
-def _rebuild_source(names: Sequence[str], plain: set[str], keeps_nothing: bool) -> str:
+def _mapped_source(kind: str) -> str:
+    """What gives a field of a type, `{0}`, with its nodes mapped."""
+    if kind in _ONE:
+        return "function(o_{0})"
+    if kind in _SEVERAL:
+        return "_map_nodes(o_{0}, function)"
+    return "function(o_{0}) if isinstance(o_{0}, _Node) else _map(o_{0}, function)"
+
+
+def _rebuild_source(kinds: Mapping[str, str], keeps_nothing: bool) -> str:
     """`rebuild` and `replace`: both end in a new node with this one's side data."""
+    names = tuple(kinds)
+    plain = {name for name, kind in kinds.items() if kind in _PLAIN}
     nodes = [name for name in names if name not in plain]
     mapped = "".join(
-        f"    o_{name} = self.{name}\n"
-        f"    n_{name} = function(o_{name}) if isinstance(o_{name}, _Node) else _map(o_{name}, function)\n"
-        for name in nodes
+        f"    o_{name} = self.{name}\n    n_{name} = {_mapped_source(kinds[name]).format(name)}\n" for name in nodes
     )
     same = " and ".join(f"n_{name} is o_{name}" for name in nodes) or "True"
     rebuilt = ", ".join(f"self.{name}" if name in plain else f"n_{name}" for name in names)
@@ -198,12 +226,17 @@ def _sweep() -> None:
 
 def _publish(node: Any, key: tuple[object, ...]) -> Any:
     """Enter a new node; the node of another thread that entered an equal one first wins."""
+    entry = ref(node)
+    # In one step, whatever other threads do; the lock is for what takes several.
+    earlier = _TABLE.setdefault(key, entry)
+    if earlier is entry and len(_TABLE) <= _most_entries:
+        return node
     with _LOCK:
-        earlier = _TABLE.get(key)
-        winner = None if earlier is None else earlier()
-        if winner is not None:
+        present = _TABLE.get(key)
+        winner = None if present is None else present()
+        if winner is not None and winner is not node:
             return winner
-        _TABLE[key] = ref(node)
+        _TABLE[key] = entry
         if len(_TABLE) > _most_entries:
             _sweep()
     return node

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
-from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.dtype import DataType
+from tilewright.ir.expr import Call, PrimExpr, Var
 from tilewright.ir.node import Node
 
 N = TypeVar("N", bound=Node)
@@ -32,17 +33,18 @@ def post_order(root: Node) -> Iterator[Node]:
 
 def pre_order(root: Node) -> Iterator[Node]:
     """Every node, parents first, each object once."""
-    seen: set[int] = set()
+    # Nodes are equal only to themselves: a set of them costs less than one of their addresses.
+    seen: set[Node] = set()
     stack: list[Node] = [root]
     while stack:
         item = stack.pop()
-        if id(item) in seen:
+        if item in seen:
             continue
-        seen.add(id(item))
+        seen.add(item)
         yield item
         below = item.children()
         if below:
-            stack.extend(reversed(below))
+            stack.extend(below[::-1])
 
 
 def find_all(root: Node, kind: type[N]) -> list[N]:
@@ -90,6 +92,50 @@ def rewrite_nodes(root: N, mapping: Mapping[M, Node]) -> N:
         return result
 
     return cast(N, visit(root))
+
+
+_NO_VARIABLES: Final[frozenset[Var]] = frozenset()
+
+
+def variables_in(expr: PrimExpr) -> frozenset[Var]:
+    """The variables that occur in an expression, which keeps them."""
+    try:
+        return expr.variables
+    except AttributeError:
+        pass
+    known = frozenset((expr,)) if isinstance(expr, Var) else _NO_VARIABLES
+    for child in expr.children():
+        if isinstance(child, PrimExpr):
+            below = variables_in(child)
+        else:
+            below = frozenset(variables(child)) if child.children() else _NO_VARIABLES
+        # Most operands are constants, or say the same of the other's variables: one set then serves both.
+        if not below <= known:
+            known = below if known <= below else known | below
+    expr.variables = known
+    return known
+
+
+def made_of(expr: PrimExpr) -> frozenset[DataType | str]:
+    """The types (of elements) and the names of called functions that occur in an expression, which keeps them.
+
+    A pass that is about some types or functions need not look into expressions without them.
+    """
+    try:
+        return expr.made_of
+    except AttributeError:
+        pass
+    element = expr.dtype.element
+    own: frozenset[DataType | str] = frozenset((element, expr.name) if isinstance(expr, Call) else (element,))
+    known: frozenset[DataType | str] = frozenset()
+    for child in expr.children():
+        for part in (child,) if isinstance(child, PrimExpr) else find_all(child, PrimExpr) if child.children() else ():
+            below = made_of(part)
+            # Most parts are made of the same: one set then serves all.
+            if not below <= known:
+                known = below if known <= below else known | below
+    expr.made_of = known if own <= known else known | own
+    return expr.made_of
 
 
 def variables(root: Node) -> list[Var]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import IO
 
 from tilewright.lower.kernel import compile_kernel
+from tilewright.support.collecting import seldom_collecting
 from tilewright.support.errors import TilewrightError
 from tilewright.support.interrupts import ignore_interrupts
 
@@ -80,7 +81,8 @@ def main() -> None:
     ignore_interrupts()
     # A cache that cannot be written is said once, by the process that asks, and not by each of its children.
     warnings.simplefilter("ignore", RuntimeWarning)
-    serve(_compiled, own_output())
+    with seldom_collecting():
+        serve(_compiled, own_output())
 
 
 if __name__ == "__main__":

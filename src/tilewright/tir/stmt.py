@@ -24,6 +24,7 @@ class Stmt(Node):
 
     __slots__ = ("span",)
     side_data: ClassVar[tuple[str, ...]] = ("span",)
+    holds_nodes: ClassVar[bool] = True
     span: Span | None
 
     def _post_init(self) -> None:

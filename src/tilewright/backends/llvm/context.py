@@ -295,4 +295,10 @@ class FunctionContext:
                 self.remember(key, base)
         if constant_offset == 0:
             return base
-        return self.op(f"getelementptr inbounds {kind}, ptr {base}, i64 {constant_offset}", "p")
+        # LLVM would find equal ones, but reading and comparing them takes it time.
+        place = ("address", base, kind, constant_offset)
+        known = self.recall(place)
+        if known is None:
+            known = self.op(f"getelementptr inbounds {kind}, ptr {base}, i64 {constant_offset}", "p")
+            self.remember(place, known)
+        return known

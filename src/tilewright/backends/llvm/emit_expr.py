@@ -20,7 +20,7 @@ from tilewright.codegen.operators import DIVISIONS, by_family
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import PrimExpr
-from tilewright.ir.visit import pre_order
+from tilewright.ir.visit import made_of, pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import BufferLoad
 
@@ -263,7 +263,7 @@ def _lane_value(c: FunctionContext, expr: PrimExpr, mask: str) -> str:
 
 
 def _calls_library(expr: PrimExpr) -> bool:
-    return any(isinstance(item, e.Call) and item.name in C_LIBRARY for item in pre_order(expr))
+    return any(part in C_LIBRARY for part in made_of(expr) if isinstance(part, str))
 
 
 def _is_small(expr: PrimExpr) -> bool:

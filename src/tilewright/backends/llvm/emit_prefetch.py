@@ -17,17 +17,19 @@ Hardware follows a slow stream only a few lines ahead; arithmetic then waits for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.linear import Linear
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.types import memory_type
 from tilewright.ir.expr import FloorDiv, IntImm, PrimExpr, Ramp, Var
-from tilewright.ir.visit import find_all, pre_order, substitute, uses_any, variables
+from tilewright.ir.visit import pre_order, substitute, uses_any, variables
 from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR, Prefetch
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.stmt import BufferStore, For
+from tilewright.tir.rewrite.statements import all_statements
+from tilewright.tir.stmt import BufferStore, For, Stmt
 
 LINE_BYTES = 64
 _MOST_A_STEP = 8
@@ -59,13 +61,24 @@ def _fetch_all(c: FunctionContext, loops: Sequence[For], prefetches: Mapping[str
 def _first_access(loops: Sequence[For], name: str) -> BufferLoad | BufferStore | None:
     """The first use of a buffer in the innermost loop that uses it, as loops further inside begin."""
     for loop in reversed(loops):
-        for item in pre_order(loop.body):
-            if isinstance(item, (BufferLoad, BufferStore)) and item.buffer.name == name:
-                inner: dict[Var, PrimExpr] = {below.var: below.min for below in find_all(loop.body, For)}
+        for item in _accesses(loop.body):
+            if item.buffer.name == name:
+                below = [stmt for stmt in all_statements(loop.body) if isinstance(stmt, For)]
+                inner: dict[Var, PrimExpr] = {stmt.var: stmt.min for stmt in below}
                 for around in loops:
                     inner.pop(around.var, None)
                 return item.replace(indices=tuple(substitute(index, inner) for index in item.indices))
     return None
+
+
+def _accesses(root: Stmt) -> Iterator[BufferLoad | BufferStore]:
+    """Loads and stores in the order of the text, a store before what it loads."""
+    for stmt in all_statements(root):
+        if isinstance(stmt, BufferStore):
+            yield stmt
+        for part in stmt.children():
+            if isinstance(part, PrimExpr) and depends_on_memory(part):
+                yield from (item for item in pre_order(part) if isinstance(item, BufferLoad))
 
 
 def _fetch_next(

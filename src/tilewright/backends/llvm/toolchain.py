@@ -96,13 +96,37 @@ def _parse(text: str, machine: Any, triple: str) -> Any:
     return module
 
 
-def _optimize(module: Any, machine: Any, opt_level: int) -> None:
+_SCALAR_STORE = re.compile(r"^ *store (?:half|bfloat|float|double|i1|i8|i16|i32) ", re.MULTILINE)
+"""A store of data, one element. Addresses and sizes, which functions keep for each other, are of other types."""
+
+
+def has_vectors_written_out(text: str) -> bool:
+    """Whether a module computes by vectors wherever it stores data: there is nothing left to vectorise."""
+    return "\n  store <" in text and _SCALAR_STORE.search(text) is None
+
+
+def _optimize(module: Any, machine: Any, opt_level: int, *, vectorize: bool) -> None:
+    """Run LLVM's optimiser: all of its pipeline, or only what simplifies functions.
+
+    The latter takes half the time, and code that came with its vectors is the same size and speed after it: what is
+    left out are vectorisers, inlining and second rounds of simplification after them.
+    """
     llvm = binding()
     options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
     options.loop_vectorization = opt_level >= 2
     options.slp_vectorization = opt_level >= 2
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    if vectorize:
+        builder.getModulePassManager().run(module, builder)
+        return
+    passes = builder.getFunctionPassManager()
+    # Loops that may be unrolled still are.
+    passes.add_loop_unroll_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
 
 
 def _prepare(text: str, triple: str, cpu: str, features: str, opt_level: int) -> tuple[Any, Any]:
@@ -113,7 +137,7 @@ def _prepare(text: str, triple: str, cpu: str, features: str, opt_level: int) ->
         module = _parse(text, machine, triple)
     if opt_level > 0:
         with trace.span("llvm:optimize"):
-            _optimize(module, machine, opt_level)
+            _optimize(module, machine, opt_level, vectorize=not has_vectors_written_out(text))
     return module, machine
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import cache
 from typing import Final
 
 from tilewright.ir.dtype import DataType
@@ -13,12 +14,14 @@ from tilewright.support.errors import CompilerBug, UnsupportedError
 _FLOATS: Final = {16: "half", 32: "float", 64: "double"}
 
 
+@cache
 def register_type(dtype: DataType) -> str:
     """The LLVM type of a value: `i1` for bool, `i16` for bfloat16 (only ever converted), vectors in brackets."""
     scalar = _scalar(dtype)
     return scalar if dtype.lanes == 1 else f"<{dtype.lanes} x {scalar}>"
 
 
+@cache
 def memory_type(dtype: DataType) -> str:
     """The LLVM type of a value in memory: bool and 4-bit integers take a byte."""
     scalar = "i8" if dtype.is_bool or dtype.bits < 8 else _scalar(dtype)

@@ -176,14 +176,19 @@ def _is_shifted_bytes(item: GraphExpr) -> bool:
 def _weights(item: GraphExpr) -> tuple[Constant, Array] | None:
     """Constant dequantised weights that are bytes less a zero point, as int32, and their scale."""
     weights = known_dequantized(item)
-    if weights is None or weights[0].size == 0 or np.abs(weights[0].astype(np.int64)).max() > _MOST_NUMBER:
+    if weights is None or weights[0].size == 0 or _largest(weights[0]) > _MOST_NUMBER:
         return None
     return constant(weights[0].astype(np.int32)), weights[1]
 
 
 def _fit_sums(weights: Array, count: int) -> bool:
     """Whether 32 bits hold all sums of so many products of weights with bytes less a zero point."""
-    return count * _MOST_NUMBER * int(np.abs(weights.astype(np.int64)).max(initial=0)) < 1 << 31
+    return count * _MOST_NUMBER * _largest(weights) < 1 << 31
+
+
+def _largest(integers: Array) -> int:
+    """The largest magnitude; no copy of the weights is made in a wider type."""
+    return max(int(integers.max()), -int(integers.min())) if integers.size else 0
 
 
 def known_dequantized(item: GraphExpr) -> tuple[Array, Array] | None:

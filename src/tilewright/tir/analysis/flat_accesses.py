@@ -9,8 +9,10 @@ from typing import Final
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import all_of
 from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, IntImm, PrimExpr, Range, StringImm, Var, is_const_int
+from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.lanes import in_lane, lanes_of
@@ -89,7 +91,18 @@ def accesses_of(buffer: Buffer, root: Stmt) -> list[Access]:
 
 def touches(buffer: Buffer, root: Stmt | PrimExpr) -> bool:
     """Whether anything below accesses a buffer."""
-    return any(isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer for item in pre_order(root))
+    stack: list[Node] = [root]
+    seen: set[Node] = set()
+    while stack:
+        item = stack.pop()
+        if isinstance(item, PrimExpr):
+            if item in seen or not depends_on_memory(item):
+                continue
+            seen.add(item)
+        if isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer:
+            return True
+        stack.extend(item.children())
+    return False
 
 
 def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], accesses: list[Access]) -> None:
@@ -128,6 +141,8 @@ def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], accesses: list[
 
 def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], accesses: list[Access]) -> None:
     for expr in exprs:
+        if not depends_on_memory(expr):
+            continue
         addressed: set[PrimExpr] = set()
         for item in pre_order(expr):
             if isinstance(item, Call) and item.name in ("access_ptr", "element_distance"):

@@ -21,6 +21,7 @@ from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.ir.node import Node
 from tilewright.ir.small_floats import code_of
+from tilewright.ir.visit import made_of
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -67,6 +68,7 @@ class _Bytes(StmtRewriter):
         self._buffers: dict[Buffer, Buffer] = {}
         self._variables: dict[Var, Var] = {}
         self._memo: dict[Node, PrimExpr] = {}
+        self._concerning: dict[frozenset[DataType | str], bool] = {}
 
     # ---------------------------------------------------------------- types
 
@@ -134,7 +136,16 @@ class _Bytes(StmtRewriter):
             done = self._memo[expr] = self._rewritten(expr)
         return done
 
+    def _has_small(self, parts: frozenset[DataType | str]) -> bool:
+        known = self._concerning.get(parts)
+        if known is None:
+            known = any(isinstance(part, DataType) and self._is_small(part) for part in parts)
+            self._concerning[parts] = known
+        return known
+
     def _rewritten(self, expr: PrimExpr) -> PrimExpr:
+        if not self._has_small(made_of(expr)):
+            return expr
         if isinstance(expr, Var):
             return self._variable(expr)
         if isinstance(expr, BufferLoad):

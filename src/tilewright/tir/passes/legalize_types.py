@@ -49,7 +49,7 @@ def legalize_types(func: PrimFunc, options: LegalizeTypesOptions) -> PrimFunc:
     """The function with arithmetic only in types that the processor has."""
     types = _Types(options)
     rewriter = StmtRewriter()
-    rewriter.expr = ExprRewriter(types.legalized)  # type: ignore[method-assign]
+    rewriter.expr = ExprRewriter(types.legalized, _has_narrow)  # type: ignore[method-assign]
     return func.replace(body=rewriter.stmt(func.body))
 
 
@@ -98,6 +98,10 @@ class _Types:
 
 def _back(expr: PrimExpr, dtype: DataType) -> PrimExpr:
     return expr if expr.dtype is dtype else e.Cast(expr, dtype)
+
+
+def _has_narrow(parts: frozenset[DataType | str]) -> bool:
+    return any(isinstance(part, DataType) and _is_narrow(part) for part in parts)
 
 
 def _is_narrow(dtype: DataType) -> bool:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Final
 
 from tilewright.ir.build import const, eq, lt, select
+from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Add, Broadcast, Call, FloatImm, PrimExpr, Sub
 from tilewright.tir.expansion import exponentials, fixed_point, single_trigonometry, trigonometry
 from tilewright.tir.function import PrimFunc
@@ -106,9 +107,13 @@ def lower_intrinsics(func: PrimFunc, options: LowerIntrinsicsOptions = _USUAL) -
     body = func.body
     for rule in (_joined, lowered) if _ERF_PLUS_ONE in table else (lowered,):
         rewriter = StmtRewriter()
-        rewriter.expr = ExprRewriter(rule)  # type: ignore[method-assign]
+        rewriter.expr = ExprRewriter(rule, _has_calls)  # type: ignore[method-assign]
         body = rewriter.stmt(body)
     return func.replace(body=body)
+
+
+def _has_calls(parts: frozenset[DataType | str]) -> bool:
+    return any(isinstance(part, str) for part in parts)
 
 
 def _joined(expr: PrimExpr) -> PrimExpr | None:

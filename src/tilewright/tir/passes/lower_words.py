@@ -9,6 +9,7 @@ Words of four bytes are put together by arithmetic too, where no code generator 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.ir.build import const
 from tilewright.ir.expr import Add, Call, PrimExpr
@@ -29,6 +30,7 @@ class LowerWordsOptions:
 
 
 _PLAIN = LowerWordsOptions()
+_NAMES: Final = frozenset(("dot4", "word", DOT4))
 
 
 def lower_words(func: PrimFunc, options: LowerWordsOptions = _PLAIN) -> PrimFunc:
@@ -49,7 +51,7 @@ def lower_words(func: PrimFunc, options: LowerWordsOptions = _PLAIN) -> PrimFunc
         return words.joined_bytes(expr.args) if expr.name == "word" and not options.reads_words else None
 
     rewriter = StmtRewriter()
-    rewriter.expr = ExprRewriter(lowered)  # type: ignore[method-assign]
+    rewriter.expr = ExprRewriter(lowered, lambda parts: not parts.isdisjoint(_NAMES))  # type: ignore[method-assign]
     return func.replace(body=rewriter.stmt(func.body))
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.simplify import depends_on_memory
+from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Range, Var
 from tilewright.ir.node import Node
+from tilewright.ir.visit import made_of, variables_in
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import (
@@ -89,8 +93,11 @@ class StmtRewriter:
 
     def exprs(self, exprs: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         """Several expressions, rewritten."""
-        result = tuple([self.expr(item) for item in exprs])
-        return exprs if all(old is new for old, new in zip(exprs, result, strict=True)) else result
+        result = [self.expr(item) for item in exprs]
+        for old, new in zip(exprs, result, strict=True):
+            if old is not new:
+                return tuple(result)
+        return exprs
 
     def visit_for(self, loop: For) -> Stmt:
         """A loop."""
@@ -176,10 +183,19 @@ _HANDLERS: dict[type, Callable[[StmtRewriter, Stmt], Stmt]] = {
 
 
 class ExprRewriter:
-    """Rewrites expressions bottom-up with a memo that lives as long as the rewriter (nodes are interned)."""
+    """Rewrites expressions bottom-up with a memo that lives as long as the rewriter (nodes are interned).
 
-    def __init__(self, function: Callable[[PrimExpr], PrimExpr | None]) -> None:
+    `concerns` says of the types and functions that an expression is made of (`made_of`) whether any of them is one that
+    the function changes something about: expressions without such are not looked into.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[PrimExpr], PrimExpr | None],
+        concerns: Callable[[frozenset[DataType | str]], bool] | None = None,
+    ) -> None:
         self._function = function
+        self._concerns = None if concerns is None else cache(concerns)
         self._memo: dict[Node, PrimExpr] = {}
 
     def __call__(self, expr: PrimExpr) -> PrimExpr:
@@ -189,10 +205,12 @@ class ExprRewriter:
         return result
 
     def _visit(self, item: Node) -> Node:
-        if not isinstance(item, PrimExpr):
-            return item
         done = self._memo.get(item)
         if done is None:
+            if not isinstance(item, PrimExpr):
+                return item
+            if self._concerns is not None and not self._concerns(made_of(item)):
+                return item
             rebuilt = item.rebuild(self._visit)
             done = self._function(rebuilt)
             if done is None:
@@ -201,32 +219,58 @@ class ExprRewriter:
         return done
 
 
+class _Replacement:
+    """Replaces variables and the buffers of loads in expressions, with a memo that lives as long as this object."""
+
+    def __init__(self, variables: Mapping[Var, PrimExpr], buffers: Mapping[Node, Buffer]) -> None:
+        self._variables, self._buffers = variables, buffers
+        self._memo: dict[Node, Node] = {}
+
+    def expr(self, expr: PrimExpr) -> PrimExpr:
+        """The expression with them replaced."""
+        result = self._visit(expr)
+        assert isinstance(result, PrimExpr)
+        return result
+
+    def _visit(self, item: Node) -> Node:
+        done = self._memo.get(item)
+        if done is None:
+            done = self._memo[item] = self._replaced(item)
+        return done
+
+    def _replaced(self, item: Node) -> Node:
+        if not isinstance(item, PrimExpr):
+            return item
+        # Most expressions mention nothing that is replaced, and know it.
+        mentioned = not self._variables.keys().isdisjoint(variables_in(item))
+        if not mentioned and not (self._buffers and depends_on_memory(item)):
+            return item
+        if type(item) is Var:
+            return self._variables[item]
+        rebuilt = item.rebuild(self._visit)
+        if type(rebuilt) is BufferLoad and rebuilt.buffer in self._buffers:
+            return BufferLoad(self._buffers[rebuilt.buffer], rebuilt.indices)
+        return rebuilt
+
+
 class FreshCopy(StmtRewriter):
     """Copies statements so that the copy binds variables and buffers of its own, with some variables replaced."""
 
     def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
-        self._variables: dict[PrimExpr, PrimExpr] = {var: value for var, value in mapping.items()}  # noqa: C416
+        self._variables: dict[Var, PrimExpr] = dict(mapping)
         self._buffers: dict[Node, Buffer] = {}
-        self._rewriter = ExprRewriter(self._replace)
-
-    def _replace(self, expr: PrimExpr) -> PrimExpr | None:
-        if type(expr) is Var:
-            return self._variables.get(expr)
-        if type(expr) is BufferLoad:
-            buffer = self._buffers.get(expr.buffer)
-            return None if buffer is None else BufferLoad(buffer, expr.indices)
-        return None
+        self._replacement = _Replacement(self._variables, self._buffers)
 
     def _bind(self, var: Var) -> Var:
         fresh = Var(var.name, var.dtype)
         self._variables[var] = fresh
         # Expressions rewritten so far lie outside the scope of the new variable, but interned ones may recur in it.
-        self._rewriter = ExprRewriter(self._replace)
+        self._replacement = _Replacement(self._variables, self._buffers)
         return fresh
 
     def expr(self, expr: PrimExpr) -> PrimExpr:
         """The expression over the copy's own variables."""
-        return self._rewriter(expr)
+        return self._replacement.expr(expr)
 
     def visit_for(self, loop: For) -> Stmt:
         """A loop with a variable of its own."""
@@ -245,7 +289,7 @@ class FreshCopy(StmtRewriter):
         old = stmt.buffer
         fresh = old.replace(shape=self.exprs(old.shape), strides=self.exprs(old.strides), offset=self.expr(old.offset))
         self._buffers[old] = fresh
-        self._rewriter = ExprRewriter(self._replace)
+        self._replacement = _Replacement(self._variables, self._buffers)
         return stmt.replace(buffer=fresh, body=self.stmt(stmt.body))
 
     def visit_store(self, stmt: BufferStore) -> Stmt:
@@ -261,7 +305,7 @@ def fresh_copy(stmt: Stmt, mapping: Mapping[Var, PrimExpr]) -> Stmt:
 
 class _Substitution(StmtRewriter):
     def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
-        self.expr = ExprRewriter(lambda expr: mapping.get(expr) if type(expr) is Var else None)  # type: ignore[method-assign]
+        self.expr = _Replacement(mapping, {}).expr  # type: ignore[method-assign]
 
 
 def substitute_stmt(stmt: Stmt, mapping: Mapping[Var, PrimExpr]) -> Stmt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
@@ -26,8 +27,12 @@ class Window:
     """The conditions that hold there, whatever the loops inside do."""
 
 
+@lru_cache(maxsize=1 << 8)
 def conditions_below(stmt: Stmt) -> list[tuple[PrimExpr, dict[Var, Range]]]:
-    """Conditions below a statement, each with the loops between (as domains of their variables)."""
+    """Conditions below a statement, each with the loops between (as domains of their variables).
+
+    Asked several times in a row of the same loops: the latest answers are kept, and must not be changed.
+    """
     conditions: list[tuple[PrimExpr, dict[Var, Range]]] = []
     _collect(stmt, {}, conditions)
     return conditions
