@@ -186,6 +186,8 @@ SAMPLES: list[Sample] = [
     _recurrent("rnn", 1, []),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "add"}),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "none"}),
+    ("segment_sum", [_(5, 3), np.array([2, 0, 2, -1, 6])], {"count": 6}),
+    ("segment_sum", [_(5), np.array([2, 0, 2, 1, 1])], {"count": 3, "inside": True}),
     ("scatter_elements", [_(4, 6), np.array([[2, -1, 9], [0, 0, 5]]), _(2, 3)], {"axis": 1, "reduction": "add"}),
     ("scatter_elements", [_(4, 6), np.array([[2, 2, -9], [0, 1, 0]]), _(2, 3)], {"axis": 1, "reduction": "none"}),
     ("scatter_elements", [_(4, 2, 3), np.array([[[3], [-4]]] * 3), _(3, 2, 1)], {"axis": 0, "reduction": "max"}),

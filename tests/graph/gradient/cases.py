@@ -138,6 +138,8 @@ CASES: list[Case] = [
         Case("scatter", ((normal, (4, 2)), (whole(6, -1), (5,)), (apart, (5, 2))), {"reduction": reduction})
         for reduction in ("none", "add", "mul", "max", "min")
     ),
+    Case("segment_sum", ((normal, (5, 2)), (whole(6, -1), (5,))), {"count": 4}),
+    Case("segment_sum", ((normal, (5,)), (whole(3), (5,))), {"count": 3, "inside": True}),
     *(
         Case(
             "scatter_elements",
