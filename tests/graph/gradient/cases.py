@@ -207,6 +207,12 @@ CASES: list[Case] = [
     ),
     Case("nn.softmax", ((normal, (2, 3)),), {"axis": 1}),
     Case("nn.log_softmax", ((normal, (3, 2)),), {"axis": 0}),
+    Case(
+        "nn.layer_norm_gradient",
+        ((normal, (2, 3)), (normal, (3,)), (normal, (2, 3)), (small, (2, 1)), (positive, (2, 1))),
+        {"axis": 1},
+        second=False,
+    ),
     Case("nn.layer_norm", ((normal, (2, 3, 2)), (normal, (3, 2)), (normal, (2,))), {"axis": 1}),
     Case("nn.batch_norm", ((normal, (2, 3, 2)), *([(normal, (3,))] * 3), (positive, (3,)))),
     Case("nn.attention", ((normal, (1, 2, 2, 3)), (normal, (1, 3, 2, 3)), (normal, (1, 3, 2, 2))), {"scale": 0.6}),
