@@ -262,7 +262,8 @@ def _layer_norm_gradient(inputs: list[Tensor], attributes: Any, result: Type) ->
     def element(*i: ExprLike) -> PrimExpr:
         row = _spread(i, axes)
         scaled = of_row(factor, i)
-        along = centred(i) * scaled * scaled * product[row]
-        return cast((given(i) - (total[row] + along) * inverse) * scaled, x.dtype)
+        # What is the same for a row is computed once for it.
+        along = centred(i) * (scaled * scaled * (product[row] * inverse))
+        return cast((given(i) - total[row] * inverse - along) * scaled, x.dtype)
 
     return compute(shape, element, "layer_norm_gradient")
