@@ -81,9 +81,9 @@ def jax_peers() -> dict[str, Peer]:
     peers["transpose"] = lambda x, axes: x.transpose(axes)
     peers["concatenate"] = lambda *x, axis: jnp.concatenate(x, axis)
     peers["tile"] = lambda x, repeats: jnp.tile(x, repeats)
-    peers["segment_sum"] = lambda x, segments, count, inside=False: jnp.zeros((count, *x.shape[1:])).at[
-        jnp.where(segments < 0, count, segments)
-    ].add(x, mode="drop")
+    peers["segment_sum"] = lambda x, segments, count, inside=False: (
+        jnp.zeros((count, *x.shape[1:])).at[jnp.where(segments < 0, count, segments)].add(x, mode="drop")
+    )
     peers["matmul"] = _matmul(jnp.matmul, lambda x: jnp.swapaxes(x, -1, -2))
     peers["nn.layer_norm"] = _layer_norm(lambda x, axes: x.mean(axes, keepdims=True), jax.lax.rsqrt)
     peers["nn.batch_norm"] = _batch_norm(jax.lax.rsqrt)

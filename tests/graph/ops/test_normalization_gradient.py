@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.graph.helpers import infer
+from tests.graph.ops.running import infer
 from tilewright.ir.types import tensor_type
 from tilewright.support.errors import UserError
 

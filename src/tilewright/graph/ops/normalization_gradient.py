@@ -70,7 +70,9 @@ def layer_norm_gradient(types: Types, attributes: LayerNormGradientAttributes) -
         if item.shape is not None:
             require_rank(item.shape, len(data.shape), name)
             for place, (mine, other) in enumerate(zip(data.shape, item.shape, strict=True)):
-                agree(mine if place < attributes.axis else as_expr(1), other, f"the rows of the data, and of the {name}")
+                agree(
+                    mine if place < attributes.axis else as_expr(1), other, f"the rows of the data, and of the {name}"
+                )
     merged = broadcast_shapes([data.shape, scale.shape])
     if merged is not None and len(merged) > len(data.shape):
         raise UserError(f"scale {shape_text(scale.shape)} does not fit the data {shape_text(data.shape)}")
