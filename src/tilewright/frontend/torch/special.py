@@ -355,6 +355,8 @@ def _scaled_i(b: TorchBuilder, x: GraphExpr, order: int) -> GraphExpr:
     value = b.where(b.compare("less", size, 8.0), near, b.multiply(far, b.call("sqrt", inverse)))
     if order:
         value = b.where(b.compare("less", x, 0), b.call("negative", value), value)
+        # The absolute value has the derivative 0 at 0, and an odd function another.
+        value = b.where(b.compare("equal", x, 0), b.multiply(x, 0.5), value)
     return _nan_of(b, x, value)
 
 
