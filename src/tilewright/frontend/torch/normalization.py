@@ -41,7 +41,8 @@ def safe_softmax(b: TorchBuilder, x: GraphExpr, dim: int, dtype: DataType | None
     """Softmax; 0 where everything is minus infinity."""
     softmax = _softmax("nn.softmax")
     if not rank_of(x) or 0 in sizes_of(x):
-        return softmax(b, x, dim)
+        plain: GraphExpr = softmax(b, x, dim)
+        return plain
     value = b.cast(x, b.dtype)
     top = b.reduce("max", value, (b.axis(dim, rank_of(x)),), True)
     blind = b.compare("equal", top, -math.inf)
