@@ -3,6 +3,7 @@
     python -m bench.backward                        # one thread and two, batch 8
     python -m bench.backward --threads 1 --only "resnet18 weight,attention"
     python -m bench.backward --batch 1 --rounds 3   # small: does it run
+    python -m bench.backward --target cuda --threads 1 --rounds 3   # on a device: is it right (copies count in times)
 
 Gradients of convolutions (ResNet-18, MobileNet-v2) for data and weights are single operators; of other layers the
 forward and the backward pass together are measured, as torch's autograd runs them. Programs are compiled as any model
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", help="cases whose names contain one of these texts, separated by commas")
     parser.add_argument("--batch", type=positive_int, default=8)
     parser.add_argument("--rounds", type=positive_int, default=15)
+    parser.add_argument("--target", default="native", help="what to compile for; torch stays on the CPU")
     parser.add_argument("--json", type=Path, default=harness.RESULTS_FOLDER / "backward.json")
     options = parser.parse_args(arguments)
     words = [] if options.only is None else options.only.split(",")
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with harness.pinned(threads):
             peak = _peak(threads)
             for case in chosen:
-                rows.append(_measured(case, threads, options.rounds, peak))
+                rows.append(_measured(case, threads, options.target, options.rounds, peak))
                 harness.say(f"{threads} threads, {case.name}: {rows[-1]['ratio']:.2f}")
     _report(rows)
     facts = {"machine": harness.machine(), "versions": harness.versions(["torch", "numpy"]), "rows": rows}
@@ -76,12 +78,12 @@ def _peak(threads: int) -> float:
     return threads * peak.work * 20 / (time.perf_counter() - begin)
 
 
-def _measured(case: Case, threads: int, rounds: int, peak: float) -> dict[str, object]:
+def _measured(case: Case, threads: int, target: str, rounds: int, peak: float) -> dict[str, object]:
     import torch
 
     torch.set_num_threads(threads)
     inputs = case.inputs()
-    executable = tw.compile(case.module(), threads=threads)
+    executable = tw.compile(case.module(), target, threads=threads)
     ways = case.peer(torch, [torch.from_numpy(item) for item in inputs])
 
     def ours() -> object:

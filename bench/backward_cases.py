@@ -231,19 +231,18 @@ def compositions(batch: int) -> list[Case]:
 
 
 def _embedding(tokens: int) -> Case:
-    shapes, kinds = [(30522, 512), (tokens,), (tokens, 512)], ["float32", "int64", "float32"]
+    shapes, kinds, words = [(tokens, 512), (tokens,)], ["float32", "int64"], 30522
 
     def inputs() -> list[Array]:
-        table, updates = np.zeros(shapes[0], np.float32), _normal(*shapes[2])
-        return [table, np.random.default_rng(0).integers(0, shapes[0][0], tokens), updates]
+        return [_normal(*shapes[0]), np.random.default_rng(0).integers(0, words, tokens)]
 
     def peer(torch: Torch, arrays: Sequence[Any]) -> list[Callable[[], Any]]:
-        _, places, updates = arrays
-        return [lambda: torch.ops.aten.embedding_dense_backward(updates, places, shapes[0][0], -1, False)]
+        updates, places = arrays
+        return [lambda: torch.ops.aten.embedding_dense_backward(updates, places, words, -1, False)]
 
     return Case(
         f"embedding {tokens} of 30522 x 512",
-        lambda: _program(shapes, lambda t, p, u: call("scatter", t, p, u, reduction="add", inside=True), kinds),
+        lambda: _program(shapes, lambda u, p: call("segment_sum", u, p, count=words, inside=True), kinds),
         inputs,
         peer,
     )

@@ -342,6 +342,22 @@ def _scatter(writer: Writer, call: Call, inputs: list[str]) -> str:
     return _without_last(writer, written, 0)
 
 
+@rule("segment_sum")
+def _segment_sum(writer: Writer, call: Call, inputs: list[str]) -> str:
+    own: Any = call.attributes
+    updates, segments = inputs
+    given = call.args[0].tensor_type
+    if given.static_shape is None:
+        raise UnsupportedError("a segment_sum of rows of unknown size cannot be written to an ONNX model")
+    # Segments outside the result are added to a row that is cut off again.
+    places = wide(writer, call.args[1], segments)
+    count, zero = writer.constant(np.int64(own.count)), writer.constant(np.int64(0))
+    inside = writer.node("And", writer.node("GreaterOrEqual", places, zero), writer.node("Less", places, count))
+    kept = writer.node("Reshape", writer.node("Where", inside, places, count), writer.constant([-1, 1], np.int64))
+    zeros = writer.constant(np.zeros((own.count + 1, *given.static_shape[1:]), given.dtype.name))
+    return _without_last(writer, str(writer.node("ScatterND", zeros, kept, updates, reduction="add")), 0)
+
+
 def _without_last(writer: Writer, data: str, axis: int) -> str:
     ends = [writer.constant([number], np.int64) for number in (0, -1, axis)]
     return str(writer.node("Slice", data, *ends))

@@ -225,3 +225,45 @@ def _layer_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         return cast(value, x.dtype)
 
     return compute(shape, element, "layer_norm")
+
+
+@compute_of("nn.layer_norm_gradient")
+def _layer_norm_gradient(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    """Two more sums of each row: of the gradient times the scale, and of its products with the normalised data."""
+    x, scale, gradient, mean, factor = inputs
+    shape = result_shape(result)
+    axes = tuple(range(attributes.axis, x.ndim))
+    wide = accumulator_type(x.dtype)
+    count = cast(fold(build.mul, [x.shape[axis] for axis in axes], const(1)), wide)
+    inverse = build.div(const(1.0, wide), count)
+
+    def of_row(statistic: Tensor, i: tuple[ExprLike, ...]) -> PrimExpr:
+        return cast(statistic[tuple(0 if n in axes else place for n, place in enumerate(i))], wide)
+
+    def given(i: tuple[ExprLike, ...]) -> PrimExpr:
+        return cast(gradient[i], wide) * cast(scale[broadcast_index(scale, shape, i)], wide)
+
+    def centred(i: tuple[ExprLike, ...]) -> PrimExpr:
+        return cast(x[i], wide) - of_row(mean, i)
+
+    def summed(name: str, element: Callable[[tuple[ExprLike, ...]], PrimExpr]) -> Tensor:
+        reduced = dict(zip(axes, (reduce_axis((0, x.shape[axis]), f"r{axis}") for axis in axes), strict=True))
+
+        def value(*i: ExprLike) -> PrimExpr:
+            kept = iter(i)
+            place = tuple(reduced[n] if n in reduced else next(kept) for n in range(x.ndim))
+            return reduction.sum(element(place), list(reduced.values()))
+
+        return compute(x.shape[: attributes.axis], value, name)
+
+    total = summed("norm_given", given)
+    product = summed("norm_product", lambda i: given(i) * centred(i))
+
+    def element(*i: ExprLike) -> PrimExpr:
+        row = _spread(i, axes)
+        scaled = of_row(factor, i)
+        # What is the same for a row is computed once for it.
+        along = centred(i) * (scaled * scaled * (product[row] * inverse))
+        return cast((given(i) - total[row] * inverse - along) * scaled, x.dtype)
+
+    return compute(shape, element, "layer_norm_gradient")

@@ -89,6 +89,23 @@ def _scatter(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     )
 
 
+@compute_of("segment_sum")
+def _segment_sum(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    updates, segments = inputs
+    update = reduce_axis((0, segments.shape[0]), "u")
+    wide = accumulator_type(updates.dtype)
+
+    def total(*i: ExprLike) -> PrimExpr:
+        named = build.eq(cast(segments[update], INDEX), i[0])
+        value = cast(updates[(update, *i[1:])], wide)
+        return reduction.sum(build.select(named, value, const(0, wide)), [update])
+
+    sums = compute(result_shape(result), total, "segment_sum")
+    if wide is updates.dtype:
+        return sums
+    return compute(sums.shape, lambda *i: cast(sums[i], updates.dtype), "narrowed")
+
+
 @compute_of("scatter_elements")
 def _scatter_elements(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     indices, axis = inputs[1], attributes.axis
@@ -181,6 +198,30 @@ def _scatter_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Te
         return let(cast(places[i], INDEX), at, "place")
 
     return _in_order("scatter", inputs, how, result, written)
+
+
+@compute_on_cpus("segment_sum")
+def _segment_sum_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
+    dtype = inputs[0].dtype
+    if accumulator_type(dtype) is not dtype:
+        return None
+
+    def statement(sources: list[Buffer], results: list[Buffer]) -> Stmt:
+        updates, segments = sources
+        (target,) = results
+
+        def added(u: PrimExpr, place: Var) -> Stmt:
+            row = _nest(target.shape[1:], lambda i: _update(target, (place, *i), updates[(u, *i)], "add"))
+            return row if attributes.inside else when(build.all_of(_inside(place, target.shape[0])), row)
+
+        return seq(
+            _nest(target.shape, lambda i: put(target, i, const(0, dtype))),
+            repeat(segments.shape[0], lambda u: let(cast(segments[u], INDEX), lambda at: added(u, at), "place"), "u"),
+        )
+
+    found = extern(result_shape(result), inputs, statement, "segment_sum", dtype)
+    assert isinstance(found, Tensor)
+    return found
 
 
 @compute_on_cpus("scatter_elements")

@@ -138,6 +138,8 @@ CASES: list[Case] = [
         Case("scatter", ((normal, (4, 2)), (whole(6, -1), (5,)), (apart, (5, 2))), {"reduction": reduction})
         for reduction in ("none", "add", "mul", "max", "min")
     ),
+    Case("segment_sum", ((normal, (5, 2)), (whole(6, -1), (5,))), {"count": 4}),
+    Case("segment_sum", ((normal, (5,)), (whole(3), (5,))), {"count": 3, "inside": True}),
     *(
         Case(
             "scatter_elements",
@@ -205,6 +207,12 @@ CASES: list[Case] = [
     ),
     Case("nn.softmax", ((normal, (2, 3)),), {"axis": 1}),
     Case("nn.log_softmax", ((normal, (3, 2)),), {"axis": 0}),
+    Case(
+        "nn.layer_norm_gradient",
+        ((normal, (2, 3)), (normal, (3,)), (normal, (2, 3)), (small, (2, 1)), (positive, (2, 1))),
+        {"axis": 1},
+        second=False,
+    ),
     Case("nn.layer_norm", ((normal, (2, 3, 2)), (normal, (3, 2)), (normal, (2,))), {"axis": 1}),
     Case("nn.batch_norm", ((normal, (2, 3, 2)), *([(normal, (3,))] * 3), (positive, (3,)))),
     Case("nn.attention", ((normal, (1, 2, 2, 3)), (normal, (1, 3, 2, 3)), (normal, (1, 3, 2, 2))), {"scale": 0.6}),

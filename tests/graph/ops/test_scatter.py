@@ -38,6 +38,20 @@ def test_refusals(shapes, reduction, message):
         infer("scatter", *kinds, reduction=reduction)
 
 
+@pytest.mark.parametrize(
+    ("shapes", "count", "message"),
+    [
+        (((2, 3), (2, 1)), 4, "segments are a vector"),
+        (((3,), (2,)), 4, "the number of segments"),
+        (((2,), (2,)), -1, "count is 0 or more"),
+    ],
+)
+def test_refusals_of_sums(shapes, count, message):
+    kinds = [tensor_type(shape, dtype) for shape, dtype in zip(shapes, ("float32", "int64"), strict=True)]
+    with pytest.raises(UserError, match=message):
+        infer("segment_sum", *kinds, count=count)
+
+
 def test_elements_along_an_axis():
     indices, updates = np.array([[0, -1], [2, 2]]), np.array([[5, 6], [7, 8]])
     expected = np.zeros((2, 3), int)

@@ -83,9 +83,10 @@ def test_products_without_heads() -> None:
     check(module(body, q, k, v, mask), shapes)
 
 
-@pytest.mark.parametrize("blind", [False, True])
+@pytest.mark.parametrize("blind", ["", "zero", "finite"])
 @pytest.mark.parametrize("inverted", [False, True])
-def test_masks_that_hide(blind: bool, inverted: bool) -> None:
+def test_masks_that_hide(blind: str, inverted: bool) -> None:
+    """What a query gives that sees no key: NaN, 0, or 0 of a softmax that never meets such a row."""
     q, k, v = inputs()
     rows = np.arange(ROWS)[:, None] >= np.arange(COLUMNS)
     masks = [rows, np.arange(COLUMNS) != (0 if blind else 3)]
@@ -96,14 +97,15 @@ def test_masks_that_hide(blind: bool, inverted: bool) -> None:
             scores = op("where", constant(~mask), hidden, scores)
         else:
             scores = op("where", constant(mask), scores, hidden)
-    weights: GraphExpr = op("nn.softmax", scores, axis=3)
+    sees_none = op("equal", op("max", scores, axes=(3,), keepdims=True), number(-np.inf))
+    seen = op("where", sees_none, number(0), scores) if blind == "finite" else scores
+    weights: GraphExpr = op("nn.softmax", seen, axis=3)
     if blind:
-        largest = op("max", scores, axes=(3,), keepdims=True)
-        weights = op("where", op("equal", largest, number(-np.inf)), number(0), weights)
+        weights = op("where", sees_none, number(0), weights)
     before = module(op("matmul", weights, heads(v, 0, 2, 1, 3)), q, k, v)
     after = check(before, [QUERY, KEY, KEY])
     (call,) = operators(after, "nn.attention")
-    assert call.attributes.blind_is_zero == blind
+    assert call.attributes.blind_is_zero == bool(blind)
     assert call.args[3].tensor_type.dtype.is_bool
 
 

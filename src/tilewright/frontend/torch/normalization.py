@@ -39,11 +39,15 @@ converter("_log_softmax", "log_softmax", "special_log_softmax")(_softmax("nn.log
 @converter("_safe_softmax")
 def safe_softmax(b: TorchBuilder, x: GraphExpr, dim: int, dtype: DataType | None = None) -> GraphExpr:
     """Softmax; 0 where everything is minus infinity."""
-    found: GraphExpr = _softmax("nn.softmax")(b, x, dim)
+    softmax = _softmax("nn.softmax")
     if not rank_of(x) or 0 in sizes_of(x):
-        return found
-    top = b.reduce("max", b.cast(x, b.dtype), (b.axis(dim, rank_of(x)),), True)
-    return b.where(b.compare("equal", top, -math.inf), 0.0, found)
+        plain: GraphExpr = softmax(b, x, dim)
+        return plain
+    value = b.cast(x, b.dtype)
+    top = b.reduce("max", value, (b.axis(dim, rank_of(x)),), True)
+    blind = b.compare("equal", top, -math.inf)
+    # Softmax never meets such a row: its gradient would be NaN, times 0.
+    return b.where(blind, 0.0, softmax(b, b.where(blind, 0.0, value), dim))
 
 
 def _parameter(

@@ -232,11 +232,18 @@ def erfinv(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
         y = np.sqrt(-np.expm1(-s * s))
         return np.asarray(run(y) / y)
 
-    depth = b.call("sqrt", b.call("negative", b.call("log1p", b.call("negative", _square(b, x)))))
-    value = b.multiply(fitted(b, depth, ratio, 1e-6, 5.5, 40), x)
     size = b.call("abs", x)
-    value = b.where(b.compare("equal", size, 1), b.multiply(x, math.inf), value)
-    return _nan_of(b, x, b.where(b.compare("greater", size, 1), math.nan, value))
+    near, far = b.compare("less", size, 1e-6), b.compare("greater_equal", size, 1)
+    # The square root has no derivative at 0, nor the logarithm at 1: neither meets such an x.
+    inner = b.where(b.call("logical_or", near, far), 0.5, x)
+    depth = b.call("sqrt", b.call("negative", b.call("log1p", b.call("negative", _square(b, inner)))))
+    value = b.multiply(fitted(b, depth, ratio, 1e-6, 5.5, 40), inner)
+    value = b.where(near, b.multiply(x, math.sqrt(math.pi) / 2), value)
+    # Functions that are infinite, or no number, there alone, and so are their derivatives.
+    at_one, outside = b.compare("equal", size, 1), b.compare("greater", size, 1)
+    value = b.where(at_one, b.call("atanh", b.where(at_one, x, 0.5)), value)
+    beyond = b.call("sqrt", b.where(outside, b.call("negative", size), 1.0))
+    return _nan_of(b, x, b.where(outside, beyond, value))
 
 
 @_register("special_ndtri")
@@ -348,6 +355,8 @@ def _scaled_i(b: TorchBuilder, x: GraphExpr, order: int) -> GraphExpr:
     value = b.where(b.compare("less", size, 8.0), near, b.multiply(far, b.call("sqrt", inverse)))
     if order:
         value = b.where(b.compare("less", x, 0), b.call("negative", value), value)
+        # The absolute value has the derivative 0 at 0, and an odd function another.
+        value = b.where(b.compare("equal", x, 0), b.multiply(x, 0.5), value)
     return _nan_of(b, x, value)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import agree, require_integer, require_number, same_dtype, shape_text, tensors
+from tilewright.ir.build import as_expr
 from tilewright.ir.expr import const_value
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
@@ -85,6 +86,48 @@ def scatter(types: Types, attributes: ScatterAttributes) -> Type:
     for mine, other in zip(data.shape[1:], updates.shape[1:], strict=True):
         agree(mine, other, "the rows of the data, and of the updates")
     return data
+
+
+@node()
+class SegmentSumAttributes(Attributes):
+    """How many rows the result has, and whether the segments were `checked`, so that none is outside of them."""
+
+    count: int
+    inside: bool = False
+
+
+def _segment_sum(args: list[Array], attributes: SegmentSumAttributes) -> Array:
+    updates, segments = args
+    zeros = np.zeros((attributes.count, *updates.shape[1:]), updates.dtype)
+    return _scatter([zeros, segments, updates], ScatterAttributes(reduction="add"))
+
+
+@operator(
+    "segment_sum",
+    inputs=("updates", "segments"),
+    kind=FusionKind.OPAQUE,
+    reference=_segment_sum,
+    attributes=SegmentSumAttributes,
+)
+def segment_sum(types: Types, attributes: SegmentSumAttributes) -> Type:
+    """Rows of updates added up in the rows of the result that segments name, in their order; zeros where none is.
+
+    It is the gradient of `take`. Segments outside the result are left out.
+    """
+    updates, segments = tensors(types, ("the updates", "the segments"))
+    require_integer(segments.dtype, "the segments")
+    require_number(updates.dtype, "the updates")
+    if attributes.count < 0:
+        raise UserError(f"segment_sum cannot have {attributes.count} rows", hint="count is 0 or more")
+    if updates.shape is None or segments.shape is None:
+        return TensorType(None, updates.dtype)
+    if len(updates.shape) < 1 or len(segments.shape) != 1:
+        raise UserError(
+            f"updates of shape {shape_text(updates.shape)} do not fit segments of shape {shape_text(segments.shape)}",
+            hint="segments are a vector, with a number for each row of the updates",
+        )
+    agree(segments.shape[0], updates.shape[0], "the number of segments, and of updates")
+    return TensorType((as_expr(attributes.count), *updates.shape[1:]), updates.dtype)
 
 
 @node()

@@ -6,7 +6,8 @@ After:   transpose(nn.attention(x, ..., mask, scale), (0, 2, 1, 3))      (batch,
 
 The operator reads heads where projections leave them, side by side: the changes of order around attention cancel with
 those that are put in here. Products without heads (of three dimensions) are attention of one head. Masks may be added,
-or hide: where(seen, scores, -inf); queries that see nothing may give 0: where(max(scores) == -inf, 0, softmax(scores)).
+or hide: where(seen, scores, -inf); queries that see nothing may give 0: where(max(scores) == -inf, 0, softmax(scores)),
+or, with a gradient that is a number too, where(max(scores) == -inf, 0, softmax(where(max(scores) == -inf, 0, scores))).
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ def _replace(b: Bindings, computed: DataType | None = None) -> GraphExpr | None:
     blind_is_zero = "largest" in b
     if blind_is_zero and not _is_maximum(b.call("largest"), len(sizes)):
         return None
-    if b.uses(weights.args[0]) != (2 if blind_is_zero else 1):
+    if b.uses(b["scores"]) != (2 if blind_is_zero else 1):
         return None
-    scores = _scores(b, weights.args[0], sizes)
+    scores = _scores(b, b["scores"], sizes)
     if scores is None:
         return None
     inner = scores.product
@@ -108,7 +109,7 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     """The same where keys may come in tiles, or sizes fill threads and the scores of some queries fit their memory."""
     outer, weights = b.call("outer"), b.call("weights")
     sizes, results = known_sizes(weights), known_sizes(outer)
-    scores = None if sizes is None else _scores(b, weights.args[0], sizes)
+    scores = None if sizes is None else _scores(b, b["scores"], sizes)
     if sizes is None or results is None or scores is None:
         return None
     depths = known_sizes(scores.product.args[0])
@@ -234,7 +235,14 @@ def _mask(masks: Sequence[GraphExpr], rank: int) -> list[GraphExpr]:
 
 _WEIGHTS = P.op("nn.softmax", P.any("scores"), name="weights")
 _BLIND = P.op("equal", P.op("max", P.any("scores"), name="largest"), P.value(-np.inf))
+_SEEN = P.op("where", _BLIND, P.value(0.0), P.any("scores"))
+_FINITE = P.op("nn.softmax", _SEEN, name="weights")
 _NAME = "attention"
-_PATTERN = P.op("matmul", _WEIGHTS | P.op("where", _BLIND, P.value(0.0), _WEIGHTS), P.any("value"), name="outer")
+_PATTERN = P.op(
+    "matmul",
+    _WEIGHTS | P.op("where", _BLIND, P.value(0.0), _FINITE) | P.op("where", _BLIND, P.value(0.0), _WEIGHTS),
+    P.any("value"),
+    name="outer",
+)
 RULES = (Rule(_NAME, _PATTERN, _replace_on_cpu),)
 """All rules, tried in order at each node."""

@@ -14,7 +14,7 @@ from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ir.traverse import map_functions, rewrite
 from tilewright.graph.ops.indexing import TakeAttributes
-from tilewright.graph.ops.scatter import ScatterAttributes, ScatterElementsAttributes
+from tilewright.graph.ops.scatter import ScatterAttributes, ScatterElementsAttributes, SegmentSumAttributes
 from tilewright.ir.function import IRModule
 
 
@@ -45,6 +45,8 @@ def _visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
         return make("take", *item.args, axis=attributes.axis, mode="clip", span=item.span)
     if isinstance(attributes, ScatterAttributes) and attributes.inside:
         return make("scatter", *item.args, reduction=attributes.reduction, span=item.span)
+    if isinstance(attributes, SegmentSumAttributes) and attributes.inside:
+        return make("segment_sum", *item.args, count=attributes.count, span=item.span)
     if isinstance(attributes, ScatterElementsAttributes) and attributes.inside:
         options = {"axis": attributes.axis, "reduction": attributes.reduction}
         return make("scatter_elements", *item.args, **options, span=item.span)

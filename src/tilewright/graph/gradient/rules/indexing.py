@@ -28,7 +28,7 @@ from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.indexing import TakeAttributes
-from tilewright.graph.ops.scatter import ScatterAttributes, ScatterElementsAttributes
+from tilewright.graph.ops.scatter import ScatterAttributes, ScatterElementsAttributes, SegmentSumAttributes
 from tilewright.graph.ops.sorting import TopKAttributes
 from tilewright.ir.dtype import INT64
 
@@ -66,9 +66,28 @@ def take(call: Call, cotangent: GraphExpr) -> Cotangents:
     rest = [sizes_of(data)[at] for at in range(rank_of(data)) if at != axis]
     updates = reshape(transpose(cotangent, front), (dimensions.product(sizes_of(indices)), *rest))
     order = (axis, *(at for at in range(rank_of(data)) if at != axis))
-    sums = make("scatter", zeros_like(transpose(data, order)), places, updates, reduction="add", inside=True)
+    if isinstance(size, int):
+        sums: GraphExpr = make("segment_sum", updates, places, count=size, inside=True)
+    else:
+        sums = make("scatter", zeros_like(transpose(data, order)), places, updates, reduction="add", inside=True)
     back = [order.index(at) for at in range(rank_of(data))]
     return [with_type(transpose(sums, back), data.type), None]
+
+
+@linear("segment_sum")
+def segment_sum(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """Every update gets the cotangent of the row that it was added to."""
+    assert isinstance(call.attributes, SegmentSumAttributes)
+    updates, segments = call.args
+    if call.attributes.count == 0:
+        return [zeros_like(updates), None]
+    rows = _rows(cotangent, segments)
+    if not call.attributes.inside:
+        inside = make(
+            "logical_and", compare("greater_equal", segments, 0), compare("less", segments, call.attributes.count)
+        )
+        rows = where(_per_row(inside, updates), rows, 0)
+    return [with_type(rows, updates.type), None]
 
 
 def _rows(data: GraphExpr, places: GraphExpr) -> GraphExpr:

@@ -13,10 +13,12 @@ from tilewright.graph.gradient.expressions import (
     sum_to,
     total,
 )
+from tilewright.graph.gradient.pullback import pull_back
 from tilewright.graph.gradient.registry import Cotangents, reverse_rule
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAttributes, SoftmaxAttributes
+from tilewright.graph.ops.normalization_gradient import LayerNormGradientAttributes
 
 
 def softmax_cotangent(weights: GraphExpr, cotangent: GraphExpr, axis: int) -> GraphExpr:
@@ -45,21 +47,35 @@ def layer_norm(call: Call, cotangent: GraphExpr) -> Cotangents:
     """With z the normalised data and g = y' scale: (g - mean(g) - z mean(g z)) / deviation."""
     assert isinstance(call.attributes, LayerNormAttributes)
     data, scale, bias = call.args
-    axes = tuple(range(call.attributes.axis, rank_of(data)))
 
-    def mean(value: GraphExpr) -> GraphExpr:
-        return make("mean", value, axes=axes, keepdims=True)
+    axis = call.attributes.axis
+    mean = _mean_of_rows(data, axis)
+    centred = subtract(data, mean)
+    variance = _mean_of_rows(multiply(centred, centred), axis)
+    inverse = make("rsqrt", add(variance, call.attributes.epsilon))
+    return [
+        lambda: make("nn.layer_norm_gradient", data, scale, cotangent, mean, inverse, axis=axis),
+        lambda: sum_to(multiply(cotangent, multiply(centred, inverse)), scale),
+        lambda: sum_to(cotangent, bias),
+    ]
 
-    centred = subtract(data, mean(data))
-    inverse = make("rsqrt", add(mean(multiply(centred, centred)), call.attributes.epsilon))
-    normal = multiply(centred, inverse)
 
-    def of_data() -> GraphExpr:
-        given = multiply(cotangent, scale)
-        left = subtract(given, add(mean(given), multiply(normal, mean(multiply(given, normal)))))
-        return sum_to(multiply(inverse, left), data)
+def _mean_of_rows(value: GraphExpr, axis: int) -> GraphExpr:
+    return make("mean", value, axes=tuple(range(axis, rank_of(value))), keepdims=True)
 
-    return [of_data, lambda: sum_to(multiply(cotangent, normal), scale), lambda: sum_to(cotangent, bias)]
+
+@reverse_rule("nn.layer_norm_gradient")
+def layer_norm_gradient(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """The chain through what it is made of; given statistics are inputs like others."""
+    assert isinstance(call.attributes, LayerNormGradientAttributes)
+    axis = call.attributes.axis
+
+    def build(data: GraphExpr, scale: GraphExpr, gradient: GraphExpr, mean: GraphExpr, inverse: GraphExpr) -> GraphExpr:
+        normal, given = multiply(subtract(data, mean), inverse), multiply(gradient, scale)
+        along = multiply(normal, _mean_of_rows(multiply(given, normal), axis))
+        return multiply(inverse, subtract(given, add(_mean_of_rows(given, axis), along)))
+
+    return pull_back(build, call.args, cotangent)
 
 
 @reverse_rule("nn.batch_norm")

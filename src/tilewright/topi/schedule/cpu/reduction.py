@@ -13,6 +13,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.access_patterns import are_contiguous
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.cpu import column_sums
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import fuse_contiguous, parallelize_rows, schedule_injective
 from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
@@ -34,7 +35,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
     if block.is_reduction:
         for handle in others:
             if context.block(handle).is_reduction:
-                vectorize_reduction(context, handle, sch.get_loops(handle))
+                _schedule_root_reduction(context, handle)
             else:
                 schedule_injective(context, handle)
         _schedule_root_reduction(context, output)
@@ -165,10 +166,27 @@ def _schedule_root_reduction(context: ScheduleContext, handle: BlockHandle) -> N
     extents = context.sizes(loops)
     if prod(extents) == 0:
         return
+    if _schedule_as_column_sums(context, handle, loops):
+        return
     spatial = vectorize_reduction(context, handle, loops)
     outer = spatial[:-1] if len(spatial) > 1 else spatial
     if outer and all(context.loop(loop).kind.value == "serial" for loop in outer):
         context.parallelize(outer, prod(extents))
+
+
+def _schedule_as_column_sums(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> bool:
+    """Schedule a reduction along columns that lie side by side in memory, many at a time, if it is one."""
+    block = context.block(handle)
+    reduced = [loop for loop in loops if _drives(loop, block, IterKind.REDUCE)]
+    spatial = [loop for loop in loops if loop not in reduced]
+    walking = _contiguous_axis(context, handle)
+    if not reduced or not spatial or walking is not spatial[-1].var:
+        return False
+    length = _vector_length(context, handle, spatial[-1], context.lanes(handle))
+    if not column_sums.fits(context, reduced, spatial[-1], length):
+        return False
+    column_sums.schedule_column_sums(context, handle, spatial, reduced, length)
+    return True
 
 
 def vectorize_reduction(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> list[LoopHandle]:

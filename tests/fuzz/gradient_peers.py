@@ -1,0 +1,177 @@
+"""What graph operators are in torch and in JAX, for comparing gradients: functions of (arrays, attributes of the call).
+
+Operators that a framework has no function for are written with those that it has; what only the compiler makes
+(gradients as operators, for example) is left to central differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Peer = Callable[..., Any]
+"""(arrays..., attributes as keywords) -> the result, or a tuple of results."""
+
+_SAME = (
+    "exp expm1 sin cos sinh cosh tan tanh log log1p sqrt abs maximum minimum add subtract multiply divide fmod"
+).split()
+"""Names that both frameworks have."""
+
+
+def torch_peers() -> dict[str, Peer]:
+    """The operators in torch."""
+    import torch
+    import torch.nn.functional as F
+
+    peers: dict[str, Peer] = {name: getattr(torch, name) for name in _SAME}
+    own = "negative acos acosh asin asinh atan atanh erf sigmoid rsqrt reciprocal where"
+    peers |= {name: getattr(torch, name) for name in own.split()}
+    peers |= {"power": torch.pow, "floor_mod": torch.remainder}
+    peers |= {"nn.relu": F.relu, "nn.selu": F.selu, "nn.softplus": F.softplus}
+    peers["nn.leaky_relu"] = lambda x, alpha=0.01: F.leaky_relu(x, alpha)
+    peers["nn.elu"] = lambda x, alpha=1.0: F.elu(x, alpha)
+    peers["nn.gelu"] = lambda x, approximate=False: F.gelu(x, approximate="tanh" if approximate else "none")
+    peers["nn.hard_sigmoid"] = lambda x, alpha=0.2, beta=0.5: (alpha * x + beta).clamp(0, 1)
+    peers["nn.prelu"] = lambda x, slope: torch.where(x > 0, x, slope * x)
+    peers["clip"] = lambda x, minimum=None, maximum=None: x.clamp(minimum, maximum)
+    peers["sum"] = lambda x, axes, keepdims=False: x.sum(axes, keepdim=keepdims)
+    peers["mean"] = lambda x, axes, keepdims=False: x.mean(axes, keepdim=keepdims)
+    peers["max"] = lambda x, axes, keepdims=False: x.amax(axes, keepdim=keepdims)
+    peers["min"] = lambda x, axes, keepdims=False: x.amin(axes, keepdim=keepdims)
+    peers["nn.softmax"] = lambda x, axis: torch.softmax(x, axis)
+    peers["nn.log_softmax"] = lambda x, axis: torch.log_softmax(x, axis)
+    peers["reshape"] = lambda x, shape: x.reshape(shape)
+    peers["transpose"] = lambda x, axes: x.permute(axes)
+    peers["concatenate"] = lambda *x, axis: torch.cat(x, axis)
+    peers["tile"] = lambda x, repeats: x.tile(repeats)
+    peers["matmul"] = _matmul(torch.matmul, lambda x: x.transpose(-1, -2))
+    peers["nn.layer_norm"] = _layer_norm(lambda x, axes: x.mean(axes, keepdim=True), torch.rsqrt)
+    peers["nn.batch_norm"] = _batch_norm(torch.rsqrt)
+    peers["nn.attention"] = _attention(torch.softmax, torch.where, torch.einsum)
+    peers["nn.conv2d"] = _torch_conv2d(torch)
+    return peers
+
+
+def jax_peers() -> dict[str, Peer]:
+    """The operators in JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    peers: dict[str, Peer] = {name: getattr(jnp, name) for name in _SAME}
+    own = "negative arccos:acos arccosh:acosh arcsin:asin arcsinh:asinh arctan:atan arctanh:atanh reciprocal where"
+    for pair in own.split():
+        theirs, _, ours = pair.partition(":")
+        peers[ours or theirs] = getattr(jnp, theirs)
+    peers |= {"power": jnp.power, "floor_mod": jnp.remainder, "erf": jax.lax.erf, "rsqrt": jax.lax.rsqrt}
+    peers |= {"sigmoid": jax.nn.sigmoid, "nn.relu": jax.nn.relu, "nn.selu": jax.nn.selu}
+    peers["nn.softplus"] = jax.nn.softplus
+    peers["nn.leaky_relu"] = lambda x, alpha=0.01: jax.nn.leaky_relu(x, alpha)
+    peers["nn.elu"] = lambda x, alpha=1.0: jax.nn.elu(x, alpha)
+    peers["nn.gelu"] = lambda x, approximate=False: jax.nn.gelu(x, approximate=approximate)
+    peers["nn.hard_sigmoid"] = lambda x, alpha=0.2, beta=0.5: jnp.clip(alpha * x + beta, 0, 1)
+    peers["nn.prelu"] = lambda x, slope: jnp.where(x > 0, x, slope * x)
+    peers["clip"] = lambda x, minimum=None, maximum=None: jnp.clip(x, minimum, maximum)
+    for name in ("sum", "mean", "max", "min", "prod"):
+        reduced = getattr(jnp, name)
+        peers[name] = lambda x, axes, keepdims=False, reduced=reduced: reduced(x, axis=axes, keepdims=keepdims)
+    peers["nn.softmax"] = lambda x, axis: jax.nn.softmax(x, axis)
+    peers["nn.log_softmax"] = lambda x, axis: jax.nn.log_softmax(x, axis)
+    peers["reshape"] = lambda x, shape: x.reshape(shape)
+    peers["transpose"] = lambda x, axes: x.transpose(axes)
+    peers["concatenate"] = lambda *x, axis: jnp.concatenate(x, axis)
+    peers["tile"] = lambda x, repeats: jnp.tile(x, repeats)
+    peers["segment_sum"] = lambda x, segments, count, inside=False: (
+        jnp.zeros((count, *x.shape[1:])).at[jnp.where(segments < 0, count, segments)].add(x, mode="drop")
+    )
+    peers["matmul"] = _matmul(jnp.matmul, lambda x: jnp.swapaxes(x, -1, -2))
+    peers["nn.layer_norm"] = _layer_norm(lambda x, axes: x.mean(axes, keepdims=True), jax.lax.rsqrt)
+    peers["nn.batch_norm"] = _batch_norm(jax.lax.rsqrt)
+    peers["nn.attention"] = _attention(jax.nn.softmax, jnp.where, jnp.einsum)
+    peers["nn.conv2d"] = _jax_conv2d(jax)
+    return peers
+
+
+def _matmul(product: Peer, turned: Peer) -> Peer:
+    def matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+        return product(turned(a) if transpose_a else a, turned(b) if transpose_b else b)
+
+    return matmul
+
+
+def _layer_norm(mean: Peer, rsqrt: Peer) -> Peer:
+    def layer_norm(x: Any, scale: Any, bias: Any, axis: int, epsilon: float = 1e-5) -> Any:
+        axes = tuple(range(axis, x.ndim))
+        centred = x - mean(x, axes)
+        return centred * rsqrt(mean(centred * centred, axes) + epsilon) * scale + bias
+
+    return layer_norm
+
+
+def _batch_norm(rsqrt: Peer) -> Peer:
+    def batch_norm(x: Any, *channels: Any, axis: int = 1, epsilon: float = 1e-5) -> Any:
+        shape = tuple(size if n == axis else 1 for n, size in enumerate(x.shape))
+        scale, bias, mean, variance = (item.reshape(shape) for item in channels)
+        return (x - mean) * rsqrt(variance + epsilon) * scale + bias
+
+    return batch_norm
+
+
+def _attention(softmax: Peer, where: Peer, einsum: Peer) -> Peer:
+    def attention(q: Any, k: Any, v: Any, mask: Any = None, scale: float = 1.0, blind_is_zero: bool = False) -> Any:
+        scores = einsum("bihd,bjhd->bhij", q, k) * scale
+        if mask is not None and "bool" in str(mask.dtype):
+            # Rows that see nothing are 0 with a gradient of 0.
+            seen = mask.any(-1)[..., None]
+            weights = where(seen, softmax(where(mask | ~seen, scores, -1e300), -1), 0.0)
+        else:
+            weights = softmax(scores if mask is None else scores + mask, -1)
+        return einsum("bhij,bjhe->bihe", weights, v)
+
+    return attention
+
+
+def _torch_conv2d(torch: Any) -> Peer:
+    def conv2d(
+        x: Any,
+        w: Any,
+        strides: Any = (1, 1),
+        padding: Any = (0, 0, 0, 0),
+        dilation: Any = (1, 1),
+        groups: int = 1,
+        data_layout: str = "NCHW",
+        kernel_layout: str = "OIHW",
+    ) -> Any:
+        last = data_layout == "NHWC"
+        image, kernel = (x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)) if last else (x, w)
+        top, left, bottom, right = padding
+        image = torch.nn.functional.pad(image, (left, right, top, bottom))
+        found = torch.nn.functional.conv2d(image, kernel, None, strides, 0, dilation, groups)
+        return found.permute(0, 2, 3, 1) if last else found
+
+    return conv2d
+
+
+def _jax_conv2d(jax: Any) -> Peer:
+    def conv2d(
+        x: Any,
+        w: Any,
+        strides: Any = (1, 1),
+        padding: Any = (0, 0, 0, 0),
+        dilation: Any = (1, 1),
+        groups: int = 1,
+        data_layout: str = "NCHW",
+        kernel_layout: str = "OIHW",
+    ) -> Any:
+        top, left, bottom, right = padding
+        return jax.lax.conv_general_dilated(
+            x,
+            w,
+            strides,
+            ((top, bottom), (left, right)),
+            rhs_dilation=dilation,
+            dimension_numbers=(data_layout, kernel_layout, data_layout),
+            feature_group_count=groups,
+        )
+
+    return conv2d

@@ -1,0 +1,225 @@
+"""Gradients of operators against torch and JAX: `python -m tests.fuzz.operator_gradients --peer jax --count 500`.
+
+Calls have random shapes and attributes, in float64. Compared are the gradients for all inputs, and the gradients of a
+random sum of those; with `--peer differences` central differences are what they are compared with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.gradient_peers import Peer, jax_peers, torch_peers
+from tests.graph.gradient.cases import CASES, Case, apart, normal, positive, small, truth
+from tests.graph.gradient.checks import check_reverse, cotangents_for, floats
+from tilewright.graph.gradient import vjp
+from tilewright.graph.interpreter import evaluate
+
+Rng = np.random.Generator
+Arrays = list[np.ndarray]
+TOLERANCE = 1e-8
+_ANYWHERE = "exp expm1 sin cos sinh cosh tanh atan asinh erf sigmoid nn.softplus negative".split()
+_APART = "abs nn.relu nn.leaky_relu nn.elu nn.selu nn.hard_sigmoid nn.gelu".split()
+
+
+def _shape(rng: Rng, least: int = 0) -> tuple[int, ...]:
+    return tuple(int(size) for size in rng.integers(1, 5, rng.integers(least, 5)))
+
+
+def _beside(rng: Rng, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape that broadcasts to another."""
+    kept = shape[int(rng.integers(0, len(shape) + 1)) :]
+    return tuple(1 if rng.random() < 0.3 else size for size in kept)
+
+
+def _unary(rng: Rng) -> Case:
+    makers = [(_ANYWHERE, normal), (_APART, apart), (["log", "log1p", "sqrt", "rsqrt", "reciprocal"], positive)]
+    makers.append((["tan", "asin", "acos", "atanh"], small))
+    names, make = makers[rng.integers(len(makers))]
+    return Case(names[rng.integers(len(names))], ((make, _shape(rng)),))
+
+
+def _binary(rng: Rng) -> Case:
+    name = ["add", "subtract", "multiply", "divide", "power"][rng.integers(5)]
+    shape = _shape(rng)
+    shapes = [shape, _beside(rng, shape)]
+    rng.shuffle(shapes)
+    return Case(name, ((positive, tuple(shapes[0])), (positive, tuple(shapes[1]))))
+
+
+def _where(rng: Rng) -> Case:
+    shape = _shape(rng)
+    return Case("where", ((truth, _beside(rng, shape)), (normal, shape), (normal, _beside(rng, shape))))
+
+
+def _reduction(rng: Rng) -> Case:
+    shape = _shape(rng, 1)
+    axes = tuple(sorted(rng.choice(len(shape), int(rng.integers(1, len(shape) + 1)), replace=False).tolist()))
+    name = ["sum", "mean", "max", "min"][rng.integers(4)]
+    return Case(name, ((apart, shape),), {"axes": axes, "keepdims": bool(rng.integers(2))})
+
+
+def _softmax(rng: Rng) -> Case:
+    shape = _shape(rng, 1)
+    name = ["nn.softmax", "nn.log_softmax"][rng.integers(2)]
+    return Case(name, ((normal, shape),), {"axis": int(rng.integers(len(shape)))})
+
+
+def _layer_norm(rng: Rng) -> Case:
+    shape = (*_shape(rng, 1)[:3], int(rng.integers(2, 6)))
+    axis = int(rng.integers(len(shape)))
+    inputs = ((normal, shape), (normal, shape[axis:]), (normal, shape[axis:]))
+    return Case("nn.layer_norm", inputs, {"axis": axis, "epsilon": 1e-3})
+
+
+def _matmul(rng: Rng) -> Case:
+    m, k, n = (int(size) for size in rng.integers(1, 5, 3))
+    batch = _shape(rng)[:2]
+    a, b = bool(rng.integers(2)), bool(rng.integers(2))
+    left = (*batch, *((k, m) if a else (m, k)))
+    right = (*_beside(rng, batch), *((n, k) if b else (k, n)))
+    return Case("matmul", ((normal, left), (normal, right)), {"transpose_a": a, "transpose_b": b})
+
+
+def _convolution(rng: Rng) -> Case:
+    groups = int(rng.integers(1, 4))
+    inputs, outputs = (groups * int(size) for size in rng.integers(1, 3, 2))
+    kernel = tuple(int(size) for size in rng.integers(1, 4, 2))
+    attributes: dict[str, object] = {
+        "strides": tuple(rng.integers(1, 4, 2).tolist()),
+        "dilation": tuple(rng.integers(1, 3, 2).tolist()),
+        "padding": tuple(rng.integers(0, 3, 4).tolist()),
+        "groups": groups,
+    }
+    height, width = rng.integers(5, 9, 2).tolist()
+    batch = int(rng.integers(1, 3))
+    if rng.integers(2):
+        attributes |= {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+        shapes = (batch, height, width, inputs), (*kernel, inputs // groups, outputs)
+    else:
+        shapes = (batch, inputs, height, width), (outputs, inputs // groups, *kernel)
+    return Case("nn.conv2d", ((normal, shapes[0]), (normal, shapes[1])), attributes)
+
+
+def _attention(rng: Rng) -> Case:
+    batch, rows, columns, heads, size, width = rng.integers(1, 4, 6).tolist()
+    inputs = [
+        (normal, (batch, rows, heads, size)),
+        (normal, (batch, columns, heads, size)),
+        (normal, (batch, columns, heads, width)),
+    ]
+    attributes: dict[str, object] = {"scale": float(rng.uniform(0.1, 1))}
+    if rng.integers(2):
+        inputs.append((truth, _beside(rng, (batch, heads, rows, columns))))
+        attributes["blind_is_zero"] = True
+    return Case("nn.attention", tuple(inputs), attributes)
+
+
+MAKERS: list[Callable[[Rng], Case]] = [
+    _unary, _binary, _where, _reduction, _softmax, _layer_norm, _matmul, _convolution, _attention
+]  # fmt: skip
+
+
+def random_case(seed: int) -> Case:
+    """One random call."""
+    rng = np.random.default_rng(seed)
+    return MAKERS[rng.integers(len(MAKERS))](rng)
+
+
+def torch_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weights: Arrays) -> tuple[Arrays, Arrays]:
+    """The gradients by torch, and those of their sum with weights."""
+    import torch
+
+    moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
+    leaves = [torch.from_numpy(v.copy()).requires_grad_(n in moving) for n, v in enumerate(values)]
+    wrt = [leaves[n] for n in moving]
+    result = peer(*leaves, **case.attributes)
+    first = torch.autograd.grad(result, wrt, torch.from_numpy(given[0]).reshape(result.shape), create_graph=True)
+    total = sum((g * torch.from_numpy(w)).sum() for g, w in zip(first, weights, strict=True))
+    second: Sequence[Any] = [None] * len(wrt)
+    if isinstance(total, torch.Tensor) and total.requires_grad:
+        second = torch.autograd.grad(total, wrt, allow_unused=True)
+    zeros = [torch.zeros_like(item) if found is None else found for item, found in zip(wrt, second, strict=True)]
+    return [item.detach().numpy(force=True) for item in first], [item.numpy(force=True) for item in zeros]
+
+
+def jax_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weights: Arrays) -> tuple[Arrays, Arrays]:
+    """The same by JAX."""
+    import jax
+
+    moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
+
+    def gradients(*floats_: Any) -> Any:
+        def scalar(*inside: Any) -> Any:
+            whole = [jax.numpy.asarray(value) for value in values]
+            for place, item in zip(moving, inside, strict=True):
+                whole[place] = item
+            return (peer(*whole, **case.attributes) * given[0]).sum()
+
+        return jax.grad(scalar, argnums=tuple(range(len(moving))))(*floats_)
+
+    def weighed(*floats_: Any) -> Any:
+        return sum((g * w).sum() for g, w in zip(gradients(*floats_), weights, strict=True))
+
+    chosen = [values[n] for n in moving]
+    second = jax.grad(weighed, argnums=tuple(range(len(moving))))(*chosen)
+    return [np.asarray(item) for item in gradients(*chosen)], [np.asarray(item) for item in second]
+
+
+def check(case: Case, seed: int, peer: Peer, theirs: Callable[..., tuple[Arrays, Arrays]]) -> None:
+    """Compare first and second derivatives of one call."""
+    function, values = case.function(), case.values(seed)
+    moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
+    given = cotangents_for(function, values, seed)
+    rng = np.random.default_rng(seed + 1)
+    weights = [rng.standard_normal(values[n].shape) for n in moving]
+    backward = vjp(function, moving)
+    first = floats(evaluate(backward, *values, *given))[-len(moving) :]
+    zeros = [np.zeros_like(item) for item in floats(evaluate(function, *values))]
+    second = floats(evaluate(vjp(backward, moving), *values, *given, *zeros, *weights))[-len(moving) :]
+    expected = theirs(peer, case, values, given, weights)
+    for order, (mine, wanted) in enumerate(zip((first, second), expected, strict=True), 1):
+        for place, (found, right) in enumerate(zip(mine, wanted, strict=True)):
+            scale = max(1.0, float(np.abs(right).max(initial=0)))
+            np.testing.assert_allclose(
+                found, right, rtol=TOLERANCE, atol=TOLERANCE * scale, err_msg=f"derivative {order} for input {place}"
+            )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Check many calls; the exit status says whether all are right."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", choices=["torch", "jax", "differences"], default="torch")
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args(arguments)
+    tables = {"torch": torch_peers, "jax": jax_peers, "differences": dict}
+    peers, theirs = tables[chosen.peer](), jax_gradients if chosen.peer == "jax" else torch_gradients
+    random = [random_case(seed) for seed in range(chosen.seed, chosen.seed + chosen.count)]
+    used: Counter[str] = Counter()
+    wrong: list[str] = []
+    for seed, case in enumerate([*CASES, *random], chosen.seed):
+        if chosen.peer != "differences" and case.operator not in peers:
+            continue
+        used[case.operator] += 1
+        try:
+            if chosen.peer == "differences":
+                check_reverse(case.function(), case.values(seed), seed)
+            else:
+                check(case, seed, peers[case.operator], theirs)
+        except Exception as error:
+            wrong.append(str(case))
+            print(f"{case} with seed {seed}: {type(error).__name__}: {str(error).strip()[:600]}", flush=True)
+    figures = {"peer": chosen.peer, "calls": used.total(), "operators": len(used), "wrong": len(wrong)}
+    print(json.dumps(figures))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Operators of backward passes on devices: kernels of many blocks, not one thread."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilewright as tw
+from tilewright.graph.ir.expr import Function, Var
+from tilewright.graph.ir.op import call
+from tilewright.ir.function import IRModule
+from tilewright.ir.types import tensor_type
+
+LAST = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+CASES: dict[str, tuple[list[tuple[tuple[int, ...], str]], dict[str, object]]] = {
+    "nn.conv2d_weight_gradient": (
+        [((2, 16, 16, 32), "float32"), ((2, 16, 16, 64), "float32")],
+        {"kernel": (3, 3), "padding": (1, 1, 1, 1), **LAST},
+    ),
+    "nn.layer_norm_gradient": (
+        [((64, 256), "float32"), ((256,), "float32"), ((64, 256), "float32"), *([((64, 1), "float32")] * 2)],
+        {"axis": 1},
+    ),
+    "segment_sum": ([((32, 64), "float32"), ((32,), "int64")], {"count": 100, "inside": True}),
+}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_kernels_are_bound(name: str) -> None:
+    inputs, attributes = CASES[name]
+    params = tuple(Var(f"x{n}", tensor_type(shape, dtype)) for n, (shape, dtype) in enumerate(inputs))
+    body = call(name, *params, **attributes)
+    compilation = tw.Compilation(IRModule([Function("main", params, body)]), target="cuda -arch=sm_90")
+    for kernel in compilation.kernels:
+        text = str(compilation.scheduled(kernel))
+        assert "blockIdx.x" in text and "threadIdx.x" in text, kernel
