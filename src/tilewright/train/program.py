@@ -102,16 +102,16 @@ def loss_module(
         kind = value.type
         if not isinstance(kind, TensorType) or kind.static_shape != () or not kind.dtype.is_float:
             raise UserError("without a loss, the model's output must be one: a float scalar", hint="loss='mse'")
-        value = b.cast(value, FLOAT32)
+        aimed = value = b.cast(value, FLOAT32)
     else:
         target = Var(TARGET, loss.target(prediction))
         params.append(target)
         value = loss.loss(b, prediction, target)
         metrics = loss.metrics(b, prediction, target)
-    aimed = value
+        aimed = loss.aimed(b, prediction, target, value)
     if scaled:
         params.append(Var(SCALE, tensor_type((), FLOAT32)))
-        aimed = b.multiply(value, params[-1])
+        aimed = b.multiply(aimed, params[-1])
     params += [] if model.seed is None else [model.seed]
     params += [var for var, _ in model.parameters.values()]
     params += [item.var for item in model.buffers.values()]
