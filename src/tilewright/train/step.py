@@ -39,7 +39,7 @@ from tilewright.train.losses import Loss, loss_of
 from tilewright.train.model import Trainable, main_of, model_kind, trainable_model, with_weights
 from tilewright.train.optimizers import Optimizer
 from tilewright.train.program import MOVES, SCALE, Rules, StepProgram, loss_module, step_program
-from tilewright.train.recompute import parse_bytes, recomputed
+from tilewright.train.recompute import fitted, parse_bytes
 
 Array = npt.NDArray[Any]
 _FORMAT = 1
@@ -91,9 +91,9 @@ class Step:
     of their gradients; `average` keeps an average of parameters of which that share stays in each step. `precision` is
     that of `tw.compile`; in float16 the loss is scaled, by `loss_scale` or (None) by what the gradients allow. `seed`
     decides what dropout and the like draw. `inference` is the model that `module()` and `evaluate` use, where it is
-    another one: for a torch module in training mode, the one that was imported after `eval()`. `memory` ("2GiB") is the
-    most that values between kernels may take: where that is less than keeping them all takes, cheap ones are computed
-    again on the way back (`memory_report`).
+    another one: for a torch module in training mode, the one that was imported after `eval()`. `memory` ("2GiB", or a
+    share: 0.5) is the most that values between kernels may take: where that is less than keeping them all takes, some
+    are computed again on the way back (`memory_report`).
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Step:
         loss_scale: float | None = None,
         seed: int = 0,
         inference: IRModule | None = None,
-        memory: str | int | None = None,
+        memory: str | float | None = None,
         target: TargetLike = "native",
         threads: int | None = None,
         options: CompileOptions | None = None,
@@ -143,7 +143,7 @@ class Step:
         self.program: StepProgram = step_program(found, self.loss, optimizer, rules, output)
         self._options = (target, threads, options)
         self._precision = precision
-        self.memory_report = self._fit_memory(None if memory is None else parse_bytes(memory))
+        self.memory_report = self._fit_memory(memory)
         """What the step's workspace takes, as planned; None without a limit."""
         self._compiled = compile_model(self.program.module, target, threads, options=options, precision=precision)
         self._compiled.state.assign(self.program.initial)
@@ -164,23 +164,24 @@ class Step:
         target, threads, options = self._options
         return Compilation(module, target, threads, options=options, precision=self._precision)
 
-    def _fit_memory(self, budget: int | None) -> MemoryReport | None:
+    def _fit_memory(self, memory: str | float | None) -> MemoryReport | None:
         """Make the step fit an amount of memory, by computing values again where keeping them takes more."""
-        if budget is None:
+        if memory is None:
             return None
+        parse_bytes(memory, 1)
 
         def planned(module: IRModule) -> MemoryPlan:
             return self._compilation(module).lowered.segments[0].plan
 
         kept = planned(self.program.module)
+        budget = parse_bytes(memory, kept.workspace_bytes)
         if kept.workspace_bytes <= budget:
             return MemoryReport(budget, kept.workspace_bytes, kept.workspace_bytes, kept.lower_bound)
-        module = recomputed(self.program.module)
-        less = planned(module)
-        report = MemoryReport(budget, kept.workspace_bytes, less.workspace_bytes, less.lower_bound)
-        if less.workspace_bytes > budget:
+        found = fitted(self.program.module, planned, kept.workspace_bytes, budget)
+        report = MemoryReport(budget, kept.workspace_bytes, found.plan.workspace_bytes, found.plan.lower_bound)
+        if found.plan.workspace_bytes > budget:
             raise UserError(f"the step does not fit its memory: {report}", hint="give more memory, or smaller batches")
-        self.program.module = module
+        self.program.module = found.module
         return report
 
     def __call__(self, *arrays: object, **named: object) -> Result:
