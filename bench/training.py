@@ -83,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=positive_int, default=7, help="rounds that take turns (default: 7)")
     parser.add_argument("--small", action="store_true", help="small batches of small inputs")
     parser.add_argument("--remat", action="store_true", help="what less memory costs, instead")
+    parser.add_argument("--batch", type=positive_int, default=32, help="texts of a step, for --remat (default: 32)")
     parser.add_argument("--output", type=Path, help="where the figures go (default: bench/results/training.json)")
     options = parser.parse_args(arguments)
     if options.remat:

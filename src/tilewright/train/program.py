@@ -67,7 +67,7 @@ class StepProgram:
 
 
 @dataclass
-class _Assembly:
+class Assembly:
     """Inputs and results of the step while they are put together."""
 
     initial: dict[str, Array] = field(default_factory=dict)
@@ -140,11 +140,11 @@ def step_program(
     bindings, results = taken_apart(b, main.body)
     _, gradients, (value, *rest) = results[0], results[1 : 1 + len(names)], results[1 + len(names) :]
     shown = dict(zip(metrics, rest, strict=False))
-    assembly = _Assembly()
+    assembly = Assembly()
     scalars = {name: Var(name, tensor_type((), FLOAT32)) for name in optimizer.scalars(0)}
     if rules.accumulate > 1:
         scalars[MOVES] = Var(MOVES, tensor_type((), FLOAT32))
-    _update(b, assembly, model, params, gradients, optimizer, rules, scalars, shown)
+    update(b, assembly, model, params, gradients, optimizer, rules, scalars, shown)
     for (name, item), after in zip(model.buffers.items(), rest[len(metrics) :], strict=True):
         assembly.keep(params[name], item.value)
         assembly.after[name] = after
@@ -170,9 +170,9 @@ def step_program(
     )
 
 
-def _update(
+def update(
     b: ArithmeticBuilder,
-    assembly: _Assembly,
+    assembly: Assembly,
     model: TrainableModel,
     params: Mapping[str, Var],
     gradients: list[GraphExpr],
@@ -232,7 +232,7 @@ def _total(b: ArithmeticBuilder, values: list[GraphExpr]) -> GraphExpr:
 
 def _accumulated(
     b: ArithmeticBuilder,
-    assembly: _Assembly,
+    assembly: Assembly,
     model: TrainableModel,
     params: Mapping[str, Var],
     gradients: list[GraphExpr],

@@ -36,7 +36,7 @@ from tilewright.runtime.core.state import read_arrays, write_arrays
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes
 from tilewright.train.losses import Loss, loss_of
-from tilewright.train.model import Trainable, main_of, model_kind, trainable_model, with_weights
+from tilewright.train.model import Trainable, TrainableModel, main_of, model_kind, trainable_model, with_weights
 from tilewright.train.optimizers import Optimizer
 from tilewright.train.program import MOVES, SCALE, Rules, StepProgram, loss_module, step_program
 from tilewright.train.recompute import fitted, parse_bytes
@@ -140,16 +140,44 @@ class Step:
         module = _imported(model)
         self._inference = module if inference is None else inference
         found = trainable_model(module, ArithmeticBuilder(), trainable, batch_norm)
-        self.program: StepProgram = step_program(found, self.loss, optimizer, rules, output)
         self._options = (target, threads, options)
         self._precision = precision
+        self.program: StepProgram = self._program(found, output)
         self.memory_report = self._fit_memory(memory)
         """What the step's workspace takes, as planned; None without a limit."""
-        self._compiled = compile_model(self.program.module, target, threads, options=options, precision=precision)
+        self._compiled = self._made(self.program)
         self._compiled.state.assign(self.program.initial)
         self._evaluator: Executable | None = None
         self._measured: tuple[str, ...] = ()
         self._snapshot: tuple[int, dict[str, Array]] | None = None
+
+    def _program(self, model: TrainableModel, output: int) -> StepProgram:
+        return step_program(model, self.loss, self.optimizer, self.rules, output)
+
+    def _made(self, program: StepProgram) -> Executable:
+        target, threads, options = self._options
+        return compile_model(program.module, target, threads, options=options, precision=self._precision)
+
+    def _run(self, values: Mapping[str, object]) -> list[Any]:
+        return self._compiled.run(values)
+
+    def input_shapes(self) -> list[tuple[Any, ...]]:
+        """The shapes of what a step takes, as the model is compiled for them."""
+        return [tuple(info.shape) for info in self._compiled.input_info if info.name in self.program.inputs]
+
+    @property
+    def batch_parts(self) -> int:
+        """How many parts of the size that the model is compiled for a batch has."""
+        return 1
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether this process writes logs."""
+        return True
+
+    def has_checkpoint(self, path: os.PathLike[str]) -> bool:
+        """Whether there is one to go on from."""
+        return os.path.exists(path)
 
     @property
     def executable(self) -> Executable:
@@ -189,7 +217,7 @@ class Step:
         given = self._given(arrays, named)
         moves = (self.calls + 1) % self.rules.accumulate == 0
         values = {**given, **self._scalars(moves)}
-        outputs = self._compiled.run(values)
+        outputs = self._run(values)
         result = Result(zip(("loss", *self.program.metrics), map(float, outputs), strict=True))
         self.calls += 1
         if moves:
