@@ -7,9 +7,9 @@
 
 A step is forward, loss, backward and an update by SGD with momentum. `tw.train.Step` is measured against torch eager,
 `torch.compile` (both also with channels last, for images) and `jax.jit` with donated parameters. Each runs in a process
-of its own, pinned to its cores; rounds of all take turns, and a ratio is the median over rounds of the other's time over
-ours. The first loss must be torch's. JAX comes from an environment of its own (`.venv-frontend-jax`, made the first
-time); `--against` chooses contestants.
+of its own, pinned to its cores; rounds of all take turns, and a ratio is the median over rounds of the other's time
+over ours. The first loss must be torch's. JAX comes from an environment of its own (`.venv-frontend-jax`, made the
+first time); `--against` chooses contestants.
 """
 
 from __future__ import annotations

@@ -69,7 +69,11 @@ def _dense(w: Weights, inputs: int, outputs: int) -> Apply:
 
 
 def _pool(size: int, step: int, padding: int) -> Apply:
-    window, steps, pads = (1, size, size, 1), (1, step, step, 1), [(0, 0), (padding, padding), (padding, padding), (0, 0)]
+    window, steps, pads = (
+        (1, size, size, 1),
+        (1, step, step, 1),
+        [(0, 0), (padding, padding), (padding, padding), (0, 0)],
+    )
     return lambda p, x: lax.reduce_window(x, -jnp.inf, lax.max, window, steps, pads)
 
 

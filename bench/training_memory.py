@@ -1,7 +1,7 @@
 """What a step costs that may use less memory: `python -m bench.training --remat`.
 
-BERT-small (four layers of width 512, eight heads, 128 tokens) with a classifier, batch 32 (`--batch`), is trained as it is and at
-shares of the memory that its values take between kernels. Steps take turns; losses must be the same but for rounding.
+BERT-small (four layers of width 512, eight heads, 128 tokens) with a classifier, batch 32 (`--batch`), is trained as it
+is and at shares of the memory that its values take between kernels. Steps take turns; losses must be the same but for rounding.
 """
 
 from __future__ import annotations
@@ -85,5 +85,7 @@ def rematerialisation(options: argparse.Namespace) -> int:
     print(table(("share allowed", "planned", "of keeping all", "over its lower bound", "ms", "time"), lines))
     path = options.output or (None if options.small else harness.RESULTS_FOLDER / "training_memory.json")
     if path is not None:
-        harness.write_json(path, {"machine": harness.machine(), "threads": threads, "batch": options.batch, "rows": rows})
+        harness.write_json(
+            path, {"machine": harness.machine(), "threads": threads, "batch": options.batch, "rows": rows}
+        )
     return 0

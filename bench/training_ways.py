@@ -1,4 +1,4 @@
-"""One contestant of `bench.training` in a process of its own: `python -m bench.training_ways WAY MODEL THREADS [small]`.
+"""One contestant of `bench.training` in its own process: `python -m bench.training_ways WAY MODEL THREADS [small]`.
 
 Says "ready", how long its first step took and that step's loss; then takes a step for every line it reads, and says how
 many seconds it took. Idle ones wait for a line, and take no processor.

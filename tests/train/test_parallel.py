@@ -85,7 +85,9 @@ def test_a_process_is_killed_and_all_go_on_from_the_checkpoint(tmp_path: Path, a
 def test_a_process_alone_does_what_a_step_does() -> None:
     x, y = batch(0, 4, inputs=36, classes=3)
     x = x.reshape(4, 1, 6, 6)
-    ours, plain = (make(normalised(), "cross_entropy", SGD(0.1, momentum=0.9), threads=1) for make in (ParallelStep, Step))
+    ours, plain = (
+        make(normalised(), "cross_entropy", SGD(0.1, momentum=0.9), threads=1) for make in (ParallelStep, Step)
+    )
     for _ in range(3):
         assert ours(x, y)["loss"] == pytest.approx(plain(x, y)["loss"], rel=1e-5)
     for name, value in {**plain.parameters(), **plain.buffers()}.items():

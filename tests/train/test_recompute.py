@@ -15,10 +15,10 @@ from tilewright.graph.ir.traverse import post_order
 from tilewright.ir.function import IRModule
 from tilewright.support.errors import UserError
 from tilewright.train import SGD, Step
+from tilewright.train.kept_values import Keeping, choose
 from tilewright.train.losses import loss_of
 from tilewright.train.model import ArithmeticBuilder, trainable_model
 from tilewright.train.program import Rules, step_program
-from tilewright.train.kept_values import Keeping, choose
 from tilewright.train.recompute import parse_bytes, recomputed
 
 

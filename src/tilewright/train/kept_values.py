@@ -99,7 +99,7 @@ class Keeping:
                 self._of_data.add(id(item))
         self._results = {id(self.root(item)) for item in main.body.items}
         self._when = self._effective()
-        self.anchors = self._anchors()
+        self.marks = self._marks()
         """Places of values of the way back that are in memory, and after which a value may be computed again."""
         self.read_back = self._values_read_back()
         """Values of the way forward that the way back reads: when first, and when last."""
@@ -150,7 +150,7 @@ class Keeping:
                 self._in_memory[place] = False
         return when
 
-    def _anchors(self) -> list[int]:
+    def _marks(self) -> list[int]:
         """Operands of products of the way back are in memory anyway: one more reader of them changes no kernel."""
         found: set[int] = set()
         for item in self.order:
@@ -164,13 +164,13 @@ class Keeping:
                     found.add(self.place[id(value)])
         return sorted(found)
 
-    def anchor_before(self, place: int) -> int | None:
+    def mark_before(self, place: int) -> int | None:
         """The last value before a place of the way back that is in memory."""
-        low, high = 0, len(self.anchors)
+        low, high = 0, len(self.marks)
         while low < high:
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if self.anchors[middle] < place else (low, middle)
-        return self.anchors[low - 1] if low else None
+            low, high = (middle + 1, high) if self.marks[middle] < place else (low, middle)
+        return self.marks[low - 1] if low else None
 
     def _values_read_back(self) -> dict[int, tuple[int, int]]:
         found: dict[int, list[int]] = defaultdict(list)
@@ -190,7 +190,7 @@ class Keeping:
             for key, (first, _) in self.read_back.items()
             if bytes_of(self.order[self.place[key]].type) >= LEAST_BYTES
             and self.can_repeat(self.order[self.place[key]])
-            and self.anchor_before(first) is not None
+            and self.mark_before(first) is not None
         ]
 
     def second_computation(self, root: GraphExpr, given_up: Collection[int]) -> tuple[list[GraphExpr], list[GraphExpr]]:

@@ -5,8 +5,8 @@
 
     $ torchrun --nproc-per-node 2 --max-restarts 3 train.py
 
-Processes are those of torch.distributed's default group: whoever started them (torchrun, Ray's TorchTrainer, a cluster's
-scheduler) has said who they are. Each computes the gradients of its part; the averages over all parts are what every
+Processes are those of torch.distributed's default group: whoever started them (torchrun, Ray's TorchTrainer, a
+cluster's scheduler) has said who they are. Each computes the gradients of its part; the averages over all parts are what every
 process updates its own copy of the parameters by, so that copies stay equal. A batch is given whole to all, in the same
 order (`fit` sees to it): losses are those of one process that sees the batch joined, but for rounding. Batch
 normalisations take the statistics of a process's own part.
@@ -42,7 +42,7 @@ _GRADIENT, _NEXT = ":gradient", ":next"
 
 
 class Group:
-    """The processes that train together: torch.distributed's default group, made of the environment where there is none.
+    """The processes that train together: torch.distributed's default group, or one that the environment describes.
 
     `torchrun` sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without them, this process is alone.
     """
@@ -108,7 +108,9 @@ class ParallelStep(Step):
     def __init__(self, *arguments: Any, group: Group | None = None, **named: Any) -> None:
         self.group = Group() if group is None else group
         if named.get("memory") is not None:
-            raise UserError("memory= is for a step in one process", hint="give each process a smaller part of the batch")
+            raise UserError(
+                "memory= is for a step in one process", hint="give each process a smaller part of the batch"
+            )
         super().__init__(*arguments, **named)
         self._agree()
 

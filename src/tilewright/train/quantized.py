@@ -97,6 +97,7 @@ class QuantizationAware:
 
     def _with_floats(self) -> IRModule:
         main = main_of(self.original)
+
         def replaced(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
             new.type = old.type if new.type is None else new.type
             if id(old) in self._weights:

@@ -131,10 +131,10 @@ class _Recompute:
         early = [at for at, part in enumerate(before) if self._is_given_up(part)]
         if not early:
             return new
-        anchor = keeping.anchor_before(keeping.place[id(old)])
-        assert anchor is not None
+        mark = keeping.mark_before(keeping.place[id(old)])
+        assert mark is not None
         for at in early:
-            parts[at] = self._second(before[at], self._scalar(anchor))
+            parts[at] = self._second(before[at], self._scalar(mark))
         made = with_children(new, parts)
         made.type = old.type
         return made
@@ -142,15 +142,15 @@ class _Recompute:
     def _is_given_up(self, part: GraphExpr) -> bool:
         return id(part) in self._keeping.forward and id(self._keeping.root(part)) in self._given_up
 
-    def _scalar(self, anchor: int) -> GraphExpr:
+    def _scalar(self, mark: int) -> GraphExpr:
         """One element of a value, which is there when the value is."""
-        if anchor not in self._scalars:
-            value = self._new[id(self._keeping.order[anchor])]
+        if mark not in self._scalars:
+            value = self._new[id(self._keeping.order[mark])]
             assert isinstance(value.type, TensorType)
             b, rank = self._builder, len(value.type.shape)
             first = b.call("slice", value, begin=(0,) * rank, end=(1,) * rank, strides=(1,) * rank) if rank else value
-            self._scalars[anchor] = b.reshape(first, ())
-        return self._scalars[anchor]
+            self._scalars[mark] = b.reshape(first, ())
+        return self._scalars[mark]
 
     def _second(self, root: GraphExpr, when: GraphExpr) -> GraphExpr:
         """A value of the way forward computed again, after a value of the way back."""
