@@ -1,7 +1,8 @@
 """What a step costs that may use less memory: `python -m bench.training --remat`.
 
 BERT-small (four layers of width 512, eight heads, 128 tokens) with a classifier, batch 32 (`--batch`), is trained as it
-is and at shares of the memory that its values take between kernels. Steps take turns; losses must be the same but for rounding.
+is and at shares of the memory that its values take between kernels. Steps take turns; losses must be the same but for
+rounding.
 """
 
 from __future__ import annotations

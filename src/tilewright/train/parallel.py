@@ -6,10 +6,10 @@
     $ torchrun --nproc-per-node 2 --max-restarts 3 train.py
 
 Processes are those of torch.distributed's default group: whoever started them (torchrun, Ray's TorchTrainer, a
-cluster's scheduler) has said who they are. Each computes the gradients of its part; the averages over all parts are what every
-process updates its own copy of the parameters by, so that copies stay equal. A batch is given whole to all, in the same
-order (`fit` sees to it): losses are those of one process that sees the batch joined, but for rounding. Batch
-normalisations take the statistics of a process's own part.
+cluster's scheduler) has said who they are. Each computes the gradients of its part; the averages over all parts are
+what every process updates its own copy of the parameters by, so that copies stay equal. A batch is given whole to all,
+in the same order (`fit` sees to it): losses are those of one process that sees the batch joined, but for rounding.
+Batch normalisations take the statistics of a process's own part.
 
 A process that is lost ends the others with an error; started again, all go on from the last checkpoint.
 """
