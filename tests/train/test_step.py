@@ -285,6 +285,6 @@ def test_masks_and_buffers_of_torch_are_no_weights() -> None:
 
     module = tw.frontend.from_torch(Masked().eval(), (torch.randn(2, 5, 8),))
     model = trainable_model(module, ArithmeticBuilder(), None)
-    assert sorted(value.shape for _, value in model.parameters.values()) == [(8, 24), (24,)]
+    assert sorted(value.shape for _, value in model.parameters.values()) == [(24,), (24, 8)]
     chosen = trainable_model(module, ArithmeticBuilder(), ["places"])
     assert list(chosen.parameters) == ["places"]
