@@ -12,6 +12,7 @@ and the first losses, which must agree.
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import sys
 import time
@@ -123,8 +124,6 @@ def theirs(case: tuple[Any, Any, Any], precision: str, compiled: bool) -> tuple[
 
 def measured(name: str, precision: str, rounds: int, small: bool) -> dict[str, Any]:
     """One model in one precision."""
-    import copy
-
     import torch
 
     torch.manual_seed(0)

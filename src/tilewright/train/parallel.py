@@ -17,7 +17,8 @@ A process that is lost ends the others with an error; started again, all go on f
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,6 @@ class Group:
         if not distributed.is_available():
             raise UserError("this PyTorch was built without torch.distributed", hint="install another build of it")
         if not distributed.is_initialized() and "WORLD_SIZE" in os.environ:
-            from datetime import timedelta
-
             distributed.init_process_group("gloo", timeout=timedelta(seconds=timeout))
         if distributed.is_initialized():
             self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
@@ -88,7 +87,7 @@ class Group:
         if self.size > 1:
             self._collectively(self._distributed.barrier)
 
-    def _collectively(self, call: Any) -> None:
+    def _collectively(self, call: Callable[[], object]) -> None:
         try:
             call()
         except RuntimeError as error:
