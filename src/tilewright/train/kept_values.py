@@ -15,6 +15,7 @@ Results of operators that fuse into their reader take no memory; views are their
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.ir.op import FusionKind, Operator
 from tilewright.graph.ir.traverse import children, post_order
+from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.views import is_view
 from tilewright.ir.types import TensorType, TupleType, Type
 
@@ -74,8 +76,10 @@ def cost_of(item: GraphExpr) -> float:
     weight = item.args[1].type
     assert isinstance(weight, TensorType)
     shape = weight.static_shape or (1,)
-    # Products sum over all of the weight but its outputs: the last but one axis of a matrix, the rest of a kernel.
-    depth = shape[-2] if operator.name.endswith("matmul") and len(shape) > 1 else math.prod(shape[1:])
+    # Products sum over all of the weight but its outputs: one axis of a matrix, the rest of a kernel.
+    depth = math.prod(shape[1:])
+    if isinstance(item.attributes, MatmulAttributes):
+        depth = shape[-1 if item.attributes.transpose_b else -2]
     return float(elements * max(depth, _ELEMENT_COST))
 
 
@@ -166,11 +170,8 @@ class Keeping:
 
     def mark_before(self, place: int) -> int | None:
         """The last value before a place of the way back that is in memory."""
-        low, high = 0, len(self.marks)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self.marks[middle] < place else (low, middle)
-        return self.marks[low - 1] if low else None
+        count = bisect_left(self.marks, place)
+        return self.marks[count - 1] if count else None
 
     def _values_read_back(self) -> dict[int, tuple[int, int]]:
         found: dict[int, list[int]] = defaultdict(list)

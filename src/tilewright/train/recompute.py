@@ -22,6 +22,7 @@ from tilewright.graph.ir.traverse import children, rewrite, with_children
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.plan_memory import MemoryPlan
 from tilewright.graph.state import STATE
+from tilewright.graph.views import is_view
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.support.errors import UserError
@@ -125,7 +126,8 @@ class _Recompute:
 
     def _with_second_operands(self, old: GraphExpr, new: GraphExpr) -> GraphExpr:
         keeping = self._keeping
-        if id(old) in keeping.forward or isinstance(old, Tuple):
+        # Views are made again with what they are of, for whoever reads them.
+        if id(old) in keeping.forward or isinstance(old, Tuple) or is_view(old):
             return new
         before, parts = children(old), list(children(new))
         early = [at for at, part in enumerate(before) if self._is_given_up(part)]
@@ -140,7 +142,7 @@ class _Recompute:
         return made
 
     def _is_given_up(self, part: GraphExpr) -> bool:
-        return id(part) in self._keeping.forward and id(self._keeping.root(part)) in self._given_up
+        return id(self._keeping.root(part)) in self._given_up
 
     def _scalar(self, mark: int) -> GraphExpr:
         """One element of a value, which is there when the value is."""
