@@ -78,7 +78,8 @@ class LoRA:
                 if name + end not in parameters:
                     raise UserError(f"the parameters have no '{name + end}'", hint="step.parameters() has them")
             change = parameters[name + _DOWN].astype(np.float64) @ parameters[name + _UP] * self._scale
-            values[name] = (known[name].data + (change.T if swapped else change)).astype(np.float32)
+            weight = known[name].data.astype(np.float64)
+            values[name] = (weight + (change.T if swapped else change)).astype(np.float32)
         return with_weights(self.original, values)
 
     @property

@@ -133,8 +133,8 @@ def _chosen(known: Mapping[str, Constant], trainable: Trainable) -> list[str]:
         chosen = list(trainable)
         for name in chosen:
             if name not in names:
-                known = ", ".join(names[:8]) or "none"
-                raise UserError(f"the model has no weight '{name}' to train", hint=f"it has: {known}")
+                listed = ", ".join(names[:8]) or "none"
+                raise UserError(f"the model has no weight '{name}' to train", hint=f"it has: {listed}")
     if not chosen:
         raise UserError("there is nothing to train", hint="weights are float constants of the model that have names")
     return chosen

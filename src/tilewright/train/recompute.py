@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
+from tilewright.frontend.core.builder import rank_of
 from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Tuple, Var
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.traverse import children, rewrite, with_children
@@ -148,8 +149,7 @@ class _Recompute:
         """One element of a value, which is there when the value is."""
         if mark not in self._scalars:
             value = self._new[id(self._keeping.order[mark])]
-            assert isinstance(value.type, TensorType)
-            b, rank = self._builder, len(value.type.shape)
+            b, rank = self._builder, rank_of(value)
             first = b.call("slice", value, begin=(0,) * rank, end=(1,) * rank, strides=(1,) * rank) if rank else value
             self._scalars[mark] = b.reshape(first, ())
         return self._scalars[mark]
