@@ -20,7 +20,6 @@ import math
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -158,7 +157,7 @@ def _report(rows: Sequence[dict[str, Any]]) -> None:
         if best:
             mean = math.exp(statistics.mean(map(math.log, best)))
             print(f"{threads} threads: geometric mean against the quickest of each {mean:.2f}")
-    print(harness.machine_line(), time.strftime("%Y-%m-%d"))
+    print(harness.machine_line())
 
 
 if __name__ == "__main__":
