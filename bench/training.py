@@ -1,133 +1,163 @@
-"""Times training steps against torch: `python -m bench.training`.
+"""Times training steps against PyTorch and JAX: `python -m bench.training`.
 
-Each model is trained by `tw.train.Step` and by torch (eager, and through `torch.compile` with its own back end), with
-SGD and momentum, on the same batches. Rounds of all take turns, so that what else the machine does meets all alike; the
-table has medians, and ratios of the medians of rounds. Needs torch; models of torchvision need that too.
+    python -m bench.training                               # five models on one thread and on two: a quarter of an hour
+    python -m bench.training --only lstm --threads 1
+    python -m bench.training --small --rounds 2            # small: does it run
+    python -m bench.training --remat                       # BERT-small, batch 32, at half the memory of its activations
+
+A step is forward, loss, backward and an update by SGD with momentum. `tw.train.Step` is measured against torch eager,
+`torch.compile` (both also with channels last, for images) and `jax.jit` with donated parameters. Each runs in a process
+of its own, pinned to its cores; rounds of all take turns, and a ratio is the median over rounds of the other's time
+over ours. The first loss must be torch's. JAX comes from an environment of its own (`.venv-frontend-jax`, made the
+first time); `--against` chooses contestants.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
+import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import tilewright as tw
+from bench import harness
+from bench.environments import variables
+from bench.frontend_environments import HOMES
+from bench.training_memory import rematerialisation
+from bench.training_ways import WAYS
+from tilewright.cli.options import positive_int
+from tilewright.support.errors import UserError
 from tilewright.support.text import table
 
-Run = Callable[[], object]
+MODELS = ("small cnn", "resnet18", "mobilenet-v2", "lstm", "bert-small")
+_IMAGES = MODELS[:3]
+_MOST_ERROR = 1e-3
+_WARM_UP = 2
 
 
-def small_cnn(torch: Any) -> tuple[Any, tuple[int, ...], int]:
-    """Three convolutions with batch normalisation, 32 images of 32 x 32."""
-    nn = torch.nn
-    layers: list[Any] = []
-    for inputs, outputs in ((3, 32), (32, 64), (64, 128)):
-        layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)), (32, 3, 32, 32), 10
+class Contestant:
+    """A process that takes steps when it is asked to."""
 
+    def __init__(self, way: str, name: str, threads: int, small: bool) -> None:
+        self.way = way
+        python = HOMES["stablehlo"].python() if way == "jax.jit" else sys.executable
+        command = [python, "-m", "bench.training_ways", way, name, str(threads), *(["small"] if small else [])]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables()
+        )
+        answer = self._answer()
+        self.first_step_s, self.loss = float(answer["first_step_s"]), float(answer["loss"])
 
-def perceptron(torch: Any) -> tuple[Any, tuple[int, ...], int]:
-    """Three dense layers, 64 rows."""
-    nn = torch.nn
-    layers = [nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
-    return nn.Sequential(*layers), (64, 256), 10
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise UserError(f"{self.way} ended with code {self._process.wait()}; what it said is above")
+        return json.loads(line)
 
+    def step(self) -> float:
+        """Seconds of a step."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("step\n")
+        self._process.stdin.flush()
+        return float(self._answer())
 
-def of_torchvision(name: str) -> Callable[[Any], tuple[Any, tuple[int, ...], int]]:
-    """A model of torchvision on 8 images of 224 x 224."""
-
-    def make(torch: Any) -> tuple[Any, tuple[int, ...], int]:
-        import torchvision
-
-        return getattr(torchvision.models, name)(), (8, 3, 224, 224), 1000
-
-    return make
-
-
-MODELS: dict[str, Callable[[Any], tuple[Any, tuple[int, ...], int]]] = {
-    "perceptron": perceptron,
-    "small_cnn": small_cnn,
-    "resnet18": of_torchvision("resnet18"),
-    "mobilenet_v2": of_torchvision("mobilenet_v2"),
-}
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m bench.training", description=__doc__)
-    parser.add_argument("--models", default="perceptron,small_cnn", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--threads", type=int, default=1, help="threads of all (default: 1)")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds that take turns (default: 15)")
-    parser.add_argument("--compiled", action="store_true", help="torch.compile too, which needs a C++ compiler")
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="write the figures")
+    parser = argparse.ArgumentParser(prog="python -m bench.training", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help=f"models whose names contain one of these texts, of {', '.join(MODELS)}")
+    parser.add_argument("--against", default=",".join(list(WAYS)[1:]).replace(", ", " "), help="contestants")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads, separated by commas")
+    parser.add_argument("--rounds", type=positive_int, default=7, help="rounds that take turns (default: 7)")
+    parser.add_argument("--small", action="store_true", help="small batches of small inputs")
+    parser.add_argument("--remat", action="store_true", help="what less memory costs, instead")
+    parser.add_argument("--batch", type=positive_int, default=32, help="texts of a step, for --remat (default: 32)")
+    parser.add_argument("--output", type=Path, help="where the figures go (default: bench/results/training.json)")
     options = parser.parse_args(arguments)
-    import torch
-
-    torch.set_num_threads(options.threads)
-    rows, figures = [], {}
-    for name in options.models.split(","):
-        runs = contestants(torch, name, options.threads, options.compiled)
-        times = measured(runs, options.rounds)
-        medians = {who: statistics.median(values) for who, values in times.items()}
-        ratios = {
-            who: statistics.median(theirs / ours for ours, theirs in zip(times["tilewright"], values, strict=True))
-            for who, values in times.items()
-        }
-        figures[name] = {"seconds": medians, "ratios": ratios}
-        cells = (f"{medians[who] * 1e3:.2f} ms ({ratios[who]:.2f}x)" for who in runs)
-        rows.append((name, *cells))
-        print(f"{name}: done", file=sys.stderr, flush=True)
-    print(table(("model", *runs), rows))
-    if options.output is not None:
-        options.output.write_text(json.dumps({"threads": options.threads, "models": figures}, indent=1) + "\n")
+    if options.remat:
+        return rematerialisation(options)
+    words = options.only.split(",") if options.only else [""]
+    chosen = [name for name in MODELS if any(word in name for word in words)]
+    if not chosen:
+        raise UserError(f"no model is called {options.only!r}", hint=", ".join(MODELS))
+    rows: list[dict[str, Any]] = []
+    for threads in map(int, options.threads.split(",")):
+        for name in chosen:
+            rows.append(measured(name, threads, options))
+            harness.say(f"{threads} threads, {name}: {rows[-1]['ratios']}")
+    _report(rows)
+    path = options.output or (None if options.small else harness.RESULTS_FOLDER / "training.json")
+    if path is not None:
+        versions = harness.versions(["torch"])
+        harness.write_json(path, {"machine": harness.machine(), "versions": versions, "batch": 8, "rows": rows})
     return 0
 
 
-def contestants(torch: Any, name: str, threads: int, compiled: bool) -> dict[str, Run]:
-    """What runs one step of a model, by who does it; all start from the same weights."""
-    torch.manual_seed(0)
-    model, shape, classes = MODELS[name](torch)
-    x, y = torch.randn(*shape), torch.randint(0, classes, shape[:1])
-    with torch.no_grad():
-        module = tw.frontend.from_torch(model.eval(), (x,))
-    step = tw.train.Step(module, "cross_entropy", tw.train.SGD(0.01, momentum=0.9), threads=threads)
-    images, labels = x.numpy(), np.asarray(y)
-    model.train()
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+def measured(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    """The times of a model by all contestants."""
+    wanted = options.against.split(",")
+    ways = [way for way in WAYS if way == "tilewright" or way.replace(", ", " ") in wanted]
+    ways = [way for way in ways if name in _IMAGES or not way.endswith("channels last")]
+    contestants: list[Contestant] = []
+    try:
+        for way in ways:
+            contestants.append(Contestant(way, name, threads, options.small))
+            _check(name, contestants)
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for turn in range(options.rounds + _WARM_UP):
+            for contestant in contestants:
+                seconds = contestant.step()
+                if turn >= _WARM_UP:
+                    times[contestant.way].append(seconds)
+    finally:
+        for contestant in contestants:
+            contestant.close()
+    own = times.pop("tilewright")
+    return {
+        "name": name,
+        "threads": threads,
+        "ms": {way: statistics.median(column) * 1e3 for way, column in {"tilewright": own, **times}.items()},
+        "ratios": {
+            way: round(statistics.median(b / a for a, b in zip(own, column, strict=True)), 3)
+            for way, column in times.items()
+        },
+        "first_step_s": {item.way: round(item.first_step_s, 1) for item in contestants},
+    }
 
-    def trained(forward: Any) -> Run:
-        def run() -> None:
-            loss = torch.nn.functional.cross_entropy(forward(x), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
 
-        return run
-
-    runs: dict[str, Run] = {"tilewright": lambda: step(images, labels), "torch eager": trained(model)}
-    if compiled:
-        runs["torch.compile"] = trained(torch.compile(model))
-    return runs
+def _check(name: str, contestants: Sequence[Contestant]) -> None:
+    """The weights of JAX are others; those of torch are ours, and so is the first loss."""
+    first, last = contestants[0], contestants[-1]
+    if last.way != "jax.jit" and abs(first.loss - last.loss) > _MOST_ERROR * abs(last.loss):
+        raise UserError(f"{name}: the first loss is {first.loss}, that of {last.way} is {last.loss}")
 
 
-def measured(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, one call a round, after two to warm up."""
-    times: dict[str, list[float]] = {who: [] for who in runs}
-    for turn in range(rounds + 2):
-        for who, run in runs.items():
-            start = time.perf_counter()
-            run()
-            if turn >= 2:
-                times[who].append(time.perf_counter() - start)
-    return times
+def _report(rows: Sequence[dict[str, Any]]) -> None:
+    ways = list(dict.fromkeys(way for row in rows for way in row["ratios"]))
+    lines = []
+    for row in rows:
+        quickest = min(row["ratios"], key=row["ratios"].get, default="")
+        cells = (f"{row['ms'][way]:.1f} ({row['ratios'][way]:.2f}x)" if way in row["ratios"] else "" for way in ways)
+        best = f"{row['ratios'].get(quickest, 1.0):.2f}x {quickest}"
+        lines.append([row["name"], str(row["threads"]), f"{row['ms']['tilewright']:.1f}", *cells, best])
+    print(table(["model", "threads", "ours ms", *(f"{way} ms" for way in ways), "against the quickest"], lines))
+    for threads in dict.fromkeys(row["threads"] for row in rows):
+        best = [min(row["ratios"].values()) for row in rows if row["threads"] == threads and row["ratios"]]
+        if best:
+            mean = math.exp(statistics.mean(map(math.log, best)))
+            print(f"{threads} threads: geometric mean against the quickest of each {mean:.2f}")
+    print(harness.machine_line())
 
 
 if __name__ == "__main__":

@@ -48,6 +48,13 @@ CASES = {
 }
 
 
+def aimed_of(loss: Loss, shape: tuple[int, ...]) -> IRModule:
+    b = ArithmeticBuilder()
+    x = var("x", *shape)
+    target = Var("target", loss.target(x))
+    return infer_types(IRModule([function([x, target], b.body(loss.aimed(b, x, target, loss.loss(b, x, target))))]))
+
+
 def module_of(loss: Loss, shape: tuple[int, ...], only_loss: bool = True) -> IRModule:
     b = ArithmeticBuilder()
     x = var("x", *shape)
@@ -68,6 +75,8 @@ def test_as_torch(name: str) -> None:
     module = module_of(loss, shape)
     value, gradient = evaluate(tw.value_and_grad(module, "x"), x, target)
     np.testing.assert_allclose(value, expected.item(), rtol=1e-5)
+    np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-5, atol=1e-7)
+    _, gradient = evaluate(tw.value_and_grad(aimed_of(loss, shape), "x"), x, target)
     np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-5, atol=1e-7)
 
 

@@ -9,11 +9,13 @@ import tilewright as tw
 from tests.graph.helpers import function, op, random, var
 from tests.requirements import need, need_module
 from tests.train.models import batch, normalised, perceptron, weight
+from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.graph.ir.infer import infer_types
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.support.errors import UserError
 from tilewright.train import SGD, AdamW, Step, WarmUp
+from tilewright.train.model import trainable_model
 
 
 def make(**options) -> Step:
@@ -265,3 +267,24 @@ def test_one_weight_in_two_forms_is_refused() -> None:
 def test_memory_of_a_step_against_its_bound() -> None:
     plan = make().memory_plan()
     assert plan.lower_bound <= plan.workspace_bytes <= 1.3 * plan.lower_bound
+
+
+def test_masks_and_buffers_of_torch_are_no_weights() -> None:
+    torch = need_module("torch")
+
+    class Masked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.joint = torch.nn.Linear(8, 24)
+            self.register_buffer("places", torch.randn(5, 8))
+
+        def forward(self, x):
+            parts = self.joint(x + self.places).unflatten(-1, (3, 2, 4)).unbind(2)
+            q, k, v = (part.transpose(1, 2) for part in parts)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+    module = tw.frontend.from_torch(Masked().eval(), (torch.randn(2, 5, 8),))
+    model = trainable_model(module, ArithmeticBuilder(), None)
+    assert sorted(value.shape for _, value in model.parameters.values()) == [(24,), (24, 8)]
+    chosen = trainable_model(module, ArithmeticBuilder(), ["places"])
+    assert list(chosen.parameters) == ["places"]

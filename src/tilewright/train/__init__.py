@@ -9,8 +9,11 @@ from tilewright.train.initializers import (
     xavier_normal,
     xavier_uniform,
 )
+from tilewright.train.lora import LoRA
 from tilewright.train.losses import L1, MSE, NLL, BCEWithLogits, CrossEntropy, Loss
 from tilewright.train.optimizers import LAMB, SGD, Adam, AdamW, Optimizer
+from tilewright.train.parallel import Group, ParallelStep
+from tilewright.train.quantized import QuantizationAware
 from tilewright.train.schedules import Constant, Cosine, OneCycle, StepDecay, WarmUp
 from tilewright.train.step import MemoryReport, Result, Step
 
@@ -27,10 +30,14 @@ __all__ = [
     "Cosine",
     "CrossEntropy",
     "Epoch",
+    "Group",
+    "LoRA",
     "Loss",
     "MemoryReport",
     "OneCycle",
     "Optimizer",
+    "ParallelStep",
+    "QuantizationAware",
     "Result",
     "Step",
     "StepDecay",

@@ -42,7 +42,7 @@ class Epoch:
 class Examples:
     """Arrays of examples, in batches."""
 
-    def __init__(self, step: Step, data: Data, what: str) -> None:
+    def __init__(self, step: Step, data: Data, what: str, parts: int = 1) -> None:
         names = step.program.inputs
         if isinstance(data, (str, os.PathLike)):
             data = read_arrays(Path(data))
@@ -62,9 +62,9 @@ class Examples:
             raise UserError(f"the arrays of the {what} have different numbers of examples, or none: {sorted(counts)}")
         self.arrays = arrays
         self.count = counts.pop()
-        infos = step.executable.input_info
-        sizes = [info.shape[0] for info in infos if info.name in names and info.shape]
-        self.fixed = next((size for size in sizes if isinstance(size, int)), None)
+        sizes = [shape[0] for shape in step.input_shapes() if shape]
+        fixed = next((size for size in sizes if isinstance(size, int)), None)
+        self.fixed = None if fixed is None else fixed * parts
         """The size that batches must have, if the model says so."""
 
     def batch_size(self, wanted: int | None) -> int:
@@ -114,19 +114,19 @@ def fit(
     goes on from it. `log` is a .csv file, a folder of event files for TensorBoard, or several of these. `seed` (that of
     the step) decides the order of examples. Epochs before the checkpoint are not among the results.
     """
-    examples = Examples(step, data, "training data")
+    examples = Examples(step, data, "training data", step.batch_parts)
     size = examples.batch_size(batch_size)
     tested = None if validation is None else Examples(step, validation, "data to validate on")
     place = None if checkpoint is None else Path(checkpoint)
     if every is not None and (not isinstance(every, int) or every < 1):
         raise UserError(f"every is a number of batches of at least 1, not {every!r}")
-    if place is not None and place.exists():
+    if place is not None and step.has_checkpoint(place):
         step.restore(place)
     run = _Run(step, examples, size, tested, place, every, step.seed if seed is None else seed, shuffle)
     paths = [log] if isinstance(log, (str, os.PathLike)) else list(log)
     columns = ["loss", *step.program.metrics]
     columns += [] if tested is None else [f"validation_{name}" for name in ("loss", *step.program.measures)]
-    logs = [open_log(path, columns, step.calls) for path in paths]
+    logs = [open_log(path, columns, step.calls) for path in paths if step.writes_files]
     try:
         first = step.position.get("epoch", 0)
         return [run.epoch(number, epochs, logs) for number in range(first, epochs)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.core.checks import checked_index
+from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import FLOAT32, INT64
 from tilewright.ir.types import TensorType, tensor_type
@@ -29,6 +30,10 @@ class Loss(ABC):
     @abstractmethod
     def loss(self, b: ArithmeticBuilder, prediction: GraphExpr, target: GraphExpr) -> GraphExpr:
         """The loss, a float32 scalar."""
+
+    def aimed(self, b: ArithmeticBuilder, prediction: GraphExpr, target: GraphExpr, loss: GraphExpr) -> GraphExpr:
+        """What is differentiated: a scalar with the gradient of the loss; its value is not asked for."""
+        return loss
 
     def metrics(self, b: ArithmeticBuilder, prediction: GraphExpr, target: GraphExpr) -> dict[str, GraphExpr]:
         """Further numbers worth watching, float32 scalars by name."""
@@ -120,17 +125,59 @@ class CrossEntropy(NLL):
 
     def loss(self, b: ArithmeticBuilder, prediction: GraphExpr, target: GraphExpr) -> GraphExpr:
         """The mean over all that count."""
-        logs = _log_softmax(b, _wide(b, prediction))
+        x = _wide(b, prediction)
         counted, safe = self._classes(b, prediction, target)
-        values = b.call("negative", _chosen(b, logs, safe))
+        largest, log_sum = _log_sum(b, x)
+        # The difference first: the largest may be much larger than the rest of the result.
+        values = b.add(b.subtract(_without_classes(b, largest), _element(b, x, safe)), _without_classes(b, log_sum))
         if self.label_smoothing:
-            spread = b.call("negative", b.reduce("mean", logs, (1,)))
+            spread = b.add(b.subtract(largest, b.reduce("mean", x, (1,), keepdims=True)), log_sum)
+            spread = _without_classes(b, spread)
             values = b.add(b.multiply(values, 1 - self.label_smoothing), b.multiply(spread, self.label_smoothing))
         return self._mean(b, values, counted)
 
+    def aimed(self, b: ArithmeticBuilder, prediction: GraphExpr, target: GraphExpr, loss: GraphExpr) -> GraphExpr:
+        """The sum of predictions times their gradient, (softmax - what was to be said) / how many count.
 
-def _log_softmax(b: ArithmeticBuilder, values: GraphExpr) -> GraphExpr:
-    return b.call("nn.log_softmax", values, axis=1)
+        One kernel computes that gradient from predictions and two numbers a place; the derivatives of the steps of the
+        loss would write tensors of the size of the predictions, which for language models are the largest of all.
+        """
+        x = _wide(b, prediction)
+        batch, count, *rest = sizes_of(x)
+        counted, safe = self._classes(b, prediction, target)
+        share = b.divide(_wide(b, counted), _sum(b, _wide(b, counted)))
+        numbers = b.reshape(b.arange(count), (1, count, *(1 for _ in rest)))
+        is_class = b.compare("equal", b.reshape(safe, (batch, 1, *rest)), numbers)
+        said = b.call("exp", b.subtract(x, b.add(*_log_sum(b, x))))
+        if self.label_smoothing:
+            said = b.subtract(said, self.label_smoothing / size_at(prediction, 1))
+        slope = b.where(is_class, b.subtract(said, 1 - self.label_smoothing), said)
+        slope = b.multiply(slope, b.reshape(share, (batch, 1, *rest)))
+        return _sum(b, b.multiply(x, b.call("stop_gradient", slope)))
+
+
+def _log_sum(b: ArithmeticBuilder, values: GraphExpr) -> tuple[GraphExpr, GraphExpr]:
+    """The largest over classes, and the logarithm of the sum of the exponentials of what is left: (batch, 1, ...)."""
+    largest = b.reduce("max", values, (1,), keepdims=True)
+    powers = b.call("exp", b.subtract(values, largest))
+    return largest, b.call("log", b.reduce("sum", powers, (1,), keepdims=True))
+
+
+def _without_classes(b: ArithmeticBuilder, value: GraphExpr) -> GraphExpr:
+    batch, _, *rest = sizes_of(value)
+    return b.reshape(value, (batch, *rest))
+
+
+def _element(b: ArithmeticBuilder, values: GraphExpr, classes: GraphExpr) -> GraphExpr:
+    """What `_chosen` gives, read where it is: nothing flows back through it as quickly."""
+    batch, count, *rest = sizes_of(values)
+    places = dimensions.product(rest)
+    rows = b.multiply(b.positions((batch, *rest), 0), b.size(dimensions.multiply(count, places)))
+    index = b.add(rows, b.multiply(classes, b.size(places)))
+    if rest:
+        index = b.add(index, b.reshape(b.arange(places), (1, *rest)))
+    total = dimensions.product((batch, count, *rest))
+    return b.call("take", b.reshape(values, (total,)), index, axis=0, mode="inside")
 
 
 @dataclass(frozen=True)

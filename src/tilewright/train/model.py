@@ -106,7 +106,7 @@ def trainable_model(
     known = parameters_of(module)
     left = set() if statistics else _statistics(main)
     names = {id(item): name for name, item in known.items()}
-    chosen = _chosen([name for key, name in names.items() if key not in left], trainable)
+    chosen = _chosen({name: known[name] for key, name in names.items() if key not in left}, trainable)
     _refuse_copies(known, chosen)
     parameters = {name: (Var(name, known[name].type), known[name].data) for name in chosen}
     for param in main.params:
@@ -120,18 +120,21 @@ def trainable_model(
     return TrainableModel(module, inputs, seed, parameters, {**norms.buffers, **buffers}, bindings, tuple(said))
 
 
-def _chosen(names: Sequence[str], trainable: Trainable) -> list[str]:
+def _chosen(known: Mapping[str, Constant], trainable: Trainable) -> list[str]:
     """The weights that are trained."""
+    names = list(known)
+    # Where weights have names of their own, constants with the name of an operator (a mask) or of a buffer are none.
+    weights = [name for name, item in known.items() if item.span is not None and not item.span.operation] or names
     if trainable is None:
-        chosen = list(names)
+        chosen = weights
     elif callable(trainable):
-        chosen = [name for name in names if trainable(name)]
+        chosen = [name for name in weights if trainable(name)]
     else:
         chosen = list(trainable)
         for name in chosen:
             if name not in names:
-                known = ", ".join(names[:8]) or "none"
-                raise UserError(f"the model has no weight '{name}' to train", hint=f"it has: {known}")
+                listed = ", ".join(names[:8]) or "none"
+                raise UserError(f"the model has no weight '{name}' to train", hint=f"it has: {listed}")
     if not chosen:
         raise UserError("there is nothing to train", hint="weights are float constants of the model that have names")
     return chosen

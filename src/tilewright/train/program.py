@@ -67,7 +67,7 @@ class StepProgram:
 
 
 @dataclass
-class _Assembly:
+class Assembly:
     """Inputs and results of the step while they are put together."""
 
     initial: dict[str, Array] = field(default_factory=dict)
@@ -102,16 +102,16 @@ def loss_module(
         kind = value.type
         if not isinstance(kind, TensorType) or kind.static_shape != () or not kind.dtype.is_float:
             raise UserError("without a loss, the model's output must be one: a float scalar", hint="loss='mse'")
-        value = b.cast(value, FLOAT32)
+        aimed = value = b.cast(value, FLOAT32)
     else:
         target = Var(TARGET, loss.target(prediction))
         params.append(target)
         value = loss.loss(b, prediction, target)
         metrics = loss.metrics(b, prediction, target)
-    aimed = value
+        aimed = loss.aimed(b, prediction, target, value)
     if scaled:
         params.append(Var(SCALE, tensor_type((), FLOAT32)))
-        aimed = b.multiply(value, params[-1])
+        aimed = b.multiply(aimed, params[-1])
     params += [] if model.seed is None else [model.seed]
     params += [var for var, _ in model.parameters.values()]
     params += [item.var for item in model.buffers.values()]
@@ -140,11 +140,11 @@ def step_program(
     bindings, results = taken_apart(b, main.body)
     _, gradients, (value, *rest) = results[0], results[1 : 1 + len(names)], results[1 + len(names) :]
     shown = dict(zip(metrics, rest, strict=False))
-    assembly = _Assembly()
+    assembly = Assembly()
     scalars = {name: Var(name, tensor_type((), FLOAT32)) for name in optimizer.scalars(0)}
     if rules.accumulate > 1:
         scalars[MOVES] = Var(MOVES, tensor_type((), FLOAT32))
-    _update(b, assembly, model, params, gradients, optimizer, rules, scalars, shown)
+    update(b, assembly, model, params, gradients, optimizer, rules, scalars, shown)
     for (name, item), after in zip(model.buffers.items(), rest[len(metrics) :], strict=True):
         assembly.keep(params[name], item.value)
         assembly.after[name] = after
@@ -170,9 +170,9 @@ def step_program(
     )
 
 
-def _update(
+def update(
     b: ArithmeticBuilder,
-    assembly: _Assembly,
+    assembly: Assembly,
     model: TrainableModel,
     params: Mapping[str, Var],
     gradients: list[GraphExpr],
@@ -232,7 +232,7 @@ def _total(b: ArithmeticBuilder, values: list[GraphExpr]) -> GraphExpr:
 
 def _accumulated(
     b: ArithmeticBuilder,
-    assembly: _Assembly,
+    assembly: Assembly,
     model: TrainableModel,
     params: Mapping[str, Var],
     gradients: list[GraphExpr],

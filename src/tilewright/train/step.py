@@ -36,10 +36,10 @@ from tilewright.runtime.core.state import read_arrays, write_arrays
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes
 from tilewright.train.losses import Loss, loss_of
-from tilewright.train.model import Trainable, main_of, model_kind, trainable_model, with_weights
+from tilewright.train.model import Trainable, TrainableModel, main_of, model_kind, trainable_model, with_weights
 from tilewright.train.optimizers import Optimizer
 from tilewright.train.program import MOVES, SCALE, Rules, StepProgram, loss_module, step_program
-from tilewright.train.recompute import parse_bytes, recomputed
+from tilewright.train.recompute import fitted, parse_bytes
 
 Array = npt.NDArray[Any]
 _FORMAT = 1
@@ -91,9 +91,9 @@ class Step:
     of their gradients; `average` keeps an average of parameters of which that share stays in each step. `precision` is
     that of `tw.compile`; in float16 the loss is scaled, by `loss_scale` or (None) by what the gradients allow. `seed`
     decides what dropout and the like draw. `inference` is the model that `module()` and `evaluate` use, where it is
-    another one: for a torch module in training mode, the one that was imported after `eval()`. `memory` ("2GiB") is the
-    most that values between kernels may take: where that is less than keeping them all takes, cheap ones are computed
-    again on the way back (`memory_report`).
+    another one: for a torch module in training mode, the one that was imported after `eval()`. `memory` ("2GiB", or a
+    share: 0.5) is the most that values between kernels may take: where that is less than keeping them all takes, some
+    are computed again on the way back (`memory_report`).
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Step:
         loss_scale: float | None = None,
         seed: int = 0,
         inference: IRModule | None = None,
-        memory: str | int | None = None,
+        memory: str | float | None = None,
         target: TargetLike = "native",
         threads: int | None = None,
         options: CompileOptions | None = None,
@@ -140,16 +140,44 @@ class Step:
         module = _imported(model)
         self._inference = module if inference is None else inference
         found = trainable_model(module, ArithmeticBuilder(), trainable, batch_norm)
-        self.program: StepProgram = step_program(found, self.loss, optimizer, rules, output)
         self._options = (target, threads, options)
         self._precision = precision
-        self.memory_report = self._fit_memory(None if memory is None else parse_bytes(memory))
+        self.program: StepProgram = self._program(found, output)
+        self.memory_report = self._fit_memory(memory)
         """What the step's workspace takes, as planned; None without a limit."""
-        self._compiled = compile_model(self.program.module, target, threads, options=options, precision=precision)
+        self._compiled = self._made(self.program)
         self._compiled.state.assign(self.program.initial)
         self._evaluator: Executable | None = None
         self._measured: tuple[str, ...] = ()
         self._snapshot: tuple[int, dict[str, Array]] | None = None
+
+    def _program(self, model: TrainableModel, output: int) -> StepProgram:
+        return step_program(model, self.loss, self.optimizer, self.rules, output)
+
+    def _made(self, program: StepProgram) -> Executable:
+        target, threads, options = self._options
+        return compile_model(program.module, target, threads, options=options, precision=self._precision)
+
+    def _run(self, values: Mapping[str, object]) -> list[Any]:
+        return self._compiled.run(values)
+
+    def input_shapes(self) -> list[tuple[Any, ...]]:
+        """The shapes of what a step takes, as the model is compiled for them."""
+        return [tuple(info.shape) for info in self._compiled.input_info if info.name in self.program.inputs]
+
+    @property
+    def batch_parts(self) -> int:
+        """How many parts of the size that the model is compiled for a batch has."""
+        return 1
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether this process writes logs."""
+        return True
+
+    def has_checkpoint(self, path: os.PathLike[str]) -> bool:
+        """Whether there is one to go on from."""
+        return os.path.exists(path)
 
     @property
     def executable(self) -> Executable:
@@ -164,23 +192,24 @@ class Step:
         target, threads, options = self._options
         return Compilation(module, target, threads, options=options, precision=self._precision)
 
-    def _fit_memory(self, budget: int | None) -> MemoryReport | None:
+    def _fit_memory(self, memory: str | float | None) -> MemoryReport | None:
         """Make the step fit an amount of memory, by computing values again where keeping them takes more."""
-        if budget is None:
+        if memory is None:
             return None
+        parse_bytes(memory, 1)
 
         def planned(module: IRModule) -> MemoryPlan:
             return self._compilation(module).lowered.segments[0].plan
 
         kept = planned(self.program.module)
+        budget = parse_bytes(memory, kept.workspace_bytes)
         if kept.workspace_bytes <= budget:
             return MemoryReport(budget, kept.workspace_bytes, kept.workspace_bytes, kept.lower_bound)
-        module = recomputed(self.program.module)
-        less = planned(module)
-        report = MemoryReport(budget, kept.workspace_bytes, less.workspace_bytes, less.lower_bound)
-        if less.workspace_bytes > budget:
+        found = fitted(self.program.module, planned, kept.workspace_bytes, budget)
+        report = MemoryReport(budget, kept.workspace_bytes, found.plan.workspace_bytes, found.plan.lower_bound)
+        if found.plan.workspace_bytes > budget:
             raise UserError(f"the step does not fit its memory: {report}", hint="give more memory, or smaller batches")
-        self.program.module = module
+        self.program.module = found.module
         return report
 
     def __call__(self, *arrays: object, **named: object) -> Result:
@@ -188,7 +217,7 @@ class Step:
         given = self._given(arrays, named)
         moves = (self.calls + 1) % self.rules.accumulate == 0
         values = {**given, **self._scalars(moves)}
-        outputs = self._compiled.run(values)
+        outputs = self._run(values)
         result = Result(zip(("loss", *self.program.metrics), map(float, outputs), strict=True))
         self.calls += 1
         if moves:

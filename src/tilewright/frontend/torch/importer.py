@@ -190,13 +190,17 @@ class GraphImporter:
         assert var.type is not None
         return self.builder.empty(shape, getattr(var.type, "dtype"))  # noqa: B009
 
-    def constant(self, name: str, tensor: Any) -> GraphExpr | Complex:
-        """A weight or another tensor that the program holds."""
+    def constant(self, name: str, tensor: Any, *, is_weight: bool = False) -> GraphExpr | Complex:
+        """A weight or another tensor that the program holds: its span says which (training asks)."""
         if not isinstance(tensor, self.torch.Tensor):
             raise UnsupportedError(f"the constant '{name}' is {kind_of(tensor)}, not a tensor")
         if tensor.is_complex():
-            return Complex(self._constant(name, tensor.real), self._constant(name, tensor.imag))
-        return self._constant(name, tensor)
+            parts = [self._constant(name, part) for part in (tensor.real, tensor.imag)]
+            return Complex(*parts)
+        made = self._constant(name, tensor)
+        if not is_weight:
+            made.span = Span(name, operation="buffer")
+        return made
 
     def _constant(self, name: str, tensor: Any) -> Constant:
         dtype = from_torch_dtype(tensor.dtype)
@@ -455,7 +459,7 @@ class _ProgramImporter(GraphImporter):
                 stored = program.state_dict.get(spec.target)
                 if stored is None:
                     stored = program.constants[spec.target]
-                self.values[node] = self.constant(spec.target, stored)
+                self.values[node] = self.constant(spec.target, stored, is_weight=spec.kind is kinds.PARAMETER)
             else:
                 raise UnsupportedError(f"the input '{node.name}' ({spec.kind.name}) is not supported")
         outputs = self.run(nodes)

@@ -1,0 +1,193 @@
+"""Training steps on a GPU against PyTorch: `python -m bench.training_gpu`.
+
+    python -m bench.training_gpu                              # ResNet-50 batch 32, BERT-base batch 16; all precisions
+    python -m bench.training_gpu --only bert --precision float16 --small
+
+`tw.train.Step(target="cuda")` against `torch.compile` (inductor, with CUDA graphs where it can) and eager mode, on the
+same batches with SGD and momentum: float32, tf32 (products of float32 on tensor cores), and float16 with a scaled loss
+(torch: autocast and GradScaler). Rounds take turns. Beside the times: the most memory of the device that each has used,
+and the first losses, which must agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import harness
+from tilewright.cli.options import positive_int
+from tilewright.support.errors import UserError
+from tilewright.support.text import human_bytes, table
+
+_WARM_UP = 3
+_RATE, _MOMENTUM = 0.001, 0.9
+_MOST_ERROR = {"float32": 1e-3, "tf32": 1e-2, "float16": 5e-2}
+PRECISIONS = tuple(_MOST_ERROR)
+
+
+def resnet50(small: bool) -> tuple[Any, Any, Any]:
+    """ResNet-50 of torchvision on 32 images."""
+    import torch
+    import torchvision
+
+    size, batch = (64, 2) if small else (224, 32)
+    return torchvision.models.resnet50(), torch.randn(batch, 3, size, size), torch.randint(0, 1000, (batch,))
+
+
+def bert_base(small: bool) -> tuple[Any, Any, Any]:
+    """Twelve layers of width 768 on 16 texts of 128 tokens, with scores of all tokens."""
+    import torch
+
+    from bench.torch_training_models import Encoder
+
+    width, layers, heads, count, length, batch = (64, 1, 2, 100, 16, 2) if small else (768, 12, 12, 30522, 128, 16)
+    drawn: Any = torch.randint(0, count, (2, batch, length))
+    model = Encoder(width, layers, heads, count, length)
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+        if isinstance(part, torch.nn.MultiheadAttention):
+            part.dropout = 0.0
+    return model, drawn[0], drawn[1].flatten()
+
+
+MODELS: dict[str, Callable[[bool], tuple[Any, Any, Any]]] = {"resnet50": resnet50, "bert-base": bert_base}
+
+
+def free_memory() -> int:
+    """Bytes of the device that nobody has."""
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info()[0])
+
+
+def ours(case: tuple[Any, Any, Any], precision: str) -> tuple[Callable[[], float], int]:
+    """A compiled step, and what it has taken of the device."""
+    import torch
+
+    import tilewright as tw
+
+    model, x, labels = case
+    before = free_memory()
+    with torch.no_grad():
+        module = tw.frontend.from_torch(model.eval(), (x,))
+    step = tw.train.Step(
+        module, "cross_entropy", tw.train.SGD(_RATE, momentum=_MOMENTUM), target="cuda", precision=precision
+    )
+    batch, right = x.numpy(), labels.numpy()
+    step(batch, right)
+    return lambda: step(batch, right).loss, before - free_memory()
+
+
+def theirs(case: tuple[Any, Any, Any], precision: str, compiled: bool) -> tuple[Callable[[], float], int]:
+    """PyTorch's step, and the most that it has allocated."""
+    import torch
+    from torch import nn
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.cuda.reset_peak_memory_stats()
+    base = torch.cuda.memory_allocated()
+    model, x, labels = case
+    model = model.cuda().train()
+    x, labels = x.cuda(), labels.cuda()
+    if x.ndim == 4:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM, fused=True)
+    half = precision == "float16"
+    scaler = torch.amp.GradScaler(enabled=half)
+
+    def loss_of(batch: Any, right: Any) -> Any:
+        with torch.autocast("cuda", torch.float16, enabled=half):
+            return nn.functional.cross_entropy(model(batch).float(), right)
+
+    run: Any = torch.compile(loss_of, mode="reduce-overhead") if compiled else loss_of
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = run(x, labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return float(loss.detach())
+
+    step()
+    return step, int(torch.cuda.max_memory_allocated() - base)
+
+
+def measured(name: str, precision: str, rounds: int, small: bool) -> dict[str, Any]:
+    """One model in one precision."""
+    import torch
+
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    case = MODELS[name](small)
+    ways = {
+        "tilewright": ours(copy.deepcopy(case), precision),
+        "torch.compile": theirs(copy.deepcopy(case), precision, compiled=True),
+        "eager": theirs(copy.deepcopy(case), precision, compiled=False),
+    }
+    # The first step of each was taken: the losses of the second have gradients in them.
+    losses = {way: run() for way, (run, _) in ways.items()}
+    worst = max(abs(loss - losses["eager"]) for loss in losses.values()) / abs(losses["eager"])
+    if not worst < _MOST_ERROR[precision]:
+        raise UserError(f"{name} in {precision}: the losses of the second step are {losses}")
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(rounds + _WARM_UP):
+        for way, (run, _) in ways.items():
+            begin = time.perf_counter()
+            run()
+            if turn >= _WARM_UP:
+                times[way].append(time.perf_counter() - begin)
+    medians = {way: statistics.median(column) * 1e3 for way, column in times.items()}
+    return {
+        "name": name,
+        "precision": precision,
+        "ms": medians,
+        "ratios": {way: round(medians[way] / medians["tilewright"], 3) for way in medians if way != "tilewright"},
+        "memory": {way: memory for way, (_, memory) in ways.items()},
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench.training_gpu", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help=f"models whose names contain this text, of {', '.join(MODELS)}")
+    parser.add_argument("--precision", default=",".join(PRECISIONS), help="separated by commas")
+    parser.add_argument("--rounds", type=positive_int, default=20)
+    parser.add_argument("--small", action="store_true", help="small models and inputs: does it run")
+    parser.add_argument("--output", type=Path, default=harness.RESULTS_FOLDER / "training_gpu.json")
+    options = parser.parse_args(arguments)
+    chosen = [name for name in MODELS if options.only is None or options.only in name]
+    if not chosen:
+        raise UserError(f"no model is called {options.only!r}", hint=", ".join(MODELS))
+    rows = []
+    for name in chosen:
+        for precision in options.precision.split(","):
+            try:
+                rows.append(measured(name, precision, options.rounds, options.small))
+            except UserError as error:
+                # One that does not run must not cost the others their turn on the device.
+                harness.say(f"{name}, {precision}: {error}")
+    lines = [
+        (row["name"], row["precision"], *(f"{row['ms'][way]:.2f}" for way in row["ms"]),
+         *(f"{row['ratios'][way]:.2f}x" for way in row["ratios"]),
+         *(human_bytes(row["memory"][way]) for way in row["memory"]))
+        for row in rows
+    ]  # fmt: skip
+    ways = ("tilewright", "torch.compile", "eager")
+    heads = (*(f"{way} ms" for way in ways), "against compile", "against eager", *(f"{way} memory" for way in ways))
+    print(table(("model", "precision", *heads), lines))
+    harness.write_json(options.output, {"versions": harness.versions(["torch"]), "rows": rows})
+    return 0 if len(rows) == len(chosen) * len(options.precision.split(",")) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
