@@ -43,9 +43,14 @@ def ranked_group_tiles(
         for groups, width, stages, parts in product((1, 2, 3), widths, (3, 4, 5, 6), (1, 2, 4, 8, 16))
         if parts == 1 or steps >= 2 * parts
     ]
-    fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes]
+    fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes and _is_usual(tile, steps, target)]
     costs = {tile: group_cost(batch, rows, columns, depth, dtype, tile, target) for tile in fitting}
     return tuple(sorted(fitting, key=lambda tile: (costs[tile], abs(tile.stages - _STAGES))))
+
+
+def _is_usual(tile: GroupTile, steps: int, target: Target) -> bool:
+    """Whether a tile is one of those that the model knows: three groups compute where another one copies for them."""
+    return tile.groups < 3 or producer_registers(tile, steps, target) is not None
 
 
 def group_cost(

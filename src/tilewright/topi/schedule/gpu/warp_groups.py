@@ -34,7 +34,7 @@ _REGISTERS = 65536
 """Registers of a multiprocessor."""
 _SPARE_REGISTERS = 30
 """Registers of a thread beside its sums, when they are done."""
-_SPECIALIZED_STAGES = 4
+_SPECIALIZED_STAGES, _SPECIALIZED_COLUMNS = 4, 128
 _SPECIALIZED = {2: (72, 216), 3: (80, 144)}
 """Registers of a thread that copies, and of one that computes, for so many groups that compute: all together."""
 _CONSUMER_SPARE = 40
@@ -121,12 +121,15 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
 def producer_registers(tile: GroupTile, steps: int, target: Target) -> tuple[int, int] | None:
     """Registers of a thread that copies and of one that computes, where a warp group of its own copies for the others.
 
-    Where several blocks share a multiprocessor, one computes while another waits, and there is nothing to gain. Four
-    copies of the tiles: with other numbers, places in windows of images take the copying threads too long.
+    Where several blocks share a multiprocessor, one computes while another waits, and there is nothing to gain; nor is
+    there where products are short (few columns) or sums go to memory (several parts). Four copies of the tiles: with
+    other numbers, places in windows of images take the copying threads too long.
     """
     registers = _SPECIALIZED.get(tile.groups)
-    alone = 2 * tile.shared_bytes > target.shared_bytes
+    alone = 2 * tile.shared_bytes > target.shared_bytes and tile.parts == 1
     if registers is None or not alone or tile.stages != _SPECIALIZED_STAGES or steps <= tile.stages:
+        return None
+    if tile.columns < _SPECIALIZED_COLUMNS:
         return None
     return registers if tile.columns // 2 + _CONSUMER_SPARE <= registers[1] else None
 
