@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +116,23 @@ def layer(kind: str, name: str, *inputs: str, module: str = "keras.layers", **co
     }
 
 
-def archive(layers: list[dict[str, Any]], output: str, weights: dict[str, Any] | None = None) -> bytes:
-    """A `.keras` archive of a functional model with the input `x`."""
+def archive(
+    layers: list[dict[str, Any]],
+    output: str,
+    weights: dict[str, Any] | None = None,
+    inputs: Sequence[str] = ("x",),
+    tensor: int = 0,
+) -> bytes:
+    """A `.keras` archive of a functional model with the input `x`, or others; it gives a tensor of a layer."""
     config = {
         "module": "keras.src.models.functional",
         "class_name": "Functional",
-        "config": {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [[output, 0, 0]]},
+        "config": {
+            "name": "m",
+            "layers": layers,
+            "input_layers": [[name, 0, 0] for name in inputs],
+            "output_layers": [[output, 0, tensor]],
+        },
     }
     numbers = io.BytesIO()
     with h5py.File(numbers, "w") as file:
@@ -487,14 +498,72 @@ def test_images_with_their_boxes() -> None:
     boxes["inbound_nodes"][0]["args"] = [{"images": tensor, "bounding_boxes": {"boxes": tensor}}]
     result = evaluate(from_keras(archive([data(1, 2, 4), boxes], "l")), np.ones((1, 2, 4), np.float32))
     assert result.tolist() == [[[1] * 4, [1] * 4, [-1] * 4]]
-    other = layer("Resizing", "l", "x", height=1, width=4)
+    other = layer("CenterCrop", "l", "x", height=1, width=4)
     other["inbound_nodes"] = boxes["inbound_nodes"]
-    with pytest.raises(UnsupportedError, match="Resizing of images in a dictionary"):
+    with pytest.raises(UnsupportedError, match="CenterCrop of images in a dictionary"):
         from_keras(archive([data(1, 2, 4), other], "l"))
     other = layer("RandomHue", "l", "x")
     other["inbound_nodes"][0]["args"] = [{"labels": tensor}]
     with pytest.raises(UserError, match="a dictionary of labels has no 'images'"):
         from_keras(archive([data(1, 2, 4), other], "l"))
+
+
+def resized_boxes(tensor: int, images: Any, boxes: Any, labels: Any, **options: Any) -> Any:
+    """A tensor of what `Resizing` to 20 x 20 gives for images with boxes and labels."""
+    made = layer("Resizing", "l", "x", "boxes", "labels", height=20, width=20, **options)
+    ((image, box, label),) = made["inbound_nodes"][0]["args"]
+    made["inbound_nodes"][0]["args"] = [{"images": image, "bounding_boxes": {"boxes": box, "labels": label}}]
+    given = [("x", images), ("boxes", boxes), ("labels", labels)]
+    layers = [layer("InputLayer", name, batch_shape=list(a.shape), dtype=a.dtype.name) for name, a in given]
+    content = archive([*layers, made], "l", inputs=[name for name, _ in given], tensor=tensor)
+    return evaluate(from_keras(content), images, boxes, labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"pad_to_aspect_ratio": True}, [[6, 2, 10, 6], [14, 8, 18, 12]]),
+        ({"crop_to_aspect_ratio": True}, [[5, 0.5, 10, 5.5], [15, 8, 20, 13]]),
+        ({}, [[5, 2, 10, 6], [15, 8, 20, 12]]),
+    ],
+)
+def test_boxes_move_with_their_images(options: dict[str, Any], expected: list[list[float]]) -> None:
+    """The answers are those of Keras' own tests."""
+    images = np.random.default_rng(0).random((1, 10, 8, 3), np.float32)
+    corners, labels = np.float32([[[2, 1, 4, 3], [6, 4, 8, 6]]]), np.int32([[1, 2]])
+    plain = resized_boxes(0, images, corners, labels, bounding_box_format="xyxy", **options)
+    assert plain.tolist() == [expected]
+    x, y = np.float32([8, 10])
+    left, top, right, bottom = np.moveaxis(corners, -1, 0)
+    middle, size = ((left + right) / 2, (top + bottom) / 2), (right - left, bottom - top)
+    for name, box, back in (
+        ("yxyx", (top, left, bottom, right), lambda a: a[..., [1, 0, 3, 2]]),
+        ("xywh", (left, top, *size), lambda a: np.concatenate([a[..., :2], a[..., :2] + a[..., 2:]], -1)),
+        ("rel_xyxy", (left / x, top / y, right / x, bottom / y), lambda a: a * 20),
+        ("center_xywh", (*middle, *size), _from_middle),
+        ("center_yxhw", (*middle[::-1], *size[::-1]), lambda a: _from_middle(a[..., [1, 0, 3, 2]])),
+        ("rel_center_xywh", (middle[0] / x, middle[1] / y, size[0] / x, size[1] / y), lambda a: _from_middle(a * 20)),
+    ):
+        result = resized_boxes(0, images, np.stack(box, -1), labels, bounding_box_format=name, **options)
+        np.testing.assert_allclose(back(result), [expected], atol=1e-5, err_msg=name)
+
+
+def _from_middle(boxes: Any) -> Any:
+    return np.concatenate([boxes[..., :2] - boxes[..., 2:] / 2, boxes[..., :2] + boxes[..., 2:] / 2], -1)
+
+
+def test_boxes_of_which_nothing_is_left() -> None:
+    images = np.zeros((1, 10, 8, 3), np.float32)
+    corners, labels = np.float32([[[-9, 1, -2, 3], [-1] * 4, [0] * 4, [4, 2, 40, 6]]]), np.int32([[7, 8, 9, 5]])
+    boxes = resized_boxes(0, images, corners, labels, bounding_box_format="xyxy")
+    assert boxes.tolist() == [[[0, 2, 0, 6], [0] * 4, [0] * 4, [10, 4, 20, 12]]]
+    # What only fills up a row has a label that says so, too.
+    assert resized_boxes(1, images, corners, labels, bounding_box_format="xyxy").tolist() == [[-1, -1, -1, 5]]
+    for name in (None, "polar"):
+        with pytest.raises(UserError, match=f"bounding boxes of the format {name!r}"):
+            resized_boxes(0, images, corners, labels, bounding_box_format=name)
+    with pytest.raises(UserError, match="no 'boxes' of four numbers"):
+        resized_boxes(0, images, corners[..., :3], labels, bounding_box_format="xyxy")
 
 
 def test_the_first_argument_by_its_name() -> None:

@@ -314,6 +314,7 @@ def test_settings_are_the_only_variables_that_are_read() -> None:
         "backends/rocm/compiler.py": "clang is given a clean environment",
         "backends/llvm/assembler.py": "PYTHONPATH of a child process",
         "lower/parallel.py": "PYTHONPATH of child processes",
+        "train/parallel.py": "whether somebody started several processes to train together",
     }
     readers: set[str] = set()
     for file in _files(fingerprint._ROOT):

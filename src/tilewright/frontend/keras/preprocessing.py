@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.frontend.core.builder import LARGEST_MADE, dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.core.checks import checked_index
+from tilewright.frontend.keras.boxes import Placement, cropped, moved_boxes, padded, stretched
 from tilewright.frontend.keras.context import LayerCall
 from tilewright.frontend.keras.images import resized
 from tilewright.frontend.keras.layer import Layer
@@ -115,14 +116,29 @@ def _as_image(call: LayerCall) -> GraphExpr:
 
 
 @layer("Resizing")
-def resizing(call: LayerCall) -> GraphExpr:
-    """Images of one size, as they are or cut or padded to its proportions; Keras 3 keeps whole numbers."""
+def resizing(call: LayerCall) -> Any:
+    """Images of one size, as they are or cut or padded to its proportions; Keras 3 keeps whole numbers.
+
+    In a dictionary, boxes move with the images, and masks are resized with them.
+    """
+    given = call.args[0] if call.args else None
+    how = call.layer.text("interpolation", "bilinear").lower()
+    if not isinstance(given, dict) or call.session.version < FIRST_OF_BACKENDS:
+        return _resized(call, _image(call) if call.session.version >= FIRST_OF_BACKENDS else _as_image(call), how)
+    images = given.get("images")
+    if not isinstance(images, Value):
+        raise UserError(f"a dictionary of {', '.join(map(str, given))} has no 'images'")
+    result = {**given, "images": _resized(call, images.expr, how)}
+    if isinstance(given.get("segmentation_masks"), Value):
+        result["segmentation_masks"] = _resized(call, given["segmentation_masks"].expr, "nearest")
+    if isinstance(given.get("bounding_boxes"), dict):
+        result["bounding_boxes"] = moved_boxes(call, given["bounding_boxes"], _placement(call, images.expr))
+    return result
+
+
+def _resized(call: LayerCall, data: GraphExpr, how: str) -> GraphExpr:
     b, options = call.builder, call.layer
-    data = _image(call) if call.session.version >= FIRST_OF_BACKENDS else _as_image(call)
-    target = (options.integer("height"), options.integer("width"))
-    if min(target) < 1:
-        raise UserError(f"a size of {target[0]} x {target[1]}")
-    how = options.text("interpolation", "bilinear").lower()
+    target = _target(call)
     if options.flag("crop_to_aspect_ratio"):
         data = cropped_to(b, data, image_axes(call, data), target)
     elif options.flag("pad_to_aspect_ratio"):
@@ -130,6 +146,21 @@ def resizing(call: LayerCall) -> GraphExpr:
     else:
         image_axes(call, data)
     return resized(b, data, target, how, options.channels_first, options.flag("antialias"))
+
+
+def _target(call: LayerCall) -> tuple[int, int]:
+    target = (call.layer.integer("height"), call.layer.integer("width"))
+    if min(target) < 1:
+        raise UserError(f"a size of {target[0]} x {target[1]}")
+    return target
+
+
+def _placement(call: LayerCall, images: GraphExpr) -> Placement:
+    """Where images come to lie; of padding and cutting, Keras lets boxes know padding first."""
+    before, after = _known(images, image_axes(call, images)), _target(call)
+    if call.layer.flag("pad_to_aspect_ratio"):
+        return padded(before, after)
+    return cropped(before, after) if call.layer.flag("crop_to_aspect_ratio") else stretched(before, after)
 
 
 def _known(data: GraphExpr, axes: tuple[int, int]) -> tuple[int, int]:
