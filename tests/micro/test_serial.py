@@ -137,7 +137,7 @@ def test_functions_are_called_over_a_line(name: str, tmp_path: Path) -> None:
 
 
 def test_noise_and_lost_answers_are_survived(tmp_path: Path) -> None:
-    """Every third request is damaged, every fifth lost, and answers too: the same bytes, and nothing is done twice."""
+    """Every third request is damaged, every fifth lost, and some answers too: the same bytes, nothing is done twice."""
     count = "#include <stdint.h>\nstatic int32_t calls;\nint32_t count(int32_t* n) { *n = ++calls; return 0; }"
 
     def damage(number: int, data: bytes) -> bytes:
@@ -146,7 +146,8 @@ def test_noise_and_lost_answers_are_survived(tmp_path: Path) -> None:
         return _flipped(data, 5) if number % 3 == 2 else b"\x55\xdb\xc0" + data
 
     def hear(number: int, data: bytes) -> bytes:
-        return _flipped(data, 2) if number % 7 == 3 else data
+        # Pieces of answers are as long as they happen to be: a share of them would be a part of every long answer.
+        return _flipped(data, 2) if number in (3, 10, 24) else data
 
     with board_at("cortex-m4", tmp_path) as address:
         session = BoardSession(SerialLink(Faulty(address, damage, hear), 115200, 0.1, address))

@@ -100,7 +100,7 @@ def test_a_network_is_computed_in_integers() -> None:
     (pool,) = [line for line in lines if "= nn.max_pool2d(" in line]
     assert "uint8" in pool
     if compilation.target.has_vnni or compilation.target.has_dotprod:
-        assert sum("= qnn.conv2d(" in line for line in lines) == 2
+        assert sum("= qnn.conv2d(" in line or "= qnn.line_conv2d(" in line for line in lines) == 2
 
 
 def test_ranges_of_levels_are_known(wrap) -> None:

@@ -33,12 +33,16 @@ def test_groups_that_fill_vectors(
     check([x], body, target, "qnn.grouped_conv2d")
 
 
-@pytest.mark.parametrize(("channels", "outputs", "groups"), [(6, 10, 2), (9, 6, 3), (4, 2, 2)])
-def test_groups_of_odd_channels_are_one(channels: int, outputs: int, groups: int) -> None:
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups", "wanted"),
+    # Four channels are read by lines.
+    [(6, 10, 2, "qnn.conv2d"), (9, 6, 3, "qnn.conv2d"), (4, 2, 2, "qnn.line_conv2d")],
+)
+def test_groups_of_odd_channels_are_one(channels: int, outputs: int, groups: int, wanted: str) -> None:
     x = Var("x", tensor_type((1, channels, 5, 5), "uint8"))
     values = weights((outputs, channels // groups, 3, 3))
     body = call("nn.conv2d", wide(x, constant(np.int32(9))), values, groups=groups, padding=(1, 1, 1, 1))
-    check([x], body, NEON, "qnn.conv2d")
+    check([x], body, NEON, wanted)
     check([x], body, VNNI, "qnn.conv2d")
 
 

@@ -38,7 +38,7 @@ _LEAST_COLUMNS: Final = 64
 
 def scaled_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Spell out products with scales, but for those of blocks on warp groups."""
-    machine = options.machine
+    machine = options.target
     rule = Rule("product with scales", P.op("qnn.scaled_matmul", name="root"), lambda b: _product(b, machine))
 
     def rewritten(function: Function) -> Function:
@@ -49,10 +49,10 @@ def scaled_products(module: IRModule, options: GraphOptions) -> IRModule:
     return result
 
 
-def _product(b: Bindings, machine: Target) -> GraphExpr | None:
+def _product(b: Bindings, machine: Target | None) -> GraphExpr | None:
     call = b.call("root")
-    is_small = machine.has_float8_products
-    by_blocks = is_small and machine.has_warp_group_products
+    is_small = machine is not None and machine.has_float8_products
+    by_blocks = machine is not None and is_small and machine.has_warp_group_products
     attributes = call.attributes
     assert isinstance(attributes, ScaledMatmulAttributes)
     rows, columns, scale_a, scale_b = (static_shape(item) for item in call.args)

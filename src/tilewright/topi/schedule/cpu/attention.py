@@ -60,7 +60,7 @@ def schedule_attention(context: ScheduleContext) -> None:
     queries, width = context.sizes([row, column])
     (keys,) = context.sizes(sch.get_loops(_stage(context, "powers"))[-1:])
     rows = _queries_in_block(context, queries, keys)
-    score_tile, value_tile = (_choose_tile(context, rows, columns) for columns in (keys, width))
+    score_tile, value_tile = (_choose_tile(context, rows, columns, rows < queries) for columns in (keys, width))
     packed_keys = _padded(context, "products", "keys", score_tile)
     packed_values = _padded(context, "mixed", "values", value_tile)
     block, inner = sch.split(row, [None, rows])
@@ -129,15 +129,20 @@ def _padded(context: ScheduleContext, product_name: str, operand_name: str, tile
     return copy
 
 
-def _choose_tile(context: ScheduleContext, rows: int, columns: int) -> RegisterTile:
-    """The register tile of a product of some queries: of whole vectors, the last of which may be padded."""
+def _choose_tile(context: ScheduleContext, rows: int, columns: int, others_follow: bool) -> RegisterTile:
+    """The register tile of a product of some queries: of whole vectors, the last of which may be padded.
+
+    Where other queries follow, tiles end where they begin: blocks of queries are computed at the same time.
+    """
     output = context.sch.get_block("attention")
     lanes, registers = context.lanes(output), context.target.vector_registers
     if columns % lanes:
         item = context.block(output).writes[0].buffer.dtype.itemsize
         near = Columns(item, are_near=True, in_panels=False)
-        tile = padded_tile(rows, columns, padded_widths(columns, lanes), registers, lambda width: near, context.cpu)
-        return choose_tile(context, tile, rows, columns)
+        heights = divisors(rows, registers) if others_follow else []
+        widths = padded_widths(columns, lanes)
+        tile = padded_tile(rows, columns, widths, registers, lambda width: near, context.cpu, heights)
+        return choose_tile(context, tile, rows, columns, heights=heights)
     # Others than the analytic one leave nothing over.
     tile = register_tile(rows, columns, lanes, registers, context.cpu)
     heights, widths = divisors(rows, registers), divisors(columns // tile.lanes, registers)
