@@ -45,7 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.frontends", description=__doc__)
     parser.add_argument("--only", default=",".join(HOMES), help=f"some of {', '.join(HOMES)} (default: all)")
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only cases whose name has this")
+    parser.add_argument(
+        "--filter",
+        default="",
+        type=harness.regular_expression,
+        metavar="REGEX",
+        help="only cases whose name has this",
+    )
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter where a suite can")
     parser.add_argument("--details", action="store_true", help="list every case that did not pass")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes of each suite (default: 1)")

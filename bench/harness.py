@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -97,3 +99,12 @@ def write_json(path: Path, data: object) -> None:
         os.replace(aside, path)
     finally:
         Path(aside).unlink(missing_ok=True)
+
+
+def regular_expression(text: str) -> str:
+    """An argument of a command that is a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+    return text

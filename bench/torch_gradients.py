@@ -49,7 +49,13 @@ SYMMETRIC = frozenset({"cholesky", "linalg.cholesky", "linalg.cholesky_ex"})
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code says whether a gradient is wrong."""
     parser = argparse.ArgumentParser(prog="python -m bench.torch_gradients", description=__doc__.splitlines()[0])
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only operators whose name has this")
+    parser.add_argument(
+        "--filter",
+        default="",
+        type=harness.regular_expression,
+        metavar="REGEX",
+        help="only operators whose name has this",
+    )
     parser.add_argument("--samples", type=int, metavar="N", help="only the first samples of each operator")
     parser.add_argument("--timeout", type=int, default=120, metavar="SECONDS", help="time limit of one operator")
     parser.add_argument("--details", action="store_true", help="list every operator, not only those with trouble")

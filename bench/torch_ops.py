@@ -62,7 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.torch_ops", description="Run torch's operator database.")
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only operators whose name has this")
+    parser.add_argument(
+        "--filter",
+        default="",
+        type=harness.regular_expression,
+        metavar="REGEX",
+        help="only operators whose name has this",
+    )
     parser.add_argument("--missing", action="store_true", help="only operators that the results file has not as passed")
     parser.add_argument("--samples", type=int, metavar="N", help="only the first samples of each operator")
     parser.add_argument("--interpreter", action="store_true", help="run the graph interpreter instead of compiled code")

@@ -73,7 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.torch_zoo", description="Run architectures of packages.")
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only architectures whose name has this")
+    parser.add_argument(
+        "--filter",
+        default="",
+        type=harness.regular_expression,
+        metavar="REGEX",
+        help="only architectures whose name has this",
+    )
     parser.add_argument("--way", action="append", choices=WAYS, help="only this way (may be given several times)")
     parser.add_argument("--missing", action="store_true", help="only what the results file has not as right")
     parser.add_argument("--timeout", type=float, default=900.0, metavar="SECONDS", help="time limit of an architecture")
