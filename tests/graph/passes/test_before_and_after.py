@@ -664,7 +664,7 @@ def test_sums_as_floats() -> None:
         far = cast(add(qnn.matmul(x, const[0]), constant([4190000, 0], "int32")), dtype=float32)
         return multiply(near, far)
         """,
-        constants=[weights, np.float32(0.37)],
+        constants=[weights, np.array(0.37, np.float32)],
         rtol=0,
         x="int8[5, 3]",
     )
