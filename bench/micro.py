@@ -24,6 +24,7 @@ import numpy as np
 import tilewright as tw
 from bench import harness, micro_published
 from bench.micro_models import MODELS
+from bench.micro_planner import greedy_arena
 from bench.micro_runner import run_micro, size_of
 from tilewright.compiler import Compilation
 from tilewright.support.text import human_bytes, table
@@ -125,7 +126,7 @@ def measure(name: str, board: str, flags: str = "-O2", *, layers: bool = False) 
         "gain": 1.0 if plain is None else round(plain / run.total, 2),
         "arena_bytes": described["arena_bytes"],
         "lower_bound_bytes": plan.lower_bound,
-        "tflm_arena_bytes": model.greedy_bytes,
+        "tflm_arena_bytes": greedy_arena(model.lives),
         "ratio": round(plan.workspace_bytes / plan.lower_bound, 4) if plan.lower_bound else 1.0,
         "weight_bytes": described["weight_bytes"],
         "flash_bytes": size.flash,

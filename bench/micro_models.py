@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.micro_planner import Layer, greedy_arena
+from bench.micro_planner import Layer, Life, lives
 
 STEP: Final = np.float32(0.05)
 ZERO: Final = 3
@@ -28,8 +28,8 @@ class MicroModel:
     products: int
     shape: tuple[int, ...]
     """Of its only input, `input`: int8."""
-    greedy_bytes: int
-    """The arena that TFLite-Micro's planner would make of its layers, inputs and outputs among them."""
+    lives: list[Life]
+    """Of the values between its layers, inputs and outputs among them, as an interpreter knows them."""
 
 
 class QuantizedGraph:
@@ -135,12 +135,12 @@ class QuantizedGraph:
             helper.make_tensor_value_info(name, TensorProto.INT8, list(self.shapes[key]))
             for name, key in (("input", "input"), ("output", value))
         ]
-        greedy = greedy_arena(self._layers, {name: prod(shape) for name, shape in self.shapes.items()}, value)
+        known = lives(self._layers, {name: prod(shape) for name, shape in self.shapes.items()}, value)
         last = next(node for node in self._nodes if node.output[0] == value)
         last.output[0] = "output"
         graph = helper.make_graph(self._nodes, self.name, ports[:1], ports[1:], self._constants)
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-        return MicroModel(proto, self.products, self.shapes["input"], greedy)
+        return MicroModel(proto, self.products, self.shapes["input"], known)
 
 
 def tiny() -> MicroModel:

@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from bench.micro_models import QuantizedGraph, tiny
-from bench.micro_planner import Layer, greedy_arena
+from bench.micro_planner import Layer, Life, greedy_arena, lives
 from tests.requirements import need
 from tilewright.backends.micro.board import board_of, processor_of
 from tilewright.backends.micro.build import build_program, find_tool
@@ -211,5 +211,7 @@ def test_addresses_of_debuggers() -> None:
 def test_the_plan_of_others() -> None:
     """A value that lives through the middle keeps its place; sizes are multiples of 16."""
     layers = [Layer(("input",), "a"), Layer(("a",), "b"), Layer(("a", "b"), "c")]
-    assert greedy_arena(layers, {"input": 10, "a": 33, "b": 16, "c": 16}, "c") == 48 + 16 + 16
-    assert greedy_arena(layers[:1], {"input": 100, "a": 1}, "a") == 112 + 16
+    assert greedy_arena(lives(layers, {"input": 10, "a": 33, "b": 16, "c": 16}, "c")) == 48 + 16 + 16
+    assert greedy_arena(lives(layers[:1], {"input": 100, "a": 1}, "a")) == 112 + 16
+    equal = [Life(32, 2, 2), Life(32, 2, 3), Life(16, 3, 6), Life(32, 4, 4)]
+    assert (greedy_arena(equal), greedy_arena(equal[::-1])) == (64, 80), "of equal values the last comes first"
