@@ -52,22 +52,28 @@ def run_micro(folder: Path, inputs: Mapping[str, Array], flags: str = "-O2") -> 
         if array.shape != tuple(item["shape"]):
             raise ValueError(f"'{item['name']}' has the shape {array.shape}, expected {item['shape']}")
         array.tofile(example / f"input_{number}.bin")
-    said = _make(example, "run", flags)
+    said = make_example(example, "run", flags)
     outputs = {
         item["name"]: np.fromfile(example / f"output_{number}.bin", storage_dtype(item["dtype"])).reshape(item["shape"])
         for number, item in enumerate(item for item in tensors if item["is_output"])
     }
-    return MicroRun(outputs, [int(count) for count in re.findall(r"^\s*step \d+ (\d+)$", said, re.MULTILINE)])
+    return MicroRun(outputs, step_counts(said))
+
+
+def step_counts(said: str) -> list[int]:
+    """The instructions of each step, of what a program has printed."""
+    return [int(count) for count in re.findall(r"^\s*step \d+ (\d+)$", said, re.MULTILINE)]
 
 
 def size_of(folder: Path, flags: str = "-O2") -> MicroSize:
     """What the example of a model takes, inputs and outputs of the program included, without its stack."""
-    last = _make(folder / "example", "size", flags).strip().splitlines()[-1].split()
+    last = make_example(folder / "example", "size", flags).strip().splitlines()[-1].split()
     text, data, bss = map(int, last[:3])
     return MicroSize(text + data, data + bss)
 
 
-def _make(example: Path, goal: str, flags: str) -> str:
+def make_example(example: Path, goal: str, flags: str) -> str:
+    """What the Makefile of an example prints for a goal, with these options of the C compiler."""
     command = ["make", "--no-print-directory", "-C", str(example), goal, f"CFLAGS={flags}"]
     # A make around this one would have a say in it, and warn that it is not asked.
     around = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
