@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
-from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
@@ -18,6 +19,14 @@ from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, result_shape
 
 
+def _group(query: Tensor, key: Tensor) -> Callable[[ExprLike], ExprLike]:
+    """The head of keys and values that a head of queries reads."""
+    heads, shared = const_value(query.shape[2]), const_value(key.shape[2])
+    if heads == shared or heads is None or shared is None:
+        return lambda head: head
+    return lambda head: build.floordiv(head, const(heads // shared))
+
+
 @compute_of("nn.attention")
 def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     """Keys of a head are transposed so that scores of neighbouring keys are a vector; values of a head lie together."""
@@ -25,15 +34,16 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     batch, rows, heads, depth = query.shape
     columns, width = key.shape[1], value.shape[3]
     wide = accumulator_type(query.dtype)
-    keys = compute((batch, heads, depth, columns), lambda b, h, d, j: key[b, j, h, d], "attention_keys")
-    values = compute((batch, heads, columns, width), lambda b, h, j, e: value[b, j, h, e], "attention_values")
+    shared, group = key.shape[2], _group(query, key)
+    keys = compute((batch, shared, depth, columns), lambda b, h, d, j: key[b, j, h, d], "attention_keys")
+    values = compute((batch, shared, columns, width), lambda b, h, j, e: value[b, j, h, e], "attention_values")
     d, j = reduce_axis((0, depth), "d"), reduce_axis((0, columns), "j")
     top, total_axis = reduce_axis((0, columns), "j"), reduce_axis((0, columns), "j")
     shape = (batch, heads, rows, columns)
     # Stages keep their names, which the texts of kernels contain: powers are exponentials, mixed the weighted values.
     products = compute(
         shape,
-        lambda b, h, i, c: reduction.sum(cast(query[b, i, h, d], wide) * cast(keys[b, h, d, c], wide), [d]),
+        lambda b, h, i, c: reduction.sum(cast(query[b, i, h, d], wide) * cast(keys[b, group(h), d, c], wide), [d]),
         "attention_products",
         ANCHOR.entry(Anchor.ATTENTION),
     )
@@ -64,7 +74,7 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     factor = compute(shape[:3], inverse, "attention_factor")
     weighted_values = compute(
         (batch, heads, rows, width),
-        lambda b, h, i, e: reduction.sum(exponentials[b, h, i, j] * cast(values[b, h, j, e], wide), [j]),
+        lambda b, h, i, e: reduction.sum(exponentials[b, h, i, j] * cast(values[b, group(h), j, e], wide), [j]),
         "attention_mixed",
     )
 

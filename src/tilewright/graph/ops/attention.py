@@ -7,8 +7,10 @@ import numpy as np
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import (
+    Dim,
     agree,
     broadcast_shapes,
+    constant_dim,
     require_float,
     require_rank,
     same_dtype,
@@ -33,6 +35,7 @@ class AttentionAttributes(Attributes):
 def _attention(args: list[Array], attributes: AttentionAttributes) -> Array:
     query, key, value = (array.astype(np.float64) for array in args[:3])
     with np.errstate(all="ignore"):
+        key, value = (np.repeat(array, query.shape[2] // max(array.shape[2], 1), axis=2) for array in (key, value))
         scores = np.einsum("bihd,bjhd->bhij", query, key) * attributes.scale
         if len(args) > 3:
             hides = args[3].dtype == np.bool_
@@ -43,6 +46,18 @@ def _attention(args: list[Array], attributes: AttentionAttributes) -> Array:
         if attributes.blind_is_zero:
             weights = np.where(largest == -np.inf, 0, weights)
         return np.asarray(np.einsum("bhij,bjhe->bihe", weights, value), args[0].dtype)
+
+
+def _check_groups(heads: Dim, shared: Dim) -> None:
+    """An error unless each head of keys has as many heads of queries."""
+    mine, theirs = constant_dim(heads), constant_dim(shared)
+    if mine is None or theirs is None:
+        agree(heads, shared, "heads of the query, and of the key")
+    elif mine != theirs and (theirs == 0 or mine % theirs):
+        raise UserError(
+            f"{mine} heads of queries cannot share {theirs} heads of keys",
+            hint="the number of heads of queries is a multiple of that of keys",
+        )
 
 
 @operator(
@@ -56,8 +71,9 @@ def _attention(args: list[Array], attributes: AttentionAttributes) -> Array:
 def attention(types: Types, attributes: AttentionAttributes) -> Type:
     """softmax(query @ key' * scale + mask) @ value for each head.
 
-    Queries are (batch, places, heads, size), keys and values likewise for places of their own. The mask broadcasts to
-    (batch, heads, places of queries, places of keys): numbers are added, truth values hide keys where they are false.
+    Queries are (batch, places, heads, size), keys and values likewise for places of their own. These may have fewer
+    heads (grouped queries): as many heads of queries in a row read one of theirs. The mask broadcasts to (batch, heads,
+    places of queries, places of keys): numbers are added, truth values hide keys where they are false.
     """
     inputs = tensors(types, _NAMES[: len(types)])
     added = [item for n, item in enumerate(inputs) if n < 3 or not item.dtype.is_bool]
@@ -69,7 +85,8 @@ def attention(types: Types, attributes: AttentionAttributes) -> Type:
     for item, name in ((query.shape, "query"), (key.shape, "key"), (value.shape, "value")):
         require_rank(item, 4, name)
         agree(query.shape[0], item[0], f"the batch of the query, and of the {name}")
-        agree(query.shape[2], item[2], f"heads of the query, and of the {name}")
+    agree(key.shape[2], value.shape[2], "heads of the key, and of the value")
+    _check_groups(query.shape[2], key.shape[2])
     agree(query.shape[3], key.shape[3], "sizes of a query, and of a key")
     agree(key.shape[1], value.shape[1], "numbers of keys, and of values")
     if len(inputs) > 3:

@@ -4,14 +4,45 @@ from __future__ import annotations
 
 import math
 
-from tilewright.graph.gradient.expressions import compare, matmul, multiply, sum_to, transpose, where
+from tilewright.graph.gradient.expressions import (
+    broadcast_to,
+    compare,
+    expand,
+    matmul,
+    multiply,
+    reshape,
+    sizes_of,
+    sum_to,
+    total,
+    transpose,
+    where,
+)
 from tilewright.graph.gradient.registry import Cotangents, reverse_rule
 from tilewright.graph.gradient.rules.normalization import softmax_cotangent
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.attention import AttentionAttributes
 
 _HEADS_FIRST = (0, 2, 1, 3)
+
+
+def _repeated(item: GraphExpr, heads: Size) -> GraphExpr:
+    """Keys or values with each head as often as heads of queries share it."""
+    batch, shared, places, size = sizes_of(item)
+    if heads == shared or not isinstance(heads, int) or not isinstance(shared, int):
+        return item
+    spread = broadcast_to(expand(item, (2,)), (batch, shared, heads // shared, places, size))
+    return reshape(spread, (batch, heads, places, size))
+
+
+def _summed(cotangent: GraphExpr, operand: GraphExpr) -> GraphExpr:
+    """What all heads of queries that share a head of keys or values give for it."""
+    batch, places, shared, size = sizes_of(operand)
+    heads = sizes_of(cotangent)[2]
+    if heads == shared or not isinstance(heads, int) or not isinstance(shared, int):
+        return cotangent
+    return total(reshape(cotangent, (batch, places, shared, heads // shared, size)), (3,))
 
 
 @reverse_rule("nn.attention")
@@ -20,6 +51,7 @@ def attention(call: Call, cotangent: GraphExpr) -> Cotangents:
     assert isinstance(call.attributes, AttentionAttributes)
     scale, blind_is_zero = call.attributes.scale, call.attributes.blind_is_zero
     query, key, value = (transpose(item, _HEADS_FIRST) for item in call.args[:3])
+    key, value = (_repeated(item, sizes_of(query)[1]) for item in (key, value))
     mask = call.args[3] if len(call.args) > 3 else None
     given = transpose(cotangent, _HEADS_FIRST)
     scores = multiply(matmul(query, key, transpose_b=True), scale)
@@ -34,8 +66,8 @@ def attention(call: Call, cotangent: GraphExpr) -> Cotangents:
     of_products = multiply(of_scores, scale)
     results: list[GraphExpr | None] = [
         transpose(matmul(of_products, key), _HEADS_FIRST),
-        transpose(matmul(of_products, query, transpose_a=True), _HEADS_FIRST),
-        transpose(matmul(weights, given, transpose_a=True), _HEADS_FIRST),
+        _summed(transpose(matmul(of_products, query, transpose_a=True), _HEADS_FIRST), call.args[1]),
+        _summed(transpose(matmul(weights, given, transpose_a=True), _HEADS_FIRST), call.args[2]),
     ]
     if mask is not None:
         results.append(None if mask.tensor_type.dtype.is_bool else sum_to(of_scores, mask))

@@ -147,6 +147,8 @@ class _OnlineSoftmax(AttentionBlocks):
             row = self.tile.key(i) if name == "values_shared" else i
             limits = [(row, there, places), (d, size, padded)]
             head = self._head(h) if sliced else h
+            if is_query:
+                head, row = self.sizes.place(head, row)
             value = self._inside(source[b, row, head, d], const(0.0, source.dtype), *limits)
             return BufferStore(buffer, (b, h, i, d), value)
 
@@ -170,7 +172,8 @@ class _OnlineSoftmax(AttentionBlocks):
             return [self._row(i) if by_row else (1, IterKind.SPATIAL, i), self._any_key(j)]
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> BufferStore:
-            value = substitute(mask, {item.var: at for item, at in zip(iters, (b, h, i, j), strict=True)})
+            places = (b, *self.sizes.place(h, i), j)
+            value = substitute(mask, {item.var: at for item, at in zip(iters, places, strict=True)})
             limits = [(j, self.sizes.keys, self.all_keys), (i, self.sizes.queries, rows)]
             other = const(0, mask.dtype) if not mask.dtype.is_float else const(0.0, mask.dtype)
             return BufferStore(buffer, (b, h, i, j), self._inside(value, other, *limits))
@@ -368,7 +371,8 @@ class _OnlineSoftmax(AttentionBlocks):
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> BufferStore:
             accumulator, row_sum, largest = element(b, h, i, e)
             value = _unless_masked(largest, accumulator * (const(1.0, FLOAT32) / row_sum), all_masked)
-            return BufferStore(result, (b, i, h, e), cast(value, result.dtype))
+            head, place = self.sizes.place(h, i)
+            return BufferStore(result, (b, place, head, e), cast(value, result.dtype))
 
         def axes(i: PrimExpr, e: PrimExpr) -> Sequence[Axis]:
             return [self._row(i), (self.tile.width, IterKind.SPATIAL, e)]

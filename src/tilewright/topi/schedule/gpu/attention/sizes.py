@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, uses_any
@@ -36,7 +36,9 @@ class AttentionSizes:
 
     batch: int
     heads: int
+    """Heads of keys and values."""
     queries: int
+    """Queries of one of them: of each place, those of all heads that share it, one after the other."""
     keys: int
     depth: int
     """Elements of a query and of a key."""
@@ -46,6 +48,8 @@ class AttentionSizes:
     """Bytes of an element of the mask, if there is one."""
     masks_rows: bool = False
     """Whether queries have masks of their own."""
+    group: int = 1
+    """Heads of queries that share a head of keys and values."""
 
     @staticmethod
     def of(stages: Stages) -> AttentionSizes | None:
@@ -54,13 +58,22 @@ class AttentionSizes:
         extents = [const_value(item.domain.extent) or 0 for item in iters]
         if 0 in extents:
             return None
-        batch, heads, queries, keys, depth, width = extents
+        batch, heads, places, keys, depth, width = extents
+        shared = const_value(stages["attention_keys"].writes[0].buffer.shape[1]) or heads
+        group = heads // shared
+        sizes = AttentionSizes(batch, shared, places * group, keys, depth, width, group=group)
         mask = mask_of(stages)
         if mask is None:
-            return AttentionSizes(batch, heads, queries, keys, depth, width)
-        row = stages["attention_scores"].iters[2].var
-        by_row = any(uses_any(index, [row]) for index in mask.indices)
-        return AttentionSizes(batch, heads, queries, keys, depth, width, mask.dtype.itemsize, by_row)
+            return sizes
+        _, head, row, _ = (item.var for item in stages["attention_scores"].iters)
+        by_row = any(uses_any(index, [row, head] if group > 1 else [row]) for index in mask.indices)
+        return replace(sizes, mask_bytes=mask.dtype.itemsize, masks_rows=by_row)
+
+    def place(self, head: PrimExpr, query: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The head and the place of a query of a head of keys."""
+        if self.group == 1:
+            return head, query
+        return head * self.group + query % self.group, query // self.group
 
     def mask_tile_bytes(self, queries: int, keys: int) -> int:
         """Bytes of the mask of a tile."""

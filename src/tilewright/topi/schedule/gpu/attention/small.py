@@ -42,10 +42,12 @@ def small_attention(func: PrimFunc, parameters: Parameters) -> tuple[PrimFunc, P
     first = depth if tile.first_depth == tile.depth else depth // 2 if tile.first_depth else 0
     batch, heads = min(sizes.batch, 2), min(sizes.heads, 2)
     values: dict[Var, int] = {}
-    products = stages["attention_products"]
-    for item, size in zip(products.iters, (batch, heads, rows, columns, width), strict=True):
-        assert isinstance(item.value, Var)
-        values[item.value] = size
+    of_queries = (batch, heads * sizes.group, -(-rows // sizes.group), columns, width)
+    of_keys = (batch, heads, width, columns)
+    for name, counts in (("products", of_queries), ("keys", of_keys), ("values", (batch, heads))):
+        for item, size in zip(stages[f"attention_{name}"].iters, counts, strict=False):
+            assert isinstance(item.value, Var)
+            values[item.value] = size
     last = stages["attention"].iters[-1].value
     assert isinstance(last, Var)
     small = replace(tile, queries=queries, keys=keys, depth=depth, width=padded_width, first_depth=first)
