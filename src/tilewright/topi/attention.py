@@ -19,12 +19,12 @@ from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, result_shape
 
 
-def _group(query: Tensor, key: Tensor) -> Callable[[ExprLike], ExprLike]:
+def _group(heads: PrimExpr, shared: PrimExpr) -> Callable[[ExprLike], ExprLike]:
     """The head of keys and values that a head of queries reads."""
-    heads, shared = const_value(query.shape[2]), const_value(key.shape[2])
-    if heads == shared or heads is None or shared is None:
+    mine, theirs = const_value(heads), const_value(shared)
+    if mine == theirs or mine is None or theirs is None:
         return lambda head: head
-    return lambda head: build.floordiv(head, const(heads // shared))
+    return lambda head: build.floordiv(head, const(mine // theirs))
 
 
 @compute_of("nn.attention")
@@ -32,11 +32,19 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     """Keys of a head are transposed so that scores of neighbouring keys are a vector; values of a head lie together."""
     query, key, value = inputs[:3]
     batch, rows, heads, depth = query.shape
-    columns, width = key.shape[1], value.shape[3]
+    columns, shared = (key.shape[2], key.shape[1]) if attributes.keys_by_head else (key.shape[1], key.shape[2])
+    width = value.shape[3]
     wide = accumulator_type(query.dtype)
-    shared, group = key.shape[2], _group(query, key)
-    keys = compute((batch, shared, depth, columns), lambda b, h, d, j: key[b, j, h, d], "attention_keys")
-    values = compute((batch, shared, columns, width), lambda b, h, j, e: value[b, j, h, e], "attention_values")
+    group = _group(heads, shared)
+
+    def key_at(b: ExprLike, h: ExprLike, d: ExprLike, j: ExprLike) -> PrimExpr:
+        return key[b, h, j, d] if attributes.keys_by_head else key[b, j, h, d]
+
+    def value_at(b: ExprLike, h: ExprLike, j: ExprLike, e: ExprLike) -> PrimExpr:
+        return value[b, h, j, e] if attributes.values_by_head else value[b, j, h, e]
+
+    keys = compute((batch, shared, depth, columns), key_at, "attention_keys")
+    values = compute((batch, shared, columns, width), value_at, "attention_values")
     d, j = reduce_axis((0, depth), "d"), reduce_axis((0, columns), "j")
     top, total_axis = reduce_axis((0, columns), "j"), reduce_axis((0, columns), "j")
     shape = (batch, heads, rows, columns)

@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from tilewright.graph.ir.dimensions import Size
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Var
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.ir.traverse import map_functions
@@ -95,14 +95,32 @@ def _replace(b: Bindings, computed: DataType | None = None) -> GraphExpr | None:
     assert isinstance(inner.attributes, MatmulAttributes)
     query = _heads_last(inner.args[0], sizes, inner.attributes.transpose_a)
     (first, second), _ = _ungrouped_pair(inner.args[1], outer.args[1])
-    key = _heads_last(first, sizes, not inner.attributes.transpose_b)
-    value = _heads_last(second, sizes, outer.attributes.transpose_b)
-    if query is None or key is None or value is None or not _share_heads(query, key, value, sizes):
+    by_head = [
+        len(sizes) == 4 and not is_turned and _is_kept(b, item)
+        for item, is_turned in (
+            (first, not inner.attributes.transpose_b),
+            (second, outer.attributes.transpose_b),
+        )
+    ]
+    key = _heads_last(first, sizes, not inner.attributes.transpose_b, by_head[0])
+    value = _heads_last(second, sizes, outer.attributes.transpose_b, by_head[1])
+    if query is None or key is None or value is None:
+        return None
+    shared = [known_sizes(item) or () for item in (key, value)]
+    counts = [item[1 if first else 2] for item, first in zip(shared, by_head, strict=True)]
+    if not _share_heads((known_sizes(query) or ())[2], counts, sizes):
         return None
     operands = [query, key, value, *_mask(scores.masks, len(sizes))]
     if computed is not None:
         operands = [item if item.tensor_type.dtype.is_bool else make("cast", item, dtype=computed) for item in operands]
-    result = make("nn.attention", *operands, scale=scores.scale, blind_is_zero=blind_is_zero)
+    result = make(
+        "nn.attention",
+        *operands,
+        scale=scores.scale,
+        blind_is_zero=blind_is_zero,
+        keys_by_head=by_head[0],
+        values_by_head=by_head[1],
+    )
     if computed is not None:
         result = make("cast", result, dtype=outer.tensor_type.dtype)
     if len(sizes) == 4:
@@ -213,14 +231,28 @@ def _number(item: GraphExpr) -> float | None:
     return number if np.isfinite(number) else None
 
 
-def _heads_last(item: GraphExpr, scores: Sequence[Size], is_turned: bool) -> GraphExpr | None:
-    """An operand as (batch, places, heads, size); None if it has other sequences than the scores, or too large heads."""
+def _is_kept(b: Bindings, item: GraphExpr) -> bool:
+    """Whether a value lies in memory as it is, so that another order would be a copy: others read it too."""
+    if is_call_to(item, "transpose"):
+        return False
+    return isinstance(item, Var) or b.uses(item) > 1
+
+
+def _heads_last(
+    item: GraphExpr, scores: Sequence[Size], is_turned: bool, stays: bool = False
+) -> GraphExpr | None:
+    """An operand as (batch, places, heads, size), or as it is if it stays.
+
+    None if it has other sequences than the scores, or too large heads.
+    """
     sizes = known_sizes(item)
     if sizes is None or len(sizes) != len(scores) or sizes[0] != scores[0]:
         return None
     size = sizes[-2] if is_turned else sizes[-1]
     if not isinstance(size, int) or not 1 <= size <= _MOST_SIZE:
         return None
+    if stays:
+        return item
     if len(sizes) == 3:
         item = make("transpose", item, axes=(0, 2, 1)) if is_turned else item
         batch, places, size = known_sizes(item) or ()
@@ -228,9 +260,9 @@ def _heads_last(item: GraphExpr, scores: Sequence[Size], is_turned: bool) -> Gra
     return make("transpose", item, axes=(0, 3, 1, 2) if is_turned else _HEADS_LAST)
 
 
-def _share_heads(query: GraphExpr, key: GraphExpr, value: GraphExpr, scores: Sequence[Size]) -> bool:
+def _share_heads(ours: Size, counts: Sequence[Size], scores: Sequence[Size]) -> bool:
     """Whether queries have the heads of the scores, and keys and values the same, or as many queries share each."""
-    ours, theirs, others = ((known_sizes(item) or ())[2] for item in (query, key, value))
+    theirs, others = counts
     if (len(scores) == 4 and ours != scores[1]) or theirs != others:
         return False
     return ours == theirs or (isinstance(ours, int) and isinstance(theirs, int) and ours % max(theirs, 1) == 0)
@@ -269,7 +301,10 @@ def _ungrouped(item: GraphExpr) -> tuple[GraphExpr, int]:
         return item, 1
     if source != (*wide[:2], 1, *wide[3:]) or sizes[0] != wide[0] or tuple(sizes[2:]) != tuple(wide[3:]):
         return item, 1
-    return make("reshape", spread.args[0], shape=(*wide[:2], *wide[3:])), wide[2]
+    (before,) = spread.args
+    given = before.args[0] if isinstance(before, Call) and is_call_to(before, "reshape") else before
+    wanted = (*wide[:2], *wide[3:])
+    return (given if known_sizes(given) == wanted else make("reshape", before, shape=wanted)), wide[2]
 
 
 def _ungrouped_take(item: Call) -> tuple[GraphExpr, int]:

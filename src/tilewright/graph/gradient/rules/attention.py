@@ -36,13 +36,12 @@ def _repeated(item: GraphExpr, heads: Size) -> GraphExpr:
     return reshape(spread, (batch, heads, places, size))
 
 
-def _summed(cotangent: GraphExpr, operand: GraphExpr) -> GraphExpr:
-    """What all heads of queries that share a head of keys or values give for it."""
-    batch, places, shared, size = sizes_of(operand)
-    heads = sizes_of(cotangent)[2]
-    if heads == shared or not isinstance(heads, int) or not isinstance(shared, int):
-        return cotangent
-    return total(reshape(cotangent, (batch, places, shared, heads // shared, size)), (3,))
+def _summed(cotangent: GraphExpr, shared: Size, by_head: bool) -> GraphExpr:
+    """What all heads of queries that share a head of keys or values give for it, in the order of its operand."""
+    batch, heads, places, size = sizes_of(cotangent)
+    if heads != shared and isinstance(heads, int) and isinstance(shared, int):
+        cotangent = total(reshape(cotangent, (batch, shared, heads // shared, places, size)), (2,))
+    return cotangent if by_head else transpose(cotangent, _HEADS_FIRST)
 
 
 @reverse_rule("nn.attention")
@@ -50,7 +49,11 @@ def attention(call: Call, cotangent: GraphExpr) -> Cotangents:
     """The chain through weights @ value, softmax, and query @ key' * scale + mask."""
     assert isinstance(call.attributes, AttentionAttributes)
     scale, blind_is_zero = call.attributes.scale, call.attributes.blind_is_zero
-    query, key, value = (transpose(item, _HEADS_FIRST) for item in call.args[:3])
+    by_head = (False, call.attributes.keys_by_head, call.attributes.values_by_head)
+    query, key, value = (
+        item if first else transpose(item, _HEADS_FIRST) for item, first in zip(call.args[:3], by_head, strict=True)
+    )
+    shared = sizes_of(key)[1]
     key, value = (_repeated(item, sizes_of(query)[1]) for item in (key, value))
     mask = call.args[3] if len(call.args) > 3 else None
     given = transpose(cotangent, _HEADS_FIRST)
@@ -66,8 +69,8 @@ def attention(call: Call, cotangent: GraphExpr) -> Cotangents:
     of_products = multiply(of_scores, scale)
     results: list[GraphExpr | None] = [
         transpose(matmul(of_products, key), _HEADS_FIRST),
-        _summed(transpose(matmul(of_products, query, transpose_a=True), _HEADS_FIRST), call.args[1]),
-        _summed(transpose(matmul(weights, given, transpose_a=True), _HEADS_FIRST), call.args[2]),
+        _summed(matmul(of_products, query, transpose_a=True), shared, by_head[1]),
+        _summed(matmul(weights, given, transpose_a=True), shared, by_head[2]),
     ]
     if mask is not None:
         results.append(None if mask.tensor_type.dtype.is_bool else sum_to(of_scores, mask))

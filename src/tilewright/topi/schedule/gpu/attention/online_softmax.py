@@ -42,7 +42,7 @@ from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, BufferStore, For, IterKind, LoopKind, Stmt, seq
 from tilewright.topi.schedule.gpu.attention.blocks import MINUS_INFINITY, ZERO_FLOAT, AttentionBlocks, Axis
-from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, Stages, mask_of, operands_of
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, Stages, element_of, mask_of, operands_of
 from tilewright.topi.schedule.gpu.attention.small import small_attention
 
 TOLERANCES: Final = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-6}
@@ -149,7 +149,10 @@ class _OnlineSoftmax(AttentionBlocks):
             head = self._head(h) if sliced else h
             if is_query:
                 head, row = self.sizes.place(head, row)
-            value = self._inside(source[b, row, head, d], const(0.0, source.dtype), *limits)
+                element: PrimExpr = source[b, row, head, d]
+            else:
+                element = element_of(self.stages, name.removesuffix("_shared"), b, head, row, d)
+            value = self._inside(element, const(0.0, source.dtype), *limits)
             return BufferStore(buffer, (b, h, i, d), value)
 
         def axes(i: PrimExpr, d: PrimExpr) -> Sequence[Axis]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.ir.expr import PrimExpr, const_value
-from tilewright.ir.visit import find_all, uses_any
+from tilewright.ir.visit import find_all, substitute, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block
 
@@ -28,6 +28,15 @@ def operands_of(stages: Stages) -> tuple[Buffer, Buffer, Buffer]:
     query = next(load.buffer for load in loads if load.buffer is not transposed and load.buffer is not sums)
     key, value = (stages[f"attention_{name}"].reads[0].buffer for name in ("keys", "values"))
     return query, key, value
+
+
+def element_of(stages: Stages, name: str, *place: PrimExpr) -> PrimExpr:
+    """An element of the keys or values, by sequence, head, place and number."""
+    stage = stages[f"attention_{name}"]
+    sequence, head, *last = (item.var for item in stage.iters)
+    row, element = reversed(last) if name == "keys" else last
+    (load,) = find_all(stage.body, BufferLoad)
+    return substitute(load, dict(zip((sequence, head, row, element), place, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
