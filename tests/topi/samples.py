@@ -190,6 +190,8 @@ SAMPLES: list[Sample] = [
     _recurrent("rnn", 1, []),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "add"}),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "none"}),
+    ("nn.rms_norm", [_(6, 40), _(40)], {"axis": 1}),
+    ("nn.rms_norm", [_(2, 3, 5), _(3, 5)], {"axis": 1}),
     ("nn.layer_norm_gradient", [_(6, 40), _(40), _(6, 40), _(6, 1), _(6, 1)], {"axis": 1}),
     ("nn.layer_norm_gradient", [_(2, 3, 5), _(5), _(2, 3, 5), _(2, 1, 1), _(2, 1, 1)], {"axis": 1}),
     ("segment_sum", [_(5, 3), np.array([2, 0, 2, -1, 6])], {"count": 6}),

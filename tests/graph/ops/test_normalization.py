@@ -34,6 +34,18 @@ def test_layer_norm(axis):
     np.testing.assert_allclose(result, normal * scale + bias, rtol=1e-10)
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_rms_norm(axis):
+    x = data(2, 3, 4, dtype="float64")
+    scale = data(*x.shape[axis:], dtype="float64")
+    normal = x / np.sqrt((x * x).mean(tuple(range(axis, 3)), keepdims=True) + 1e-3)
+    result = apply("nn.rms_norm", x, scale, axis=axis, epsilon=1e-3)
+    np.testing.assert_allclose(result, normal * scale, rtol=1e-10)
+    assert infer("nn.rms_norm", tensor_type((2, 3), "float16"), tensor_type((3,), "float32"), axis=1).dtype.name == "float16"
+    with pytest.raises(UserError, match="scale"):
+        infer("nn.rms_norm", tensor_type((2, 3), "float32"), tensor_type((5,), "float32"), axis=1)
+
+
 @pytest.mark.parametrize("axis", [1, 3])
 def test_batch_norm(axis):
     x = data(2, 5, 3, 5, dtype="float64")

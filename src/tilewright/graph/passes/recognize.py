@@ -21,6 +21,7 @@ import numpy as np
 
 from tilewright.graph.ir.dimensions import constants
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, constant
+from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.normalization import LayerNormAttributes, SoftmaxAttributes
@@ -78,13 +79,18 @@ def _layer_norm(b: Bindings) -> GraphExpr | None:
 def _rms_norm(b: Bindings) -> GraphExpr | None:
     mean, data, epsilon = b.call("mean"), b["x"], b.constant("epsilon")
     assert isinstance(mean.attributes, ReduceAttributes)
-    if known_sizes(data) is None or epsilon.data.size != 1 or b.root.type is not data.type:
+    if known_sizes(data) is None or epsilon.data.size != 1 or b.root.type is not data.type or _is_centred(data):
         return None
     if epsilon.dtype.name not in ("float16", "float32", "float64"):
         return None
     number = float(epsilon.data.reshape(-1)[0])
     one = constant(np.ones((1,)), data.tensor_type.dtype)
     return make("nn.rms_norm", data, one, axis=min(mean.attributes.axes), epsilon=number)
+
+
+def _is_centred(item: GraphExpr) -> bool:
+    """Whether a value is less its mean: what divides it by its deviation is a part of a layer normalisation."""
+    return is_call_to(item, "subtract") and isinstance(item, Call) and is_call_to(item.args[1], "mean")
 
 
 def _scaled_rms_norm(b: Bindings) -> GraphExpr | None:

@@ -151,7 +151,8 @@ class _OnlineSoftmax(AttentionBlocks):
                 head, row = self.sizes.place(head, row)
                 element: PrimExpr = source[b, row, head, d]
             else:
-                element = element_of(self.stages, name.removesuffix("_shared"), b, head, row, d)
+                shared = self.sizes.shared_head(head)
+                element = element_of(self.stages, name.removesuffix("_shared"), b, shared, row, d)
             value = self._inside(element, const(0.0, source.dtype), *limits)
             return BufferStore(buffer, (b, h, i, d), value)
 

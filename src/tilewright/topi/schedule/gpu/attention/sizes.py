@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
+from typing import Final
 
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, substitute, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block
 
+LEAST_TILE: Final = 8
+"""A number of queries that all tiles are multiples of."""
 Stages = dict[str, Block]
 """The blocks of an attention by name (`topi/attention.py`)."""
 
@@ -45,9 +49,9 @@ class AttentionSizes:
 
     batch: int
     heads: int
-    """Heads of keys and values."""
+    """Heads, of which each is as many heads of queries as are packed together."""
     queries: int
-    """Queries of one of them: of each place, those of all heads that share it, one after the other."""
+    """Queries of one of them: of each place, those of all its heads, one after the other."""
     keys: int
     depth: int
     """Elements of a query and of a key."""
@@ -57,8 +61,10 @@ class AttentionSizes:
     """Bytes of an element of the mask, if there is one."""
     masks_rows: bool = False
     """Whether queries have masks of their own."""
-    group: int = 1
-    """Heads of queries that share a head of keys and values."""
+    packed: int = 1
+    """Heads of queries that are rows of one tile, because they share keys and values."""
+    sharing: int = 1
+    """Heads (so packed) that share a head of keys and values."""
 
     @staticmethod
     def of(stages: Stages) -> AttentionSizes | None:
@@ -69,20 +75,28 @@ class AttentionSizes:
             return None
         batch, heads, places, keys, depth, width = extents
         shared = const_value(stages["attention_keys"].writes[0].buffer.shape[1]) or heads
-        group = heads // shared
-        sizes = AttentionSizes(batch, shared, places * group, keys, depth, width, group=group)
+        # Tiles hold the queries of whole places.
+        packed = gcd(heads // shared, LEAST_TILE)
+        sharing = heads // shared // packed
+        sizes = AttentionSizes(
+            batch, heads // packed, places * packed, keys, depth, width, packed=packed, sharing=sharing
+        )
         mask = mask_of(stages)
         if mask is None:
             return sizes
         _, head, row, _ = (item.var for item in stages["attention_scores"].iters)
-        by_row = any(uses_any(index, [row, head] if group > 1 else [row]) for index in mask.indices)
+        by_row = any(uses_any(index, [row, head] if packed > 1 else [row]) for index in mask.indices)
         return replace(sizes, mask_bytes=mask.dtype.itemsize, masks_rows=by_row)
 
     def place(self, head: PrimExpr, query: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """The head and the place of a query of a head of keys."""
-        if self.group == 1:
+        """The head and the place of a query, by its head (packed) and its number there."""
+        if self.packed == 1:
             return head, query
-        return head * self.group + query % self.group, query // self.group
+        return head * self.packed + query % self.packed, query // self.packed
+
+    def shared_head(self, head: PrimExpr) -> PrimExpr:
+        """The head of keys and values that a head (packed) reads."""
+        return head if self.sharing == 1 else head // self.sharing
 
     def mask_tile_bytes(self, queries: int, keys: int) -> int:
         """Bytes of the mask of a tile."""

@@ -40,11 +40,12 @@ def small_attention(func: PrimFunc, parameters: Parameters) -> tuple[PrimFunc, P
     width = padded_width - (sizes.width < tile.width)
     depth = width + (sizes.depth < tile.depth)
     first = depth if tile.first_depth == tile.depth else depth // 2 if tile.first_depth else 0
-    batch, heads = min(sizes.batch, 2), min(sizes.heads, 2)
+    batch, shared = min(sizes.batch, 2), min(sizes.heads // sizes.sharing, 2)
     values: dict[Var, int] = {}
-    of_queries = (batch, heads * sizes.group, -(-rows // sizes.group), columns, width)
-    of_keys = (batch, heads, width, columns)
-    for name, counts in (("products", of_queries), ("keys", of_keys), ("values", (batch, heads))):
+    heads = shared * sizes.sharing * sizes.packed
+    of_queries = (batch, heads, -(-rows // sizes.packed), columns, width)
+    of_keys = (batch, shared, width, columns)
+    for name, counts in (("products", of_queries), ("keys", of_keys), ("values", (batch, shared))):
         for item, size in zip(stages[f"attention_{name}"].iters, counts, strict=False):
             assert isinstance(item.value, Var)
             values[item.value] = size
