@@ -104,8 +104,10 @@ def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zer
         check(func, given, values, tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "given", "tolerance"), [KINDS[0], KINDS[2], KINDS[4]])
-@pytest.mark.parametrize(("heads", "mask"), [(8, ""), (8, "keys"), (8, "heads"), (12, "heads"), (6, "keys")])
+@pytest.mark.parametrize(
+    ("dtype", "given", "tolerance", "heads", "mask"),
+    [(*KINDS[0], 8, "keys"), (*KINDS[0], 12, "heads"), (*KINDS[2], 8, ""), (*KINDS[4], 6, "keys")],
+)
 def test_groups_of_queries(dtype: str, given: dict[str, Any], tolerance: float, heads: int, mask: str) -> None:
     """Queries of heads that share keys are rows of one tile; caches have heads before places."""
     shapes: list[Shape] = [(1, 3, heads, 20), (1, 2, 40, 20), (1, 40, 2, 12)]
@@ -115,8 +117,7 @@ def test_groups_of_queries(dtype: str, given: dict[str, Any], tolerance: float, 
     values = arrays(func)
     if mask == "keys":
         values[3][..., 0] = True
-    with settings.VERIFY.override(True):
-        scheduled = check(func, given, values, tolerance)
+    scheduled = check(func, given, values, tolerance)
     assert len(device_kernels(scheduled, HOPPER if given is THREADS else TF32).kernels) == 1
 
 

@@ -193,6 +193,7 @@ def test_heads_that_are_repeated_in_another_order_are_no_groups() -> None:
     after = check(module(body, q, k, v), shapes)
     assert len(operators(after, "take")) == 2
 
+
 @pytest.mark.parametrize(
     ("target", "dtype", "queries", "size", "found"),
     [

@@ -10,6 +10,7 @@ from tests.graph.passes.checking import assert_becomes, program
 from tilewright.graph.interpreter import evaluate, to_bfloat16
 from tilewright.graph.ir.expr import Call, Constant, Function, GlobalVar, If, Let, Var, constant
 from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
@@ -173,8 +174,8 @@ def test_rms_norm_of_halves_is_one_operator():
     first = rms_norm("f16") + f"\n    return multiply(cast({normal}, dtype=float16), scale)"
     last = rms_norm("f16") + f"\n    return cast(multiply({normal}, scale), dtype=float16)"
     after = f"return nn.rms_norm(x, scale, axis=2, epsilon={RMS_NORM_EPSILON})"
-    assert_becomes(recognize, first, after, x="f16[2, 3, 8]", scale="f16[8]")
-    assert_becomes(recognize, last, after, x="f16[2, 3, 8]", scale="f32[8]")
+    assert_becomes(recognize, first, after, rtol=2e-3, x="f16[2, 3, 8]", scale="f16[8]")
+    assert_becomes(recognize, last, after, rtol=2e-3, x="f16[2, 3, 8]", scale="f32[8]")
 
 
 def test_what_is_no_rms_norm_is_left_alone():

@@ -238,9 +238,7 @@ def _is_kept(b: Bindings, item: GraphExpr) -> bool:
     return isinstance(item, Var) or b.uses(item) > 1
 
 
-def _heads_last(
-    item: GraphExpr, scores: Sequence[Size], is_turned: bool, stays: bool = False
-) -> GraphExpr | None:
+def _heads_last(item: GraphExpr, scores: Sequence[Size], is_turned: bool, stays: bool = False) -> GraphExpr | None:
     """An operand as (batch, places, heads, size), or as it is if it stays.
 
     None if it has other sequences than the scores, or too large heads.

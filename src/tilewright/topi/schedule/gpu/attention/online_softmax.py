@@ -42,7 +42,14 @@ from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, BufferStore, For, IterKind, LoopKind, Stmt, seq
 from tilewright.topi.schedule.gpu.attention.blocks import MINUS_INFINITY, ZERO_FLOAT, AttentionBlocks, Axis
-from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, Stages, element_of, mask_of, operands_of
+from tilewright.topi.schedule.gpu.attention.sizes import (
+    AttentionSizes,
+    AttentionTile,
+    Stages,
+    element_of,
+    mask_of,
+    operands_of,
+)
 from tilewright.topi.schedule.gpu.attention.small import small_attention
 
 TOLERANCES: Final = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-6}
