@@ -27,6 +27,11 @@ def _group(heads: PrimExpr, shared: PrimExpr) -> Callable[[ExprLike], ExprLike]:
     return lambda head: build.floordiv(head, const(mine // theirs))
 
 
+def _element(operand: Tensor, by_head: bool) -> Callable[..., PrimExpr]:
+    """An element of keys or values by sequence, head, place and number, in whatever order they lie."""
+    return (lambda b, h, j, e: operand[b, h, j, e]) if by_head else (lambda b, h, j, e: operand[b, j, h, e])
+
+
 @compute_of("nn.attention")
 def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     """Keys of a head are transposed so that scores of neighbouring keys are a vector; values of a head lie together."""
@@ -37,13 +42,8 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     wide = accumulator_type(query.dtype)
     group = _group(heads, shared)
 
-    def key_at(b: ExprLike, h: ExprLike, d: ExprLike, j: ExprLike) -> PrimExpr:
-        return key[b, h, j, d] if attributes.keys_by_head else key[b, j, h, d]
-
-    def value_at(b: ExprLike, h: ExprLike, j: ExprLike, e: ExprLike) -> PrimExpr:
-        return value[b, h, j, e] if attributes.values_by_head else value[b, j, h, e]
-
-    keys = compute((batch, shared, depth, columns), key_at, "attention_keys")
+    key_at, value_at = _element(key, attributes.keys_by_head), _element(value, attributes.values_by_head)
+    keys = compute((batch, shared, depth, columns), lambda b, h, d, j: key_at(b, h, j, d), "attention_keys")
     values = compute((batch, shared, columns, width), value_at, "attention_values")
     d, j = reduce_axis((0, depth), "d"), reduce_axis((0, columns), "j")
     top, total_axis = reduce_axis((0, columns), "j"), reduce_axis((0, columns), "j")
