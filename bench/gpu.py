@@ -4,6 +4,7 @@
     python3 -m bench.gpu --models resnet18,dqn --precisions fp32 --batch 1 --no-compile --rounds 5
     python3 -m bench.gpu --batch 1 --precisions fp32 --ahead 12     # compile in 12 processes first, then time
     python3 -m bench.gpu --ahead 16 --limit 500 --resume   # in parts: each run adds what is missing
+    python3 -m bench.gpu --models llama_prefill,llama_decode --precisions fp16     # a stack with state (`gpu_llama.py`)
 
 PyTorch runs in its strongest form (`gpu_torch.py`): idiomatic modules as CUDA graphs of its operators (in the model's
 layout, and in channels_last where there are images) and of its compiler's frozen kernels (its default mode and
@@ -33,11 +34,12 @@ import onnx
 import torch
 
 import tilewright as tw
-from bench import gpu_ahead, gpu_models, gpu_parts, gpu_torch, harness, zoo
+from bench import gpu_ahead, gpu_llama, gpu_models, gpu_parts, gpu_torch, harness, zoo
 from bench.gpu_ahead import GRAPH, OURS, PRECISIONS
 from bench.models import geometric_mean, parse_models
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.options import positive_int
+from tilewright.runtime.core.state import DeviceState
 from tilewright.runtime.device.model import BoundRun, DeviceRunner
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        names = parse_models(options.models)
+        names = _models(options.models)
         precisions = _choices(options.precisions, TOLERANCES, "precision")
         batches = [int(text) for text in options.batch.split(",")]
         modes = _choices(options.modes, gpu_torch.COMPILED.values(), "mode") if options.compile else []
@@ -64,7 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     started = time.perf_counter()
-    configurations = list(itertools.product(batches, precisions, names))
+    configurations = [
+        one for one in itertools.product(batches, precisions, names) if one[0] == 1 or one[2] not in gpu_llama.TITLES
+    ]
     wanted = gpu_parts.missing(results, configurations, compiled)
     if options.resume:
         harness.say(f"{len(configurations) - len(wanted)} of {len(configurations)} configurations are there already")
@@ -76,7 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if left <= 0:
             result: Result = {"model": name, "batch": batch, "precision": precision, "error": gpu_parts.NO_TIME}
         else:
-            result = measure_model(name, batch, precision, ways, options, left, hopeless)
+            result = (
+                measure_stack(name, precision, ways, options, left)
+                if name in gpu_llama.TITLES
+                else measure_model(name, batch, precision, ways, options, left, hopeless)
+            )
             harness.say(_line(result))
         results = gpu_parts.together(results, result)
         # Peers may take minutes to get ready: what is known is kept whatever happens to the rest.
@@ -128,7 +136,7 @@ def measure_model(
         result["compile_s"] = round(time.perf_counter() - start, 2)
         outputs = [np.asarray(array, np.float64) for array in executable.run(inputs)]
         result["max_rel_err"] = max_relative_error(outputs, expected)
-        ours = _bound(executable, inputs)
+        ours = _bound(executable, [inputs[info.name] for info in executable.input_info])
         calls[OURS] = ours.start
         calls[PUBLIC] = _public(executable, inputs)
         result["kernels"] = sum(map(len, ours.calls()))
@@ -146,6 +154,64 @@ def measure_model(
     layouts = gpu_ahead.layouts(name)
     calls.update(_peers(model, inputs, precision, layouts, compiled, expected, options, left, failures, errors))
     result["peer_rel_err"] = errors
+    return _timed(result, calls, ours, failures, options)
+
+
+def measure_stack(
+    name: str,
+    precision: str,
+    compiled: Sequence[str],
+    options: argparse.Namespace,
+    left: float,
+    config: gpu_llama.Config = gpu_llama.Config(),  # noqa: B008  (frozen)
+) -> Result:
+    """The same of a Llama-like stack, whose caches are state; one sequence."""
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    result: Result = {"model": name, "batch": 1, "precision": precision, "date": date}
+    given = gpu_llama.inputs(name, config)
+    expected = gpu_llama.reference(gpu_llama.stack(name, config), given, "cuda")
+    half = precision == "fp16"
+
+    def convert(value: Any) -> Any:
+        return value.half() if half else value
+
+    calls: dict[str, gpu_torch.Call] = {}
+    ours: BoundRun | None = None
+    start = time.perf_counter()
+    try:
+        states, places = convert(given[0]), given[1]
+        module = convert(gpu_llama.stack(name, config))
+        database = {} if options.database is None else {"database": options.database}
+        executable = gpu_llama.compiled(module, (states, places), "cuda", PRECISIONS[precision], **database)
+        result["compile_s"] = round(time.perf_counter() - start, 2)
+        outputs = [executable(states, places).double().numpy()]
+        result["max_rel_err"] = max_relative_error(outputs, expected)
+        ours = _bound(executable, [states.numpy(), places.numpy()])
+        calls[OURS] = ours.start
+        tensors = (states.cuda(), places.cuda())
+        calls[PUBLIC] = lambda: executable(*tensors)
+        result["kernels"] = sum(map(len, ours.calls()))
+    except TilewrightError as error:
+        result["error"] = f"{type(error).__name__}: {error}"[:400]
+    errors: dict[str, float] = {}
+    failures: dict[str, str] = {}
+    for label, (module, tensors_of) in gpu_llama.variants(name, config, convert).items():
+        on_gpu = [tensor.cuda() for tensor in tensors_of]
+        ready = gpu_torch.TorchModel(module.cuda(), on_gpu, precision == "tf32")
+        found = _ready_peers(ready, label, compiled, precision, expected, options, left, failures, errors)
+        calls.update(found)
+    result["peer_rel_err"] = errors
+    return _timed(result, calls, ours, failures, options)
+
+
+def _timed(
+    result: Result,
+    calls: Mapping[str, gpu_torch.Call],
+    ours: BoundRun | None,
+    failures: Mapping[str, str],
+    options: argparse.Namespace,
+) -> Result:
+    """A result with the times of all calls, in turns."""
     walls: dict[str, list[float]] = {peer: [] for peer in calls}
     for _ in range(options.rounds):
         for peer, call in calls.items():
@@ -159,7 +225,7 @@ def measure_model(
     if ours is not None:
         result["events_us"][OURS] = round(min(ours.measure(5)) * 1e6, 1)
     if failures:
-        result["peers_failed"] = failures
+        result["peers_failed"] = dict(failures)
     times = {peer: wall for peer, wall in result["wall_us"].items() if peer not in (OURS, PUBLIC)}
     if times and OURS in calls:
         result["best_peer"] = min(times, key=lambda peer: times[peer])
@@ -171,12 +237,11 @@ def _compile(model: onnx.ModelProto, precision: str, database: Path | None) -> t
     return tw.compile(model.SerializeToString(), target="cuda", database=database, precision=PRECISIONS[precision])
 
 
-def _bound(executable: tw.Executable, inputs: zoo.Arrays) -> BoundRun:
-    """A run with its arrays on the GPU."""
+def _bound(executable: tw.Executable, arrays: Sequence[np.ndarray]) -> BoundRun:
+    """A run with its arrays on the GPU, state included."""
     runner = executable.runner
-    assert isinstance(runner, DeviceRunner)
-    values = runner.admit([inputs[info.name] for info in executable.input_info])
-    return runner.prepare(values).bound(values)
+    assert isinstance(runner, (DeviceRunner, DeviceState))
+    return runner.bound(runner.admit(list(arrays)))
 
 
 def _public(executable: tw.Executable, inputs: zoo.Arrays) -> gpu_torch.Call:
@@ -203,28 +268,53 @@ def _peers(
     """
     found: dict[str, gpu_torch.Call] = {}
     for layout in layouts:
-        ready = gpu_torch.TorchModel(model, inputs, bool(layout), precision == "tf32")
-        ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {GRAPH: lambda ready: ready.graph()}
-        for way in () if layout else compiled:
-            mode = gpu_torch.COMPILED[way]
-            ways[way] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
-        for way, prepare in ways.items():
-            peer = gpu_ahead.Program("", 0, precision, way, layout).peer
-            if peer in failures:
-                continue
-            try:
-                with gpu_torch.at_most(int(min(options.patience, left))):
-                    call = prepare(ready)
-                error = errors[peer] = max_relative_error(list(gpu_torch.outputs_of(call)), list(expected))
-                if error > 5 * TOLERANCES[precision]:
-                    failures[peer] = f"its outputs are wrong: max relative error {error:.1e}"
-                else:
-                    found[peer] = call
-            except gpu_torch.TooLong:
-                failures[peer] = gpu_parts.TOO_SLOW
-            except (RuntimeError, ValueError) as problem:
-                failures[peer] = str(problem)[:200]
+        ready = gpu_torch.TorchModel.of_onnx(model, inputs, bool(layout), precision == "tf32")
+        ways = () if layout else compiled
+        found.update(_ready_peers(ready, layout, ways, precision, expected, options, left, failures, errors))
     return found
+
+
+def _ready_peers(
+    ready: gpu_torch.TorchModel,
+    label: str,
+    compiled: Sequence[str],
+    precision: str,
+    expected: Sequence[np.ndarray],
+    options: argparse.Namespace,
+    left: float,
+    failures: dict[str, str],
+    errors: dict[str, float],
+) -> dict[str, gpu_torch.Call]:
+    """One module of PyTorch's as a graph of its operators, and compiled."""
+    found: dict[str, gpu_torch.Call] = {}
+    ways: dict[str, Callable[[gpu_torch.TorchModel], gpu_torch.Call]] = {GRAPH: lambda ready: ready.graph()}
+    for way in compiled:
+        mode = gpu_torch.COMPILED[way]
+        ways[way] = lambda ready, mode=mode: ready.compiled(mode)  # type: ignore[misc]
+    for way, prepare in ways.items():
+        peer = gpu_ahead.Program("", 0, precision, way, label).peer
+        if peer in failures:
+            continue
+        try:
+            with gpu_torch.at_most(int(min(options.patience, left))):
+                call = prepare(ready)
+            error = errors[peer] = max_relative_error(list(gpu_torch.outputs_of(call)), list(expected))
+            if error > 5 * TOLERANCES[precision]:
+                failures[peer] = f"its outputs are wrong: max relative error {error:.1e}"
+            else:
+                found[peer] = call
+        except gpu_torch.TooLong:
+            failures[peer] = gpu_parts.TOO_SLOW
+        except (RuntimeError, ValueError) as problem:
+            failures[peer] = str(problem)[:200]
+    return found
+
+
+def _models(text: str) -> list[str]:
+    """The models in a comma-separated list, stacks among them."""
+    stacks = [name for name in text.split(",") if name in gpu_llama.TITLES]
+    others = ",".join(name for name in text.split(",") if name not in gpu_llama.TITLES)
+    return [*(parse_models(others) if others else []), *stacks]
 
 
 def _choices(text: str, known: Collection[str], what: str) -> list[str]:
@@ -261,7 +351,8 @@ def _table(results: Sequence[Result]) -> str:
     )
     rows = []
     for item in results:
-        first = (zoo.spec(item["model"]).title, str(item["batch"]), item["precision"])
+        title = gpu_llama.TITLES.get(item["model"]) or zoo.spec(item["model"]).title
+        first = (title, str(item["batch"]), item["precision"])
         if "error" in item:
             rows.append((*first, "failed", *["-"] * 6))
             continue

@@ -27,7 +27,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import harness
+from bench import harness, zoo
 
 OURS = "tilewright"
 GRAPH = "graph"
@@ -87,6 +87,7 @@ def programs(wanted: Mapping[tuple[int, str, str], Sequence[str]]) -> list[Progr
     found = [
         Program(model, batch, precision, way, layout)
         for (batch, precision, model), compiled in wanted.items()
+        if model in zoo.known()
         for way in (*compiled, OURS)
         for layout in layouts(model, way)
     ]
@@ -165,7 +166,7 @@ def prepare(program: Program) -> None:
     _try_kernels_alone()
     model = gpu_models.model(program.model, program.batch, half)
     inputs = gpu_models.inputs(program.model, program.batch, half)
-    ready = gpu_torch.TorchModel(model, inputs, bool(program.layout), program.precision == "tf32")
+    ready = gpu_torch.TorchModel.of_onnx(model, inputs, bool(program.layout), program.precision == "tf32")
     ready.compiled(gpu_torch.COMPILED[program.way])
 
 

@@ -79,13 +79,12 @@ def together(rows: Sequence[Row], row: Row) -> list[Row]:
     return sorted([*kept, row], key=_place)
 
 
-def _place(row: Row) -> tuple[int, int, int]:
+def _place(row: Row) -> tuple[int, int, int, str]:
+    """Where a row stands: models of no set come last, by name."""
     batch, precision, model = configuration(row)
-    return (
-        batch,
-        list(gpu_ahead.PRECISIONS).index(precision),
-        [*zoo.names(), *zoo.more_names(), *zoo.server_names()].index(model),
-    )
+    names = zoo.known()
+    place = names.index(model) if model in names else len(names)
+    return batch, list(gpu_ahead.PRECISIONS).index(precision), place, model
 
 
 def ratios(rows: Sequence[Row]) -> dict[Configuration, float]:

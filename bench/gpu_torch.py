@@ -77,13 +77,19 @@ def reference(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.
 
 
 class TorchModel:
-    """One model on the GPU in one layout; `allow_tf32` lets products round their operands."""
+    """A module on the GPU with inputs of its own; `allow_tf32` lets products round their operands."""
 
-    def __init__(
-        self, model: onnx.ModelProto, inputs: dict[str, np.ndarray], channels_last: bool, allow_tf32: bool
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, inputs: Sequence[torch.Tensor], allow_tf32: bool) -> None:
         torch.backends.cudnn.benchmark = True
         self.allow_tf32 = allow_tf32
+        self.module = module
+        self.inputs = list(inputs)
+
+    @staticmethod
+    def of_onnx(
+        model: onnx.ModelProto, inputs: dict[str, np.ndarray], channels_last: bool, allow_tf32: bool
+    ) -> TorchModel:
+        """An ONNX model in one layout."""
         made = OnnxModule(idiomatic(model)).eval().cuda()
         given = [torch.from_numpy(inputs[name]).cuda() for name in made.input_names]
         module: torch.nn.Module = made
@@ -92,8 +98,7 @@ class TorchModel:
             given = [
                 tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor for tensor in given
             ]
-        self.module = module
-        self.inputs = given
+        return TorchModel(module, given, allow_tf32)
 
     def _set(self) -> None:
         allow_tf32(self.allow_tf32)
@@ -170,4 +175,5 @@ def outputs_of(call: Call) -> Sequence[np.ndarray]:
     """The results of a call, on the host in float64."""
     result = call()
     torch.cuda.synchronize()
+    result = [result] if isinstance(result, torch.Tensor) else result
     return [tensor.double().cpu().numpy() for tensor in result]

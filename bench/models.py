@@ -390,8 +390,8 @@ def parse_models(text: str) -> list[str]:
         return zoo.server_names()
     chosen = [name.strip() for name in text.split(",") if name.strip()]
     for name in chosen:
-        if name not in (known := [*zoo.names(), *zoo.more_names(), *zoo.server_names()]):
-            raise UserError(f"unknown model '{name}': the models are {', '.join(known)}", where="--models")
+        if name not in zoo.known():
+            raise UserError(f"unknown model '{name}': the models are {', '.join(zoo.known())}", where="--models")
     return chosen
 
 

@@ -236,6 +236,11 @@ def server_names() -> list[str]:
     return list(SERVER_SPECS)
 
 
+def known() -> list[str]:
+    """The names of all sets."""
+    return [*names(), *more_names(), *server_names()]
+
+
 def spec(name: str) -> ModelSpec:
     """What is known about a model of any set."""
     return (SPECS | MORE_SPECS | SERVER_SPECS)[name]

@@ -426,7 +426,12 @@ class Compilation(Exportable):
             if not self.target.is_cpu and not self.request.names_device:
                 # Before the work, so that a missing device is said at once.
                 find_device(self.target.kind)
-            return deploy.executable(self.artifact(), self.threads, may_be_absent=self.request.names_device)
+            made = deploy.executable(self.artifact(), self.threads, may_be_absent=self.request.names_device)
+        model = self.request.model
+        buffers = model.attributes.get("buffers", {}) if isinstance(model, IRModule) else {}
+        assert isinstance(buffers, Mapping)
+        made.state.assign({name: value for name, value in buffers.items() if name in made.state})
+        return made
 
     def _exported(self) -> tuple[Exporter, Artifact]:
         deployment = deployment_of(self.host)

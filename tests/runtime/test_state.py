@@ -18,9 +18,11 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.state import state_pairs, with_state
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
+from tilewright.runtime.core.state import DeviceState
+from tilewright.runtime.device.array import DeviceArray
 from tilewright.support.errors import UserError
 
-TARGETS = ["native", "opencl"]
+TARGETS = ["native", "opencl", "vulkan"]
 
 
 @pytest.fixture(params=TARGETS)
@@ -156,6 +158,40 @@ def test_a_call_that_fails_leaves_state_as_it_was(target) -> None:
         exe(random(4, 4), np.array([0, 9]))
     np.testing.assert_array_equal(exe.state["w"], before)
     np.testing.assert_array_equal(exe(0 * before, np.array([0, 3])), before[[0, 3]])
+
+
+@pytest.mark.parametrize("name", ["update", "swapped"])
+def test_results_stay_on_the_device_with_state(name) -> None:
+    """However many places arguments come from: later calls copy those, and never state."""
+    need("opencl")
+    make, state = PROGRAMS[name]
+    there, host = (tw.compile(make(), place, threads=1, state=state) for place in ("opencl", "native"))
+    first = {info.name: random(3, *info.static_shape) for info in host.state.info}
+    for exe in (there, host):
+        exe.state.assign(first)
+    kept = []
+    for call in range(40):
+        given = [0.1 * random(call + n, *info.static_shape) for n, info in enumerate(host.input_info)]
+        kept.append([there.to_device(array) for array in given])
+        found = there(*kept[-1])
+        assert isinstance(found, DeviceArray)
+        np.testing.assert_allclose(found.numpy(), host(*given), rtol=1e-3, atol=1e-3)
+    for key, value in host.state.items():
+        np.testing.assert_allclose(there.state[key], value, rtol=1e-3, atol=1e-3)
+
+
+def test_state_keeps_its_memory_on_a_device() -> None:
+    need("opencl")
+    exe = tw.compile(update(), "opencl", threads=1, state={"w": 1})
+    assert isinstance(exe.runner, DeviceState) and exe.model.state[0].in_place
+    before = exe.runner.joined([None, None])[0].memory
+    exe(random(1, 8, 8), random(2, 3, 8))
+    exe.state["w"] = random(3, 8, 8)
+    assert exe.runner.joined([None, None])[0].memory is before
+    figure = exe.time_evaluator(number=3, repeat=2)(np.ones((8, 8), np.float32), random(2, 3, 8))
+    assert figure.median > 0
+    # A run to warm up, and six that are timed.
+    np.testing.assert_allclose(exe.state["w"], random(3, 8, 8) - 7, rtol=1e-5)
 
 
 def test_libraries_and_copies_have_state_of_their_own(tmp_path) -> None:

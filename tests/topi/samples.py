@@ -162,6 +162,13 @@ SAMPLES: list[Sample] = [
     ("cumprod", [_(4, 5)], {"axis": 0, "reverse": True}),
     ("nn.attention", [_(2, 5, 3, 4), _(2, 6, 3, 4), _(2, 6, 3, 5)], {"scale": 0.5}),
     ("nn.attention", [_(1, 20, 2, 8), _(1, 20, 2, 8), _(1, 20, 2, 8), _(1, 1, 1, 20)], {"scale": 0.35}),
+    ("nn.attention", [_(2, 3, 6, 4), _(2, 5, 2, 4), _(2, 5, 2, 3), _(2, 6, 3, 5)], {"scale": 0.5}),
+    ("nn.attention", [_(1, 1, 8, 32), _(1, 2, 64, 32), _(1, 64, 2, 32), _(1, 1, 1, 64)], {"keys_by_head": True}),
+    (
+        "nn.attention",
+        [_(1, 32, 4, 32), _(1, 2, 64, 32), _(1, 2, 64, 32)],
+        {"keys_by_head": True, "values_by_head": True},
+    ),
     ("nn.attention", [_(1, 3, 1, 4), _(1, 4, 1, 4), _(1, 4, 1, 4), np.tri(3, 4, dtype=bool)], {}),
     (
         "nn.conv2d_weight_gradient",
@@ -187,6 +194,8 @@ SAMPLES: list[Sample] = [
     _recurrent("rnn", 1, []),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "add"}),
     ("scatter", [_(6, 3), np.array([2, 0, 2, -1, 6]), _(5, 3)], {"reduction": "none"}),
+    ("nn.rms_norm", [_(6, 40), _(40)], {"axis": 1}),
+    ("nn.rms_norm", [_(2, 3, 5), _(3, 5)], {"axis": 1}),
     ("nn.layer_norm_gradient", [_(6, 40), _(40), _(6, 40), _(6, 1), _(6, 1)], {"axis": 1}),
     ("nn.layer_norm_gradient", [_(2, 3, 5), _(5), _(2, 3, 5), _(2, 1, 1), _(2, 1, 1)], {"axis": 1}),
     ("segment_sum", [_(5, 3), np.array([2, 0, 2, -1, 6])], {"count": 6}),

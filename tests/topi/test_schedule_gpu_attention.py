@@ -14,7 +14,7 @@ from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.device import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
-from tilewright.ir.expr import Mul
+from tilewright.ir.expr import Mul, const_value
 from tilewright.ir.visit import transform
 from tilewright.support import settings
 from tilewright.target import Target
@@ -102,6 +102,44 @@ def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zer
             values[3][0, 0, 0, :34] = -np.inf
             values[3][1] = -np.inf
         check(func, given, values, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "tolerance", "heads", "mask"),
+    [(*KINDS[0], 8, "keys"), (*KINDS[0], 12, "heads"), (*KINDS[2], 8, ""), (*KINDS[4], 6, "keys")],
+)
+def test_groups_of_queries(dtype: str, given: dict[str, Any], tolerance: float, heads: int, mask: str) -> None:
+    """Queries of heads that share keys are rows of one tile; caches have heads before places."""
+    shapes: list[Shape] = [(1, 3, heads, 20), (1, 2, 40, 20), (1, 40, 2, 12)]
+    masks: dict[str, Shape] = {"keys": (1, 1, 1, 40), "heads": (heads, 3, 40)}
+    kind = "bool" if mask == "keys" else dtype if mask else ""
+    func = program([*shapes, *([masks[mask]] if mask else [])], dtype, kind, scale=0.3, keys_by_head=True)
+    values = arrays(func)
+    if mask == "keys":
+        values[3][..., 0] = True
+    scheduled = check(func, given, values, tolerance)
+    assert len(device_kernels(scheduled, HOPPER if given is THREADS else TF32).kernels) == 1
+
+
+def test_a_step_of_decoding_is_one_kernel() -> None:
+    """One place, 32 heads of queries, a cache of 8 heads with a length that a mask has."""
+    func = program(
+        [(1, 1, 32, 64), (1, 8, 1024, 64), (1, 8, 1024, 64), (1, 1024)],
+        "float16",
+        "bool",
+        scale=0.125,
+        blind_is_zero=True,
+        keys_by_head=True,
+        values_by_head=True,
+    )
+    split = device_kernels(schedule_gpu(func, HOPPER, Choices({})), HOPPER)
+    assert len(split.kernels) == 1 and not split.workspaces
+    # Keys are shared by the heads of a group, and by no others.
+    assert [int(str(extent)) for extent in map(const_value, split.kernels[0].grid)] == [8, 1, 1]
+    text = device_source(split.kernels, HOPPER)
+    assert "tw_mma_f16(" in text
+    require_nvrtc()
+    assert compile_cuda(text, "sm_90")
 
 
 @pytest.mark.parametrize(

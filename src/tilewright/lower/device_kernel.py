@@ -16,6 +16,7 @@ from tilewright.runtime.core.artifact import DeviceKernelInfo, Extent
 from tilewright.runtime.core.packing import packed_size
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
+from tilewright.tir.analysis.in_place import Pair, in_place_pairs
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.index_map import IndexMap
@@ -33,6 +34,7 @@ class DeviceKernelCode:
     code: bytes = b""
     info: DeviceKernelInfo | None = None
     scratch: tuple[int, ...] = ()
+    in_place: tuple[Pair, ...] = ()
     refused: str = ""
 
 
@@ -61,7 +63,7 @@ def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> D
     unplanned = tuple(table.extent(size) for size in made.workspaces if const_value(size) is None)
     sizes = _sizes(func, packing_of(scheduled), scratch, table)
     info = DeviceKernelInfo(func.name, launches, sizes, _written(func), unplanned, symbols)
-    return DeviceKernelCode(made.code, info, scratch)
+    return DeviceKernelCode(made.code, info, scratch, in_place_pairs(split.func))
 
 
 def kernel_on_host(

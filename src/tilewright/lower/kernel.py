@@ -155,7 +155,7 @@ def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, pl
         code = compile_lowered(lowered, target)
         return CompiledKernel(code, packing_of(scheduled), in_place_pairs(lowered), scratch_bytes(lowered))
     made = compile_for_device(func, scheduled, target)
-    return CompiledKernel(made.code, packing_of(scheduled), (), made.scratch, made.info, made.refused)
+    return CompiledKernel(made.code, packing_of(scheduled), made.in_place, made.scratch, made.info, made.refused)
 
 
 def _require_legal(scheduled: PrimFunc) -> None:

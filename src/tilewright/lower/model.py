@@ -229,7 +229,9 @@ def lower_model(
     on_cpu = target.is_cpu
     # What is no layer of a processor that has layers alone is the host's.
     forms = on_cpu or target.capabilities.block_layers
-    kernels = KernelSet(on_cpu=on_cpu, in_slots=not on_cpu and not target.capabilities.flat_memory, cpu_forms=forms)
+    can = target.capabilities
+    in_slots, in_place = not on_cpu and not can.flat_memory, not on_cpu and can.overlapping_parameters
+    kernels = KernelSet(on_cpu=on_cpu, in_slots=in_slots, cpu_forms=forms, in_place=in_place)
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
     state = state_pairs(module, ENTRY)

@@ -60,10 +60,14 @@ class KernelSet:
     """The distinct kernels of a model, over all its segments, and how their memory is planned.
 
     `on_cpu`: whether they are for a CPU, where results may be written over arguments; `in_slots`: whether kernels take
-    whole pieces of memory; `cpu_forms`: whether operators are computed in the forms that they have for CPUs.
+    whole pieces of memory; `cpu_forms`: whether operators are computed in the forms that they have for CPUs;
+    `in_place`: whether state may be written over itself on a device.
     """
 
-    def __init__(self, on_cpu: bool = True, in_slots: bool = False, cpu_forms: bool = True) -> None:
+    def __init__(
+        self, on_cpu: bool = True, in_slots: bool = False, cpu_forms: bool = True, in_place: bool = False
+    ) -> None:
+        self.in_place = in_place
         self.on_cpu = on_cpu
         self.cpu_forms = cpu_forms
         self.in_slots = in_slots
@@ -77,13 +81,21 @@ class KernelSet:
         """All kernels, in the order in which they were first used."""
         return tuple(self._kernels.values())
 
+    def allowed(self, step: PlannedStep) -> tuple[Pair, ...]:
+        """Pairs of an argument and a result of a step that may be the same memory, as far as its kernel allows it.
+
+        On devices those of state alone: what is said of distinct memory makes all other kernels quicker.
+        """
+        if self.on_cpu:
+            return step.ending
+        return tuple(pair for pair in step.ending if self.in_place and step.arguments[pair[0]].kind == "input")
+
     def use(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...] = ()) -> _Use:
         """The kernel of a primitive function; `constants` are the parameters that are known at compile time.
 
         `ending` has arguments that results of the same size may be written over, if the computation allows it: pairs of
         an argument's and a result's number. Code that allows it is a kernel of its own.
         """
-        ending = ending if self.on_cpu else ()
         label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
         key = (plain_label(label), constants, ending, *_structure(function))
         found = self._uses.get(key)
@@ -185,7 +197,7 @@ def lower_segment(
     uses: list[_Use] = []
     for step in plan.steps:
         constants = tuple(n for n, place in enumerate(step.arguments) if place.kind == "constant")
-        uses.append(kernels.use(step.function, constants, step.ending))
+        uses.append(kernels.use(step.function, constants, kernels.allowed(step)))
         infos.append(_kernel_info(uses[-1], step, table))
     types = _result_types(function)
     required = requirements(function)

@@ -54,6 +54,8 @@ class Capabilities:
     """Whether expanded mathematics may compute in float64 where float32 is too coarse."""
     flat_memory: bool = False
     """Whether a place inside memory is memory like any other: models then live in one block of it."""
+    overlapping_parameters: bool = False
+    """Whether a kernel may be given the same memory twice, to read and to write: state is then written in place."""
     software: str | None = None
     """A processor that plays a GPU: the threads of a block take turns, and meet at barriers slowly."""
     written_out: bool = False

@@ -148,6 +148,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("lower_intrinsics")(lower_intrinsics).with_options(
                 LowerIntrinsicsOptions(can.expanded_mathematics, has_double=can.double_steps)
             ),
+            function_pass("keep_in_place")(keep_in_place),
         ],
         ends_with=Exit("split_host_device", partial(split_host_device, target=target), split_text),
     )

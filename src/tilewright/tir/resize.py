@@ -2,7 +2,8 @@
 
 for i in 512, k in 64: C[i] += A[i, k]   ->   for i in 6, k in 4: C[i] += A[i, k]        sizes: {i: 6, k: 4}
 
-The program must be plain: iterators are loops, indices are iterators or 0. Whatever is counted by one loop (the
+The program must be plain: iterators are loops, indices are iterators or 0, or iterators divided by a number, whose
+dimensions are given a size of their own. Whatever is counted by one loop (the
 dimensions of buffers, the loops of other blocks over them) then follows from it.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tilewright.ir.build import const
-from tilewright.ir.expr import TRUE, PrimExpr, Range, Var, const_value
+from tilewright.ir.expr import TRUE, FloorDiv, PrimExpr, Range, Var, const_value
 from tilewright.ir.node import Node
 from tilewright.ir.visit import find_all, transform
 from tilewright.support.errors import CompilerBug
@@ -90,5 +91,5 @@ def _ties(func: PrimFunc) -> Iterator[tuple[_Counted, _Counted]]:
         for axis, index in enumerate(access.indices):
             if isinstance(index, Var):
                 yield index, (access.buffer, axis)
-            elif const_value(index) != 0:
+            elif const_value(index) != 0 and not (isinstance(index, FloorDiv) and isinstance(index.a, Var)):
                 raise CompilerBug(f"an index of {access.buffer.name} is no iterator: its program has one size only")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
-from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
@@ -18,22 +19,39 @@ from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, result_shape
 
 
+def _group(heads: PrimExpr, shared: PrimExpr) -> Callable[[ExprLike], ExprLike]:
+    """The head of keys and values that a head of queries reads."""
+    mine, theirs = const_value(heads), const_value(shared)
+    if mine == theirs or mine is None or theirs is None:
+        return lambda head: head
+    return lambda head: build.floordiv(head, const(mine // theirs))
+
+
+def _element(operand: Tensor, by_head: bool) -> Callable[..., PrimExpr]:
+    """An element of keys or values by sequence, head, place and number, in whatever order they lie."""
+    return (lambda b, h, j, e: operand[b, h, j, e]) if by_head else (lambda b, h, j, e: operand[b, j, h, e])
+
+
 @compute_of("nn.attention")
 def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     """Keys of a head are transposed so that scores of neighbouring keys are a vector; values of a head lie together."""
     query, key, value = inputs[:3]
     batch, rows, heads, depth = query.shape
-    columns, width = key.shape[1], value.shape[3]
+    columns, shared = (key.shape[2], key.shape[1]) if attributes.keys_by_head else (key.shape[1], key.shape[2])
+    width = value.shape[3]
     wide = accumulator_type(query.dtype)
-    keys = compute((batch, heads, depth, columns), lambda b, h, d, j: key[b, j, h, d], "attention_keys")
-    values = compute((batch, heads, columns, width), lambda b, h, j, e: value[b, j, h, e], "attention_values")
+    group = _group(heads, shared)
+
+    key_at, value_at = _element(key, attributes.keys_by_head), _element(value, attributes.values_by_head)
+    keys = compute((batch, shared, depth, columns), lambda b, h, d, j: key_at(b, h, j, d), "attention_keys")
+    values = compute((batch, shared, columns, width), value_at, "attention_values")
     d, j = reduce_axis((0, depth), "d"), reduce_axis((0, columns), "j")
     top, total_axis = reduce_axis((0, columns), "j"), reduce_axis((0, columns), "j")
     shape = (batch, heads, rows, columns)
     # Stages keep their names, which the texts of kernels contain: powers are exponentials, mixed the weighted values.
     products = compute(
         shape,
-        lambda b, h, i, c: reduction.sum(cast(query[b, i, h, d], wide) * cast(keys[b, h, d, c], wide), [d]),
+        lambda b, h, i, c: reduction.sum(cast(query[b, i, h, d], wide) * cast(keys[b, group(h), d, c], wide), [d]),
         "attention_products",
         ANCHOR.entry(Anchor.ATTENTION),
     )
@@ -64,7 +82,7 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     factor = compute(shape[:3], inverse, "attention_factor")
     weighted_values = compute(
         (batch, heads, rows, width),
-        lambda b, h, i, e: reduction.sum(exponentials[b, h, i, j] * cast(values[b, h, j, e], wide), [j]),
+        lambda b, h, i, e: reduction.sum(exponentials[b, h, i, j] * cast(values[b, group(h), j, e], wide), [j]),
         "attention_mixed",
     )
 

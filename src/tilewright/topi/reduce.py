@@ -227,6 +227,28 @@ def _layer_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     return compute(shape, element, "layer_norm")
 
 
+@compute_of("nn.rms_norm")
+def _rms_norm(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
+    x, scale = inputs
+    shape = result_shape(result)
+    axes = tuple(range(attributes.axis, x.ndim))
+    wide = accumulator_type(x.dtype)
+    count = cast(fold(build.mul, [x.shape[axis] for axis in axes], const(1)), wide)
+    inverse = build.div(const(1.0, wide), count)
+    squares = _reduced(x, axes, reduction.sum, "norm_squares", lambda value, _: cast(value, wide) * cast(value, wide))
+    factor = compute(
+        squares.shape,
+        lambda *i: intrinsics.rsqrt(squares[i] * inverse + const(attributes.epsilon, wide)),
+        "norm_factor",
+    )
+
+    def element(*i: ExprLike) -> PrimExpr:
+        scaled = cast(x[i], wide) * factor[_spread(i, axes)]
+        return cast(scaled * cast(scale[broadcast_index(scale, shape, i)], wide), x.dtype)
+
+    return compute(shape, element, "rms_norm")
+
+
 @compute_of("nn.layer_norm_gradient")
 def _layer_norm_gradient(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     """Two more sums of each row: of the gradient times the scale, and of its products with the normalised data."""

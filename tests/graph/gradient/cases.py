@@ -214,12 +214,18 @@ CASES: list[Case] = [
         second=False,
     ),
     Case("nn.layer_norm", ((normal, (2, 3, 2)), (normal, (3, 2)), (normal, (2,))), {"axis": 1}),
+    Case("nn.rms_norm", ((normal, (2, 3, 2)), (normal, (3, 2))), {"axis": 1}),
     Case("nn.batch_norm", ((normal, (2, 3, 2)), *([(normal, (3,))] * 3), (positive, (3,)))),
     Case("nn.attention", ((normal, (1, 2, 2, 3)), (normal, (1, 3, 2, 3)), (normal, (1, 3, 2, 2))), {"scale": 0.6}),
     Case(
         "nn.attention",
         ((normal, (1, 2, 2, 3)), (normal, (1, 3, 2, 3)), (normal, (1, 3, 2, 2)), (normal, (2, 3))),
         {"scale": 0.6},
+    ),
+    Case(
+        "nn.attention",
+        ((normal, (1, 2, 4, 2)), (normal, (1, 2, 3, 2)), (normal, (1, 3, 2, 2))),
+        {"keys_by_head": True},
     ),
     Case(
         "nn.attention",

@@ -31,7 +31,8 @@ def test_the_result_has_the_queries_places_and_the_values_size() -> None:
     [
         (((2, 5, 3, 4), (2, 7, 3, 5), (2, 7, 3, 6)), "sizes of a query, and of a key"),
         (((2, 5, 3, 4), (2, 7, 3, 4), (2, 8, 3, 6)), "numbers of keys, and of values"),
-        (((2, 5, 3, 4), (2, 7, 1, 4), (2, 7, 3, 6)), "heads of the query, and of the key"),
+        (((2, 5, 3, 4), (2, 7, 1, 4), (2, 7, 3, 6)), "heads of the key, and of the value"),
+        (((2, 5, 3, 4), (2, 7, 2, 4), (2, 7, 2, 6)), "3 heads of queries cannot share 2 heads of keys"),
         (((2, 5, 3, 4), (2, 7, 3, 4), (1, 7, 3, 6)), "the batch of the query, and of the value"),
         ((*SHAPES, (4, 2, 3, 5, 7)), "does not fit the scores"),
     ],

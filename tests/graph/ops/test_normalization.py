@@ -34,6 +34,21 @@ def test_layer_norm(axis):
     np.testing.assert_allclose(result, normal * scale + bias, rtol=1e-10)
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_rms_norm(axis):
+    x = data(2, 3, 4, dtype="float64")
+    scale = data(*x.shape[axis:], dtype="float64")
+    normal = x / np.sqrt((x * x).mean(tuple(range(axis, 3)), keepdims=True) + 1e-3)
+    result = apply("nn.rms_norm", x, scale, axis=axis, epsilon=1e-3)
+    np.testing.assert_allclose(result, normal * scale, rtol=1e-10)
+    halves, wide = tensor_type((2, 3), "float16"), tensor_type((3,), "float32")
+    assert infer("nn.rms_norm", halves, wide, axis=1) is halves
+    with pytest.raises(UserError, match="do not broadcast"):
+        infer("nn.rms_norm", *_f32((2, 3), (5,)), axis=1)
+    with pytest.raises(UserError, match=r"scale .* does not fit the data"):
+        infer("nn.rms_norm", *_f32((2, 3), (4, 2, 3)), axis=1)
+
+
 @pytest.mark.parametrize("axis", [1, 3])
 def test_batch_norm(axis):
     x = data(2, 5, 3, 5, dtype="float64")

@@ -33,6 +33,13 @@ def heads(x: GraphExpr, *axes: int) -> GraphExpr:
     return op("transpose", x, axes=axes)
 
 
+def infer_var(name: str, *shape: int) -> GraphExpr:
+    """A parameter whose type expressions may ask for."""
+    made = var(name, *shape)
+    made.type = made.annotation
+    return made
+
+
 def number(value: float) -> GraphExpr:
     return constant(np.float32(value))
 
@@ -142,12 +149,49 @@ def test_what_is_something_else_stays(changes: dict[str, object]) -> None:
     check(*_plain(**changes), found=0)
 
 
-def test_shared_keys_stay() -> None:
-    q, k, v = var("q", *QUERY), var("k", BATCH, COLUMNS, 1, SIZE), var("v", BATCH, COLUMNS, 1, SIZE)
+def test_keys_of_one_head_are_shared() -> None:
+    shapes = [QUERY, (BATCH, COLUMNS, 1, SIZE), (BATCH, COLUMNS, 1, SIZE)]
+    q, k, v = (var(name, *shape) for name, shape in zip("qkv", shapes, strict=True))
     scores = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
     body = op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3))
-    small = (BATCH, COLUMNS, 1, SIZE)
-    check(module(body, q, k, v), [QUERY, small, small], found=0)
+    after = check(module(body, q, k, v), shapes)
+    (found,) = operators(after, "nn.attention")
+    assert found.args[1].tensor_type.static_shape == shapes[1]
+
+
+def repeated(x: GraphExpr, how: str) -> GraphExpr:
+    """Each of two heads of (batch, heads, places, size) three times in a row."""
+    batch, shared, places, size = x.tensor_type.static_shape
+    if how == "take":
+        return op("take", x, constant(np.repeat(np.arange(shared), 3)), axis=1)
+    spread = op("reshape", x, shape=(batch, shared, 1, places, size))
+    spread = op("broadcast_to", spread, shape=(batch, shared, 3, places, size))
+    return op("reshape", spread, shape=(batch, 3 * shared, places, size))
+
+
+@pytest.mark.parametrize("how", ["broadcast", "take"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_groups_of_queries_share_keys(how: str, turned: bool) -> None:
+    """Repeated heads are read where they are, by their order in memory, with a cache that others read too."""
+    shapes = [(BATCH, 6, ROWS, SIZE), (BATCH, 2, COLUMNS, SIZE), (BATCH, 2, COLUMNS, SIZE)]
+    q, k, v = (infer_var(name, *shape) for name, shape in zip("qkv", shapes, strict=True))
+    keys = repeated(k, how)
+    scores = op("matmul", q, op("transpose", keys, axes=(0, 1, 3, 2)) if turned else keys, transpose_b=not turned)
+    body = op("matmul", op("nn.softmax", scores, axis=3), repeated(v, how))
+    after = check(module(body, q, k, v), shapes)
+    (found,) = operators(after, "nn.attention")
+    assert not operators(after, "broadcast_to") and not operators(after, "take")
+    assert found.attributes.values_by_head
+    assert found.args[2] is after["main"].params[2]
+
+
+def test_heads_that_are_repeated_in_another_order_are_no_groups() -> None:
+    shapes = [(BATCH, 4, ROWS, SIZE), (BATCH, 2, COLUMNS, SIZE), (BATCH, 2, COLUMNS, SIZE)]
+    q, k, v = (infer_var(name, *shape) for name, shape in zip("qkv", shapes, strict=True))
+    keys, values = (op("take", item, constant(np.array([0, 1, 0, 1])), axis=1) for item in (k, v))
+    body = op("matmul", op("nn.softmax", op("matmul", q, keys, transpose_b=True), axis=3), values)
+    after = check(module(body, q, k, v), shapes)
+    assert len(operators(after, "take")) == 2
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tests.graph.passes.checking import assert_becomes, program
 from tilewright.graph.interpreter import evaluate, to_bfloat16
 from tilewright.graph.ir.expr import Call, Constant, Function, GlobalVar, If, Let, Var, constant
 from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
@@ -145,6 +146,45 @@ def test_layer_norm_is_recognised():
     before = program(LAYER_NORM + "\n    return add(multiply(divide(d, sqrt(v)), scale), bias)", **kinds)
     data = [random(0, 2, 3, 8), random(1, 8), random(2, 8)]
     np.testing.assert_allclose(evaluate(recognize(before), *data), evaluate(before, *data), rtol=1e-5, atol=1e-5)
+
+
+def rms_norm(kind: str) -> str:
+    return f"""
+    y = {"cast(x, dtype=float32)" if kind == "f16" else "x"}
+    r = add(mean(multiply(y, y), axes=(2,), keepdims=True), constant(0.001, "float32"))
+"""
+
+
+RMS_NORM_EPSILON = float(np.float32(0.001))
+
+
+@pytest.mark.parametrize("body", ["multiply(y, rsqrt(r))", "divide(y, sqrt(r))"])
+def test_rms_norm_is_recognised(body):
+    kinds = {"x": "f32[2, 3, 8]", "scale": "f32[8]"}
+    after = f"return nn.rms_norm(x, scale, axis=2, epsilon={RMS_NORM_EPSILON})"
+    assert_becomes(recognize, rms_norm("f32") + f"\n    return multiply(scale, {body})", after, **kinds)
+    before = program(rms_norm("f32") + f"\n    return multiply({body}, scale)", **kinds)
+    data = [random(0, 2, 3, 8), random(1, 8)]
+    np.testing.assert_allclose(evaluate(recognize(before), *data), evaluate(before, *data), rtol=1e-5, atol=1e-5)
+
+
+def test_rms_norm_of_halves_is_one_operator():
+    """Converted before the scale, or after it: sums are wide, and there is one rounding."""
+    normal = "multiply(y, rsqrt(r))"
+    first = rms_norm("f16") + f"\n    return multiply(cast({normal}, dtype=float16), scale)"
+    last = rms_norm("f16") + f"\n    return cast(multiply({normal}, scale), dtype=float16)"
+    after = f"return nn.rms_norm(x, scale, axis=2, epsilon={RMS_NORM_EPSILON})"
+    assert_becomes(recognize, first, after, rtol=2e-3, x="f16[2, 3, 8]", scale="f16[8]")
+    assert_becomes(recognize, last, after, rtol=2e-3, x="f16[2, 3, 8]", scale="f32[8]")
+
+
+def test_what_is_no_rms_norm_is_left_alone():
+    """A scale that makes the result larger, a mean over other axes, a norm that others read."""
+    kinds = {"x": "f32[2, 1, 8]", "scale": "f32[2, 4, 8]"}
+    before = program(rms_norm("f32") + "\n    return multiply(multiply(y, rsqrt(r)), scale)", **kinds)
+    assert is_call_to(recognize(before)["main"].body, "multiply")
+    across = rms_norm("f32").replace("axes=(2,)", "axes=(1,)") + "\n    return multiply(y, rsqrt(r))"
+    assert is_call_to(recognize(program(across, x="f32[2, 3, 8]"))["main"].body, "multiply")
 
 
 def test_other_norms_are_left_alone():

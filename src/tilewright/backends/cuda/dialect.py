@@ -69,12 +69,12 @@ class CudaDialect(CLanguage):
         """The head of a kernel, with its launch bounds."""
         return f'extern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(parameters)})'
 
-    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
-        """A pointer that no other parameter reaches.
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool, is_alone: bool) -> str:
+        """A pointer that no other parameter reaches, if it is alone.
 
         What earlier kernels write is not said to be so: compilers would read it before the kernel waits for them.
         """
-        kind = " __restrict__" if is_written or is_constant else ""
+        kind = " __restrict__" if is_alone and (is_written or is_constant) else ""
         return f"{'' if is_written else 'const '}{element}*{kind} {name}"
 
     def shared(self, element: str, name: str, size: int) -> str:

@@ -36,6 +36,7 @@ KIND: Final = replace(
         "NVIDIA GPUs",
         "sm_80",
         Capabilities(
+            overlapping_parameters=True,
             warp_shuffles=True,
             async_copies=True,
             shared_reuse=True,

@@ -39,9 +39,9 @@ class MetalDialect(CLanguage):
         bounds = f"[[max_total_threads_per_threadgroup({threads})]]"
         return f"{bounds} kernel void {name}({', '.join([*numbered, *places])})"
 
-    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool, is_alone: bool) -> str:
         """A pointer to device memory that no other parameter reaches."""
-        return f"device {'' if is_written else 'const '}{element}* __restrict {name}"
+        return f"device {'' if is_written else 'const '}{element}*{' __restrict' if is_alone else ''} {name}"
 
     def shared(self, element: str, name: str, size: int) -> str:
         """Memory of the threadgroup, aligned for vector accesses."""

@@ -10,7 +10,7 @@ from tilewright.target.kinds import gpu_kind
 KIND: Final = gpu_kind(
     "metal",
     "Apple GPUs",
-    capabilities=Capabilities(expanded_mathematics=frozenset(["erf", "expm1", "log1p"])),
+    capabilities=Capabilities(overlapping_parameters=True, expanded_mathematics=frozenset(["erf", "expm1", "log1p"])),
     cores=8,
     vector_registers=128,
     l2_bytes=4 << 20,

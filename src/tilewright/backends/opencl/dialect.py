@@ -37,9 +37,9 @@ class OpenCLDialect(CLanguage):
         """The head of a kernel."""
         return f"__kernel void {name}({', '.join(parameters)})"
 
-    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool, is_alone: bool) -> str:
         """A pointer to global memory that no other parameter reaches."""
-        return f"__global {'' if is_written else 'const '}{element}* restrict {name}"
+        return f"__global {'' if is_written else 'const '}{element}*{' restrict' if is_alone else ''} {name}"
 
     def shared(self, element: str, name: str, size: int) -> str:
         """Local memory of the work-group."""

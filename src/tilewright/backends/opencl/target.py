@@ -10,7 +10,7 @@ from tilewright.target.kinds import gpu_kind
 KIND: Final = gpu_kind(
     "opencl",
     "devices with OpenCL",
-    capabilities=Capabilities(dot4="dot4"),
+    capabilities=Capabilities(overlapping_parameters=True, dot4="dot4"),
     cores=16,
     vector_registers=128,
     l2_bytes=1 << 20,

@@ -66,9 +66,9 @@ class HipDialect(CLanguage):
         bounds = f"amdgpu_flat_work_group_size(1, {threads})"
         return f'extern "C" __attribute__((global, {bounds})) void {name}({", ".join(parameters)})'
 
-    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool, is_alone: bool) -> str:
         """A pointer that no other parameter reaches."""
-        return f"{'' if is_written else 'const '}{element}* __restrict__ {name}"
+        return f"{'' if is_written else 'const '}{element}*{' __restrict__' if is_alone else ''} {name}"
 
     def shared(self, element: str, name: str, size: int) -> str:
         """Local data share of the workgroup, aligned for vector accesses."""

@@ -22,7 +22,9 @@ _KIND: Final = gpu_kind(
     "AMD GPUs",
     "gfx90a",
     # Kernels are compiled without AMD's device libraries: all mathematics is ours.
-    Capabilities(dot4="dot4", expanded_mathematics=None, double_steps=True, flat_memory=True),
+    Capabilities(
+        overlapping_parameters=True, dot4="dot4", expanded_mathematics=None, double_steps=True, flat_memory=True
+    ),
     cores=104,
     vector_registers=256,
     l2_bytes=8 << 20,

@@ -46,8 +46,8 @@ class CLanguage(Dialect, KernelLanguage):
         """The head of a kernel that runs in blocks of so many threads."""
 
     @abstractmethod
-    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool) -> str:
-        """A buffer parameter; `is_constant`: no kernel writes it."""
+    def pointer(self, element: str, name: str, is_written: bool, is_constant: bool, is_alone: bool) -> str:
+        """A buffer parameter; `is_constant`: no kernel writes it; `is_alone`: no other parameter is its memory."""
 
     @abstractmethod
     def shared(self, element: str, name: str, size: int) -> str:
@@ -112,7 +112,8 @@ class _Kernel(CStatements):
             if isinstance(param, Buffer):
                 element = dialect.memory_type(param.dtype)
                 written, constant = param in kernel.written, param in kernel.constants
-                parameters.append(dialect.pointer(element, c.name(param), written, constant))
+                alone = param not in kernel.overlapping
+                parameters.append(dialect.pointer(element, c.name(param), written, constant, alone))
             else:
                 parameters.append(self.scalar_parameter(param))
         self._declare_shared()

@@ -27,6 +27,7 @@ from tilewright.frontend.torch.torchscript import exported_script
 from tilewright.frontend.torch.training import in_training_mode
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
+from tilewright.graph.state import with_state
 from tilewright.ir.dtype import INT64, UINT8, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
@@ -66,6 +67,7 @@ def from_torch(
     dynamic_shapes: Any = None,
     seed: int | Literal["input"] | None = None,
     return_changes: bool = False,
+    state: bool = False,
     training: bool = False,
 ) -> IRModule:
     """Import a PyTorch program: a `torch.export.ExportedProgram`, or a module with example inputs to export it with.
@@ -78,7 +80,8 @@ def from_torch(
     A program that draws random numbers needs a `seed`: a number, from which it draws the same numbers in every run, or
     "input", for an input `seed` more. With `return_changes`, what a program writes to its inputs and buffers becomes
     further outputs of their names; a buffer that it writes to is an input as well, and its value is in the attribute
-    `buffers`.
+    `buffers`. With `state` as well, these buffers are state of the compiled program, which begins with their values:
+    it neither takes nor gives them (`Executable.state`).
 
     With `training` a module is exported in training mode, whatever mode it is in: normalisation by the statistics of
     the batch, dropout. What that changes (running statistics) is returned, and if it draws random numbers, "input" is
@@ -108,10 +111,15 @@ def from_torch(
             hint="wrap functions in a module",
         )
     functional = program if _is_plain(torch, program.graph) else decomposed(program)
-    importer = _ProgramImporter(torch, functional, program, return_changes or training)
+    importer = _ProgramImporter(torch, functional, program, return_changes or state or training)
     importer.seed("input" if training and seed is None else seed, is_optional=training and seed is None)
     importer.names = dimension_names(asked, program.graph_signature.user_inputs)
-    return importer.module(name)
+    module = importer.module(name)
+    if not state:
+        return module
+    kept = module.attributes.get("buffers", {})
+    assert isinstance(kept, dict)
+    return with_state(module, {buffer: buffer for buffer in kept}) if kept else module
 
 
 def _is_plain(torch: Any, graph: Any) -> bool:

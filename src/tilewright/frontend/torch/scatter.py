@@ -167,6 +167,9 @@ def _write_slices(
     axis = b.axis(dim, rank_of(data))
     if 0 in sizes_of(places):
         return x
+    if reduction == "none" and isinstance(source, GraphExpr) and rank_of(source) == rank_of(data):
+        inside = wrapped(b, places, sizes_of(data)[axis], axis, negative=negative)
+        return b.reshape(_selected(b, data, axis, inside, b.cast(source, dtype_of(data))), sizes_of(x))
     order = [axis, *(at for at in range(rank_of(data)) if at != axis)]
     rows = b.transpose(data, order)
     wanted = (sizes_of(places)[0], *sizes_of(rows)[1:])
@@ -180,6 +183,25 @@ def _write_slices(
     inside = wrapped(b, places, sizes_of(rows)[0], axis, negative=negative)
     done = write_rows(b, rows, inside, updates, reduction, inside=True)
     return b.reshape(b.transpose(done, [order.index(at) for at in range(len(order))]), sizes_of(x))
+
+
+def _selected(b: TorchBuilder, data: GraphExpr, axis: int, places: GraphExpr, source: GraphExpr) -> GraphExpr:
+    """Slices at places along an axis, or the data's own: elementwise, so that state is written where it lies.
+
+    Which slice comes to each place is a list as long as the axis; of one slice it is a comparison.
+    """
+    length, count = sizes_of(data)[axis], sizes_of(places)[0]
+    if 0 in sizes_of(data):
+        return data
+    along = [1] * rank_of(data)
+    along[axis] = length
+    if count == 1:
+        return b.where(b.reshape(b.compare("equal", b.arange(length), places), along), source, data)
+    _limit_work((length,), count)
+    nothing = b.filled(-1, (length,), INT64)
+    last = b.call("scatter", nothing, places, b.arange(count), reduction="none", inside=True)
+    moved = b.call("take", source, b.call("maximum", last, b.scalar(0, INT64)), axis=axis)
+    return b.where(b.reshape(b.compare("greater_equal", last, 0), along), moved, data)
 
 
 @converter("index_add")

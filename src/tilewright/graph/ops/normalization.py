@@ -18,7 +18,7 @@ from tilewright.graph.ops.common import (
     tensors,
 )
 from tilewright.ir.node import node
-from tilewright.ir.types import Type
+from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
 
 
@@ -113,13 +113,49 @@ def layer_norm(types: Types, attributes: LayerNormAttributes) -> Type:
     if data.shape is None:
         return data
     require_axis(attributes.axis, len(data.shape))
-    for item, name in ((scale.shape, "scale"), (bias.shape, "bias")):
-        merged = broadcast_shapes([data.shape, item])
-        if merged is not None and (
-            len(merged) > len(data.shape) or any(a is not b for a, b in zip(merged, data.shape, strict=True))
-        ):
-            raise UserError(f"{name} {shape_text(item)} does not fit the data {shape_text(data.shape)}")
+    _require_fit(scale, "scale", data)
+    _require_fit(bias, "bias", data)
     return data
+
+
+def _rms_norm(args: list[Array], attributes: LayerNormAttributes) -> Array:
+    data, scale = (array.astype(np.float64) for array in args)
+    axes = tuple(range(attributes.axis, data.ndim))
+    with np.errstate(all="ignore"):
+        squares = np.mean(data * data, axis=axes, keepdims=True)
+        return np.asarray(data / np.sqrt(squares + attributes.epsilon) * scale, args[0].dtype)
+
+
+@operator(
+    "nn.rms_norm",
+    inputs=("data", "scale"),
+    kind=FusionKind.REDUCTION,
+    reference=_rms_norm,
+    attributes=LayerNormAttributes,
+)
+def rms_norm(types: Types, attributes: LayerNormAttributes) -> Type:
+    """x / sqrt(mean(x * x) + epsilon) * scale, the mean over all axes from `axis` on.
+
+    The scale broadcasts to the data, and may be of another float type: results are rounded once.
+    """
+    data, scale = tensors(types, ("data", "scale"))
+    for item in (data, scale):
+        require_float(item.dtype)
+    if data.shape is None:
+        return data
+    require_axis(attributes.axis, len(data.shape))
+    _require_fit(scale, "scale", data)
+    return data
+
+
+def _require_fit(item: TensorType, name: str, data: TensorType) -> None:
+    """An error unless a tensor broadcasts to the data."""
+    assert data.shape is not None
+    merged = broadcast_shapes([data.shape, item.shape])
+    if merged is not None and (
+        len(merged) > len(data.shape) or any(a is not b for a, b in zip(merged, data.shape, strict=True))
+    ):
+        raise UserError(f"{name} {shape_text(item.shape)} does not fit the data {shape_text(data.shape)}")
 
 
 def _batch_norm(args: list[Array], attributes: BatchNormAttributes) -> Array:

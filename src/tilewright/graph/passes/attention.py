@@ -5,7 +5,8 @@ Before:  q, k, v = transpose(x, (0, 2, 1, 3)), ...                       (batch,
 After:   transpose(nn.attention(x, ..., mask, scale), (0, 2, 1, 3))      (batch, places, heads, size)
 
 The operator reads heads where projections leave them, side by side: the changes of order around attention cancel with
-those that are put in here. Products without heads (of three dimensions) are attention of one head. Masks may be added,
+those that are put in here. Keys and values whose heads are repeated for groups of queries' heads are read as they are
+before that. Products without heads (of three dimensions) are attention of one head. Masks may be added,
 or hide: where(seen, scores, -inf); queries that see nothing may give 0: where(max(scores) == -inf, 0, softmax(scores)),
 or, with a gradient that is a number too, where(max(scores) == -inf, 0, softmax(where(max(scores) == -inf, 0, scores))).
 """
@@ -19,11 +20,12 @@ from functools import partial
 import numpy as np
 
 from tilewright.graph.ir.dimensions import Size
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Var
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
+from tilewright.graph.ops.indexing import TakeAttributes
 from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
 from tilewright.graph.options import GraphOptions
@@ -38,6 +40,8 @@ _TYPES = ("float32", "float64", *_HALVES)
 """Types of attention; processors compute that of 16 bits in float32 and round once."""
 _MOST_SIZE = 256
 """Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
+_MANY_KEYS = 128
+"""Keys from which on one kernel of a few queries is worth more than a kernel for each step."""
 _HEADS_LAST = (0, 2, 1, 3)
 """Axes of a transpose between (batch, heads, places, size) and (batch, places, heads, size)."""
 
@@ -90,14 +94,33 @@ def _replace(b: Bindings, computed: DataType | None = None) -> GraphExpr | None:
     inner = scores.product
     assert isinstance(inner.attributes, MatmulAttributes)
     query = _heads_last(inner.args[0], sizes, inner.attributes.transpose_a)
-    key = _heads_last(inner.args[1], sizes, not inner.attributes.transpose_b)
-    value = _heads_last(outer.args[1], sizes, outer.attributes.transpose_b)
+    (first, second), _ = _ungrouped_pair(inner.args[1], outer.args[1])
+    by_head = [
+        len(sizes) == 4 and not is_turned and _is_kept(b, item)
+        for item, is_turned in (
+            (first, not inner.attributes.transpose_b),
+            (second, outer.attributes.transpose_b),
+        )
+    ]
+    key = _heads_last(first, sizes, not inner.attributes.transpose_b, by_head[0])
+    value = _heads_last(second, sizes, outer.attributes.transpose_b, by_head[1])
     if query is None or key is None or value is None:
+        return None
+    shared = [known_sizes(item) or () for item in (key, value)]
+    counts = [item[1 if first else 2] for item, first in zip(shared, by_head, strict=True)]
+    if not _share_heads((known_sizes(query) or ())[2], counts, sizes):
         return None
     operands = [query, key, value, *_mask(scores.masks, len(sizes))]
     if computed is not None:
         operands = [item if item.tensor_type.dtype.is_bool else make("cast", item, dtype=computed) for item in operands]
-    result = make("nn.attention", *operands, scale=scores.scale, blind_is_zero=blind_is_zero)
+    result = make(
+        "nn.attention",
+        *operands,
+        scale=scores.scale,
+        blind_is_zero=blind_is_zero,
+        keys_by_head=by_head[0],
+        values_by_head=by_head[1],
+    )
     if computed is not None:
         result = make("cast", result, dtype=outer.tensor_type.dtype)
     if len(sizes) == 4:
@@ -119,7 +142,10 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     dtype = scores.product.tensor_type.dtype.name
     static = all(isinstance(size, int) and size > 0 for size in (*sizes, width, depth))
     limits = gpu_parameters(target).attention
-    fills_tiles = max(width, depth) <= limits.most_tiled_size and queries >= limits.least_queries
+    _, group = _ungrouped_pair(scores.product.args[1], outer.args[1])
+    # Of few queries, reading the keys is what takes time, however empty their tile is.
+    fills_tiles = queries * group >= limits.least_queries or (dtype in _HALVES and keys >= _MANY_KEYS)
+    fills_tiles = fills_tiles and max(width, depth) <= limits.most_tiled_size
     if dtype in ("float32", *_HALVES) and "sm_80" in target.feature_set and fills_tiles and static:
         return _replace(b)
     if dtype in _HALVES:
@@ -205,19 +231,90 @@ def _number(item: GraphExpr) -> float | None:
     return number if np.isfinite(number) else None
 
 
-def _heads_last(item: GraphExpr, scores: Sequence[Size], is_turned: bool) -> GraphExpr | None:
-    """An operand as (batch, places, heads, size); None if it has other heads than the scores, or too large ones."""
+def _is_kept(b: Bindings, item: GraphExpr) -> bool:
+    """Whether a value lies in memory as it is, so that another order would be a copy: others read it too."""
+    if is_call_to(item, "transpose"):
+        return False
+    return isinstance(item, Var) or b.uses(item) > 1
+
+
+def _heads_last(item: GraphExpr, scores: Sequence[Size], is_turned: bool, stays: bool = False) -> GraphExpr | None:
+    """An operand as (batch, places, heads, size), or as it is if it stays.
+
+    None if it has other sequences than the scores, or too large heads.
+    """
     sizes = known_sizes(item)
-    if sizes is None or len(sizes) != len(scores) or tuple(sizes[:-2]) != tuple(scores[:-2]):
+    if sizes is None or len(sizes) != len(scores) or sizes[0] != scores[0]:
         return None
     size = sizes[-2] if is_turned else sizes[-1]
     if not isinstance(size, int) or not 1 <= size <= _MOST_SIZE:
         return None
+    if stays:
+        return item
     if len(sizes) == 3:
         item = make("transpose", item, axes=(0, 2, 1)) if is_turned else item
         batch, places, size = known_sizes(item) or ()
         return make("reshape", item, shape=(batch, places, 1, size))
     return make("transpose", item, axes=(0, 3, 1, 2) if is_turned else _HEADS_LAST)
+
+
+def _share_heads(ours: Size, counts: Sequence[Size], scores: Sequence[Size]) -> bool:
+    """Whether queries have the heads of the scores, and keys and values the same, or as many queries share each."""
+    theirs, others = counts
+    if (len(scores) == 4 and ours != scores[1]) or theirs != others:
+        return False
+    return ours == theirs or (isinstance(ours, int) and isinstance(theirs, int) and ours % max(theirs, 1) == 0)
+
+
+def _ungrouped_pair(key: GraphExpr, value: GraphExpr) -> tuple[tuple[GraphExpr, GraphExpr], int]:
+    """Keys and values before their heads were repeated alike, and how often they were."""
+    (first, often), (second, again) = _ungrouped(key), _ungrouped(value)
+    return ((first, second), often) if often == again else ((key, value), 1)
+
+
+def _ungrouped(item: GraphExpr) -> tuple[GraphExpr, int]:
+    """A value of (batch, heads, ...) before each of its heads was repeated, and how often it was.
+
+    Before:  reshape(broadcast_to(reshape(x, (b, h, 1, p, s)), (b, h, n, p, s)), (b, h * n, p, s)), or
+             take(x, (0, 0, ..., 1, 1, ...), axis=1)
+    """
+    sizes = known_sizes(item)
+    if not isinstance(item, Call) or sizes is None or len(sizes) != 4:
+        return item, 1
+    if is_call_to(item, "cast"):
+        inner, often = _ungrouped(item.args[0])
+        return (item, 1) if often == 1 else (make("cast", inner, dtype=item.tensor_type.dtype), often)
+    if is_call_to(item, "transpose"):
+        axes = tuple(getattr(item.attributes, "axes", ()))
+        inner, often = _ungrouped(item.args[0])
+        return (item, 1) if often == 1 or axes[:2] != (0, 1) else (make("transpose", inner, axes=axes), often)
+    if is_call_to(item, "take"):
+        return _ungrouped_take(item)
+    if not is_call_to(item, "reshape") or not is_call_to(item.args[0], "broadcast_to"):
+        return item, 1
+    spread = item.args[0]
+    assert isinstance(spread, Call)
+    source, wide = known_sizes(spread.args[0]), known_sizes(spread)
+    if source is None or wide is None or len(wide) != 5 or len(source) != 5 or not isinstance(wide[2], int):
+        return item, 1
+    if source != (*wide[:2], 1, *wide[3:]) or sizes[0] != wide[0] or tuple(sizes[2:]) != tuple(wide[3:]):
+        return item, 1
+    (before,) = spread.args
+    given = before.args[0] if isinstance(before, Call) and is_call_to(before, "reshape") else before
+    wanted = (*wide[:2], *wide[3:])
+    return (given if known_sizes(given) == wanted else make("reshape", before, shape=wanted)), wide[2]
+
+
+def _ungrouped_take(item: Call) -> tuple[GraphExpr, int]:
+    """Heads that a list of numbers repeats."""
+    places, heads = item.args[1], known_sizes(item.args[0])
+    assert isinstance(item.attributes, TakeAttributes)
+    if not isinstance(places, Constant) or item.attributes.axis != 1 or heads is None or not isinstance(heads[1], int):
+        return item, 1
+    often = places.data.size // max(heads[1], 1)
+    if often < 2 or not np.array_equal(places.data, np.repeat(np.arange(heads[1]), often)):
+        return item, 1
+    return item.args[0], often
 
 
 def _mask(masks: Sequence[GraphExpr], rank: int) -> list[GraphExpr]:

@@ -25,7 +25,7 @@ from tilewright.runtime.core.library import Library, check_threads, thread_sette
 from tilewright.runtime.core.module import Exportable, Exporter, TimingResult, exported_bytes, timed
 from tilewright.runtime.core.outputs import as_list, copy_into, user_arrays
 from tilewright.runtime.core.profiler import Profile, profile_entry, profile_program
-from tilewright.runtime.core.state import State, StatefulRunner, stateful
+from tilewright.runtime.core.state import DeviceState, State, StatefulRunner, stateful
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.devices import choosing, find_device
 from tilewright.runtime.device.model import DeviceRunner
@@ -117,7 +117,7 @@ class Executable(Exportable):
                 return written[0] if len(written) == 1 else tuple(written)
             named = {**named, "out": out}
         values = self._by_position(arrays, named)
-        if isinstance(self._runner, DeviceRunner) and values and _is_on_device(values[0]):
+        if isinstance(self._runner, (DeviceRunner, DeviceState)) and values and _is_on_device(values[0]):
             return self._run_there(values)
         outputs = self._run(values)
         if values and is_torch(values[0]):
@@ -163,12 +163,12 @@ class Executable(Exportable):
 
     def _run_there(self, values: list[object]) -> Any:
         """Run on a device, results left there."""
-        assert isinstance(self._runner, DeviceRunner)
+        assert isinstance(self._runner, (DeviceRunner, DeviceState))
         self._set_threads(self.threads or 0)
         results = self._runner.tensors(values) if is_torch(values[0]) else None
         if results is None:
             with self._runner.device.joined():
-                results = self._runner.run(self._runner.admit(values), on_device=True)
+                results = self._runner.run_there(self._runner.admit(values))
                 if is_torch(values[0]):
                     torch: Any = sys.modules["torch"]
                     results = [torch.from_dlpack(array) for array in results]
@@ -194,8 +194,8 @@ class Executable(Exportable):
         def evaluate(*arrays: object, **named: object) -> TimingResult:
             kept: list[Any] = self._runner.admit(self._by_position(arrays, named))
             self._set_threads(self.threads or 0)
-            if isinstance(self._runner, DeviceRunner):
-                bound = self._runner.prepare(kept).bound(kept)
+            if isinstance(self._runner, (DeviceRunner, DeviceState)):
+                bound = self._runner.bound(kept)
                 return timed(bound.start, number, repeat, bound.wait)
             runner, values = self._runner, kept
             return timed(lambda: runner.run(values), number, repeat)

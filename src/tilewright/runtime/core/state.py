@@ -30,7 +30,8 @@ from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.core.entry import EntryRunner
 from tilewright.runtime.core.shapes import show_shape
 from tilewright.runtime.device.array import DeviceArray
-from tilewright.runtime.device.model import DeviceRunner
+from tilewright.runtime.device.model import BoundRun, DeviceRunner
+from tilewright.runtime.device.program import Device
 from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
@@ -178,12 +179,44 @@ class DeviceState(StatefulRunner):
             DeviceArray(device.upload(_zeros(info)), info.static_shape, info.dtype, device) for info in self.infos
         ]
 
+        self._by_output = dict(zip((item.output for item in model.state), self._arrays, strict=True))
+        self._dtypes = [info.dtype for info in self.model.inputs]
+
     def _held(self) -> Sequence[Any]:
         return self._arrays
 
+    @property
+    def device(self) -> Device:
+        """Where state is."""
+        return self.inner.device
+
     def _run(self, values: list[Any]) -> list[Any]:
-        held = dict(zip((item.output for item in self.whole.state), self._arrays, strict=True))
-        return self.inner.prepare(values).call_over(values, held)
+        return self.inner.prepare(values).call_over(values, self._by_output, on_device=False)
+
+    def run_there(self, values: list[Any]) -> list[Any]:
+        """One call whose results stay on the device."""
+        with self.lock:
+            whole = self.joined(values)
+            outputs = self.inner.prepare(whole).call_over(whole, self._by_output, on_device=True)
+        return [outputs[number] for number in self._outputs]
+
+    def tensors(self, values: list[Any]) -> list[Any] | None:
+        """One call on tensors of torch's that can be read as they are, giving such tensors: the short way, or None."""
+        given = self.device.plain_tensors(values, self._dtypes)
+        if given is None:
+            return None
+        with self.lock:
+            prepared = self.inner.prepare(self.joined(values))
+            memory = self.joined(given)
+            for item, array in zip(self.whole.state, self._arrays, strict=True):
+                memory[item.input] = array.memory
+            outputs = prepared.tensors_over(memory, self._by_output, values)
+        return None if outputs is None else [outputs[number] for number in self._outputs]
+
+    def bound(self, values: list[Any]) -> BoundRun:
+        """A run with its arrays on the device and state where it is, to be started again and again."""
+        whole = self.joined(values)
+        return self.inner.prepare(whole).bound(whole, self._by_output)
 
     def read(self, number: int) -> Array:
         """A copy of a piece of state."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -247,43 +248,94 @@ class DevicePrepared:
         finally:
             self.give_back(frame)
 
-    def call_over(self, inputs: Sequence[Value], held: Mapping[int, DeviceArray]) -> list[Any]:
-        """One run that leaves the outputs in `held`, by number, where these are; the others come to the host.
+    def call_over(self, inputs: Sequence[Value], held: Mapping[int, DeviceArray], *, on_device: bool) -> list[Any]:
+        """One run that leaves the outputs in `held`, by number, where these are; the others as `call` gives them.
 
-        Kernels do not stop for a check that fails, so that with checks new values are copied when all are passed.
+        Kernels do not stop for a check that fails, so that with checks new values are copied when all are passed. What
+        is held has the same addresses in every run. In another package's graph memory is the graph's, and nobody reads
+        checks.
         """
         self.device.activate()
-        own = {item.output for item in self.part.info.state if item.in_place and not self._statuses}
-        frame = self.take()
+        if self.device.capturing:
+            self._require_no_host()
+        frame = self._new_frame() if self.device.capturing else self.take()
         try:
             with self.device.lock:
-                memory = self._inputs(frame, inputs)
-                places = self._outputs(frame, on_device=False)
-                for number in own:
-                    places[number] = held[number].memory
+                copies = on_device and frame.copies
+                memory = self._inputs(frame, inputs, self._state_inputs)
+                places = self._places_over(frame, held, on_device and not copies)
                 frame.run(memory, places)
                 frame.kept = inputs
-                checks = self._pending(frame)
+                checks = None if self.device.capturing else self._pending(frame)
             if checks is not None:
                 checks.verify()
+            own = self._written_over
             with self.device.lock:
                 for number in held.keys() - own:
                     self.device.copy(places[number], 0, held[number].memory, 0, self._output_bytes[number])
+                for number, size in enumerate(self._output_bytes if copies else ()):
+                    if number not in held:
+                        source, places[number] = places[number], self.device.allocate(size)
+                        self.device.copy(source, 0, places[number], 0, size)
             results: list[Any] = [None] * len(places)
             for number, (place, ((shape, _), info)) in enumerate(zip(places, self._outputs_with_infos(), strict=True)):
                 if number not in held:
-                    results[number] = DeviceArray(place, shape, info.dtype, self.device).numpy()
+                    array = DeviceArray(place, shape, info.dtype, self.device)
+                    results[number] = array if on_device else array.numpy()
+            return results
+        finally:
+            if not self.device.capturing:
+                self.give_back(frame)
+
+    def tensors_over(self, memory: list[Any], held: Mapping[int, DeviceArray], kept: object) -> list[Any] | None:
+        """The same on memory of `kept` tensors and of state, whose results are torch's tensors; None: `call_over`."""
+        if held.keys() != self._written_over:
+            return None
+        made = self.device.tensors([kind for number, kind in enumerate(self._output_types) if number not in held])
+        if made is None:
+            return None
+        self.device.activate()
+        frame = self.take()
+        try:
+            if frame.copies:
+                return None
+            others = iter(made)
+            results = [None if number in held else next(others) for number in range(len(self._output_types))]
+            with self.device.lock:
+                places = [
+                    held[number].memory if tensor is None else self.device.address(tensor)
+                    for number, tensor in enumerate(results)
+                ]
+                frame.run(memory, places)
+                frame.kept = kept
             return results
         finally:
             self.give_back(frame)
 
+    @property
+    def _written_over(self) -> set[int]:
+        """The outputs that are written over what is held: none where a check may fail first."""
+        return {item.output for item in self.part.info.state if item.in_place and not self._statuses}
+
+    @property
+    def _state_inputs(self) -> set[int]:
+        return {item.input for item in self.part.info.state}
+
+    def _places_over(self, frame: Frame, held: Mapping[int, DeviceArray], on_device: bool) -> list[Any]:
+        """Where each output of a run with state goes."""
+        own = self._written_over
+        return [
+            held[number].memory
+            if number in own
+            else self.device.allocate(size)
+            if on_device and number not in held
+            else frame.own(ArgKind.OUTPUT, number)
+            for number, size in enumerate(self._output_bytes)
+        ]
+
     def _captured(self, inputs: Sequence[Value]) -> list[Any]:
         """A run that becomes part of another package's graph: memory is the graph's, and nobody reads its checks."""
-        if any(step.native is not None for step in self.steps):
-            raise UserError(
-                "the model computes something on the host, which a CUDA graph cannot hold",
-                hint="call it outside the capture, or compile it for the CPU",
-            )
+        self._require_no_host()
         frame = self._new_frame()
         with self.device.lock:
             places = self._outputs(frame, on_device=True)
@@ -293,6 +345,13 @@ class DevicePrepared:
             for place, ((shape, _), info) in zip(places, self._outputs_with_infos(), strict=True)
         ]
 
+    def _require_no_host(self) -> None:
+        if any(step.native is not None for step in self.steps):
+            raise UserError(
+                "the model computes something on the host, which a CUDA graph cannot hold",
+                hint="call it outside the capture, or compile it for the CPU",
+            )
+
     def _pending(self, frame: Frame) -> PendingChecks | None:
         """What the run of a frame checks of its data."""
         if not self._statuses:
@@ -300,10 +359,11 @@ class DevicePrepared:
         places = [frame.base(place) for place in self._statuses]
         return gathered(self.device, places, self.part.info.checks, self._symbols)
 
-    def _inputs(self, frame: Frame, inputs: Sequence[Value]) -> list[Any]:
+    def _inputs(self, frame: Frame, inputs: Sequence[Value], stays: Collection[int] = ()) -> list[Any]:
+        """Memory with the inputs; those that stay where they are need no copy, however many places others have."""
         memory = []
         for index, value in enumerate(inputs):
-            if isinstance(value, DeviceArray) and not frame.copies:
+            if isinstance(value, DeviceArray) and (index in stays or not frame.copies):
                 memory.append(value.memory)
                 continue
             memory.append(frame.own(ArgKind.INPUT, index))
@@ -318,12 +378,12 @@ class DevicePrepared:
             return [self.device.allocate(size) for size in self._output_bytes]
         return [frame.own(ArgKind.OUTPUT, index) for index in range(len(self._output_bytes))]
 
-    def bound(self, inputs: Sequence[Value]) -> BoundRun:
-        """A run with its arrays in place, to be started again and again."""
+    def bound(self, inputs: Sequence[Value], held: Mapping[int, DeviceArray] = MappingProxyType({})) -> BoundRun:
+        """A run with its arrays in place, to be started again and again; over what is held, where that may be."""
         frame = self.take()
         with self.device.lock:
-            memory = self._inputs(frame, inputs)
-        places = self._outputs(frame, on_device=False)
+            memory = self._inputs(frame, inputs, self._state_inputs)
+        places = self._places_over(frame, held, False) if held else self._outputs(frame, on_device=False)
         return BoundRun(self, frame, memory, places)
 
 
@@ -400,9 +460,17 @@ class DeviceRunner:
         prepared = None if memory is None else self._prepared.get(tuple([value.shape for value in values]))
         return None if prepared is None or memory is None else prepared.tensors(memory, values)
 
-    def run(self, inputs: list[Value], *, on_device: bool = False) -> list[Any]:
+    def run(self, inputs: list[Value]) -> list[Any]:
         """One inference."""
-        return self.prepare(inputs).call(inputs, on_device=on_device)
+        return self.prepare(inputs).call(inputs, on_device=False)
+
+    def run_there(self, inputs: list[Value]) -> list[Any]:
+        """One inference whose results stay on the device."""
+        return self.prepare(inputs).call(inputs, on_device=True)
+
+    def bound(self, inputs: list[Value]) -> BoundRun:
+        """A run with its arrays on the device, to be started again and again."""
+        return self.prepare(inputs).bound(inputs)
 
 
 def admit_value(value: object, dtype: str, device: Device, where: str) -> Value:

@@ -22,6 +22,7 @@ from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.target.target import Target
 from tilewright.tir import machine
+from tilewright.tir.analysis.in_place import in_place_pairs, with_in_place
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS, THREAD_AXES
@@ -62,6 +63,8 @@ class DeviceKernel:
     """Blocks of a cluster: they follow each other along the first axis of the grid."""
     steps: tuple[For, ...] = ()
     """Loops of the host around the kernel, whose variables are its last parameters."""
+    overlapping: frozenset[Buffer] = frozenset()
+    """Parameters that may be the same memory as another one: what is read of one is written to the other."""
     constants: frozenset[Buffer] = frozenset()
     """Parameters that no kernel writes: they may be read before the kernels in front of this one are done."""
 
@@ -191,7 +194,10 @@ def _kernel(
     used, written = _used(stmt, grid)
     params = tuple(item for item in (*func.params, *workspaces) if item in used)
     steps = tuple(loop for loop in loops if loop.var in used)
-    kernel = PrimFunc(name, (*params, *(loop.var for loop in steps)), stmt, func.attributes)
+    shared_params = [func.params[number] for pair in in_place_pairs(func) for number in pair]
+    overlapping = frozenset(param for param in shared_params if isinstance(param, Buffer))
+    attributes = with_in_place(func, ()).attributes
+    kernel = PrimFunc(name, (*params, *(loop.var for loop in steps)), stmt, attributes)
     return DeviceKernel(
         kernel,
         (grid[0], grid[1], grid[2]),
@@ -205,6 +211,7 @@ def _kernel(
         static is not None and total > static,
         cluster,
         steps,
+        overlapping,
         constant_buffers(func),
     )
 

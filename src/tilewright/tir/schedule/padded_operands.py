@@ -25,7 +25,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, transform
+from tilewright.ir.visit import pre_order, transform, uses_any
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.reducer import MatchedReducer, is_neutral, match_reducer, starts_at_identity
 from tilewright.tir.schedule.state import ScheduleState
@@ -43,9 +43,12 @@ def padded_operands(
     iters = {item.var for item in block.iters}
     store = block.body
     assert isinstance(store, BufferStore)
-    for access in (*((load.buffer, load.indices) for load in loads), (store.buffer, store.indices)):
-        if any(type(index) is not Var or index not in iters for index in access[1]):
-            state.fail(f"{what}: an index of {access[0].name} is not one iterator", block)
+    # Elsewhere than along padded iterators, operands may be read anywhere.
+    moved = [item.var for item in block.iters if extents[item.var] is not item.domain.extent]
+    for buffer, indices, free in (*((x.buffer, x.indices, True) for x in loads), (store.buffer, store.indices, False)):
+        plain = (type(index) is Var and index in iters for index in indices)
+        if any(not ok and not (free and not uses_any(at, moved)) for ok, at in zip(plain, indices, strict=True)):
+            state.fail(f"{what}: an index of {buffer.name} is not one iterator", block)
     _require_harmless(state, block, source, what)
     outside = {load: _outside(load, source, matched, block) for load in loads}
     for entry in block.iters:

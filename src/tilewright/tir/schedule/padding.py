@@ -57,7 +57,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     buffers: list[Buffer] = []
     swap: dict[BufferLoad, BufferLoad] = {}
     for load, value in operands.items():
-        if all(ranges[_iterator(index)] is _extent(block, _iterator(index)) for index in load.indices):
+        if all(type(at) is not Var or ranges[at] is _extent(block, at) for at in load.indices):
             continue
         padded, nest, name = _pad_input(state, load, value, ranges, [buffer.name for buffer in buffers], names)
         buffers.append(padded)
@@ -158,7 +158,7 @@ def _pad_input(
 ) -> tuple[Buffer, Stmt, str]:
     """A copy of an input with a value past its ends."""
     source = load.buffer
-    shape = tuple(ranges[_iterator(index)] for index in load.indices)
+    shape = tuple(ranges[at] if type(at) is Var else dim for at, dim in zip(load.indices, source.shape, strict=True))
     padded = Buffer(_fresh(state.fresh_buffer_name(f"{source.name}_pad"), buffers), shape, source.dtype)
     name = _fresh(state.fresh_block_name(padded.name), blocks)
     iters = [

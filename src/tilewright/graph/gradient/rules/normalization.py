@@ -60,6 +60,28 @@ def layer_norm(call: Call, cotangent: GraphExpr) -> Cotangents:
     ]
 
 
+@reverse_rule("nn.rms_norm")
+def rms_norm(call: Call, cotangent: GraphExpr) -> Cotangents:
+    """With z the normalised data and g = y' scale: (g - z mean(g z)) / root of the mean square."""
+    assert isinstance(call.attributes, LayerNormAttributes)
+    data, scale = call.args
+    axis, dtype = call.attributes.axis, data.tensor_type.dtype
+    inverse = make("rsqrt", add(_mean_of_rows(multiply(data, data), axis), call.attributes.epsilon))
+    normalised = multiply(data, inverse)
+    same = scale if scale.tensor_type.dtype is dtype else make("cast", scale, dtype=dtype)
+
+    def of_data() -> GraphExpr:
+        given = multiply(cotangent, same)
+        along = multiply(normalised, _mean_of_rows(multiply(given, normalised), axis))
+        return multiply(subtract(given, along), inverse)
+
+    def of_scale() -> GraphExpr:
+        found = sum_to(multiply(cotangent, normalised), same)
+        return found if same is scale else make("cast", found, dtype=scale.tensor_type.dtype)
+
+    return [of_data, of_scale]
+
+
 def _mean_of_rows(value: GraphExpr, axis: int) -> GraphExpr:
     return make("mean", value, axes=tuple(range(axis, rank_of(value))), keepdims=True)
 

@@ -42,7 +42,14 @@ from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, BufferStore, For, IterKind, LoopKind, Stmt, seq
 from tilewright.topi.schedule.gpu.attention.blocks import MINUS_INFINITY, ZERO_FLOAT, AttentionBlocks, Axis
-from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, Stages, mask_of, operands_of
+from tilewright.topi.schedule.gpu.attention.sizes import (
+    AttentionSizes,
+    AttentionTile,
+    Stages,
+    element_of,
+    mask_of,
+    operands_of,
+)
 from tilewright.topi.schedule.gpu.attention.small import small_attention
 
 TOLERANCES: Final = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-6}
@@ -147,7 +154,13 @@ class _OnlineSoftmax(AttentionBlocks):
             row = self.tile.key(i) if name == "values_shared" else i
             limits = [(row, there, places), (d, size, padded)]
             head = self._head(h) if sliced else h
-            value = self._inside(source[b, row, head, d], const(0.0, source.dtype), *limits)
+            if is_query:
+                head, row = self.sizes.place(head, row)
+                element: PrimExpr = source[b, row, head, d]
+            else:
+                shared = self.sizes.shared_head(head)
+                element = element_of(self.stages, name.removesuffix("_shared"), b, shared, row, d)
+            value = self._inside(element, const(0.0, source.dtype), *limits)
             return BufferStore(buffer, (b, h, i, d), value)
 
         def axes(i: PrimExpr, d: PrimExpr) -> Sequence[Axis]:
@@ -170,7 +183,8 @@ class _OnlineSoftmax(AttentionBlocks):
             return [self._row(i) if by_row else (1, IterKind.SPATIAL, i), self._any_key(j)]
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> BufferStore:
-            value = substitute(mask, {item.var: at for item, at in zip(iters, (b, h, i, j), strict=True)})
+            places = (b, *self.sizes.place(h, i), j)
+            value = substitute(mask, {item.var: at for item, at in zip(iters, places, strict=True)})
             limits = [(j, self.sizes.keys, self.all_keys), (i, self.sizes.queries, rows)]
             other = const(0, mask.dtype) if not mask.dtype.is_float else const(0.0, mask.dtype)
             return BufferStore(buffer, (b, h, i, j), self._inside(value, other, *limits))
@@ -368,7 +382,8 @@ class _OnlineSoftmax(AttentionBlocks):
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> BufferStore:
             accumulator, row_sum, largest = element(b, h, i, e)
             value = _unless_masked(largest, accumulator * (const(1.0, FLOAT32) / row_sum), all_masked)
-            return BufferStore(result, (b, i, h, e), cast(value, result.dtype))
+            head, place = self.sizes.place(h, i)
+            return BufferStore(result, (b, place, head, e), cast(value, result.dtype))
 
         def axes(i: PrimExpr, e: PrimExpr) -> Sequence[Axis]:
             return [self._row(i), (self.tile.width, IterKind.SPATIAL, e)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Final
 
 from tilewright.ir.expr import PrimExpr, const_value
-from tilewright.ir.visit import find_all, uses_any
+from tilewright.ir.visit import find_all, substitute, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block
 
+LEAST_TILE: Final = 8
+"""A number of queries that all tiles are multiples of."""
 Stages = dict[str, Block]
 """The blocks of an attention by name (`topi/attention.py`)."""
 
@@ -30,13 +34,24 @@ def operands_of(stages: Stages) -> tuple[Buffer, Buffer, Buffer]:
     return query, key, value
 
 
+def element_of(stages: Stages, name: str, *place: PrimExpr) -> PrimExpr:
+    """An element of the keys or values, by sequence, head, place and number."""
+    stage = stages[f"attention_{name}"]
+    sequence, head, *last = (item.var for item in stage.iters)
+    row, element = reversed(last) if name == "keys" else last
+    (load,) = find_all(stage.body, BufferLoad)
+    return substitute(load, dict(zip((sequence, head, row, element), place, strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
     """The sizes of an attention."""
 
     batch: int
     heads: int
+    """Heads, of which each is as many heads of queries as are packed together."""
     queries: int
+    """Queries of one of them: of each place, those of all its heads, one after the other."""
     keys: int
     depth: int
     """Elements of a query and of a key."""
@@ -46,6 +61,10 @@ class AttentionSizes:
     """Bytes of an element of the mask, if there is one."""
     masks_rows: bool = False
     """Whether queries have masks of their own."""
+    packed: int = 1
+    """Heads of queries that are rows of one tile, because they share keys and values."""
+    sharing: int = 1
+    """Heads (so packed) that share a head of keys and values."""
 
     @staticmethod
     def of(stages: Stages) -> AttentionSizes | None:
@@ -54,13 +73,30 @@ class AttentionSizes:
         extents = [const_value(item.domain.extent) or 0 for item in iters]
         if 0 in extents:
             return None
-        batch, heads, queries, keys, depth, width = extents
+        batch, heads, places, keys, depth, width = extents
+        shared = const_value(stages["attention_keys"].writes[0].buffer.shape[1]) or heads
+        # Tiles hold the queries of whole places.
+        packed = gcd(heads // shared, LEAST_TILE)
+        sharing = heads // shared // packed
+        sizes = AttentionSizes(
+            batch, heads // packed, places * packed, keys, depth, width, packed=packed, sharing=sharing
+        )
         mask = mask_of(stages)
         if mask is None:
-            return AttentionSizes(batch, heads, queries, keys, depth, width)
-        row = stages["attention_scores"].iters[2].var
-        by_row = any(uses_any(index, [row]) for index in mask.indices)
-        return AttentionSizes(batch, heads, queries, keys, depth, width, mask.dtype.itemsize, by_row)
+            return sizes
+        _, head, row, _ = (item.var for item in stages["attention_scores"].iters)
+        by_row = any(uses_any(index, [row, head] if packed > 1 else [row]) for index in mask.indices)
+        return replace(sizes, mask_bytes=mask.dtype.itemsize, masks_rows=by_row)
+
+    def place(self, head: PrimExpr, query: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """The head and the place of a query, by its head (packed) and its number there."""
+        if self.packed == 1:
+            return head, query
+        return head * self.packed + query % self.packed, query // self.packed
+
+    def shared_head(self, head: PrimExpr) -> PrimExpr:
+        """The head of keys and values that a head (packed) reads."""
+        return head if self.sharing == 1 else head // self.sharing
 
     def mask_tile_bytes(self, queries: int, keys: int) -> int:
         """Bytes of the mask of a tile."""

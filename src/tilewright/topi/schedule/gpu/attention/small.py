@@ -40,12 +40,15 @@ def small_attention(func: PrimFunc, parameters: Parameters) -> tuple[PrimFunc, P
     width = padded_width - (sizes.width < tile.width)
     depth = width + (sizes.depth < tile.depth)
     first = depth if tile.first_depth == tile.depth else depth // 2 if tile.first_depth else 0
-    batch, heads = min(sizes.batch, 2), min(sizes.heads, 2)
+    batch, shared = min(sizes.batch, 2), min(sizes.heads // sizes.sharing, 2)
     values: dict[Var, int] = {}
-    products = stages["attention_products"]
-    for item, size in zip(products.iters, (batch, heads, rows, columns, width), strict=True):
-        assert isinstance(item.value, Var)
-        values[item.value] = size
+    heads = shared * sizes.sharing * sizes.packed
+    of_queries = (batch, heads, -(-rows // sizes.packed), columns, width)
+    of_keys = (batch, shared, width, columns)
+    for name, counts in (("products", of_queries), ("keys", of_keys), ("values", (batch, shared))):
+        for item, size in zip(stages[f"attention_{name}"].iters, counts, strict=False):
+            assert isinstance(item.value, Var)
+            values[item.value] = size
     last = stages["attention"].iters[-1].value
     assert isinstance(last, Var)
     small = replace(tile, queries=queries, keys=keys, depth=depth, width=padded_width, first_depth=first)

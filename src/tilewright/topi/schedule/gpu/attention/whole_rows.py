@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes
@@ -193,11 +195,13 @@ def _schedule_scores(
     sch.reorder(outer, inner, *results)
     reads = context.block(products).reads
     names = [region.buffer.name for region in reads if not region.buffer.name.startswith("attention")]
-    for name, place, each in zip(names, (block, tile), (queries // _WARPS, _each(sizes)), strict=True):
+    by_head = _keys_by_head(context, stage["attention_products"])
+    for number, (name, place) in enumerate(zip(names, (block, tile), strict=True)):
+        each, heads_first = (_each(sizes), by_head) if number else (queries // _WARPS, False)
         shared = sch.cache_read(products, name, "shared")
         sch.compute_at(shared, place)
         near = sch.cache_read(products, context.block(shared).writes[0].buffer.name, "local")
-        _stage(context, shared, place, each)
+        _stage(context, shared, place, each, heads_first)
         sch.compute_at(near, outer)
         sch.vectorize(sch.get_loops(near)[-1])
         for loop in _below(context, near, outer)[:-1]:
@@ -217,7 +221,17 @@ def _arrange(context: ScheduleContext, scores: BlockHandle, rows: int, sizes: At
     context.sch.transform_layout(scores, name, lambda b, h, w, r, t, c: (b, h, w, r, t, c // each, c % each))
 
 
-def _stage(context: ScheduleContext, copy: BlockHandle, place: LoopHandle, each: int) -> None:
+def _keys_by_head(context: ScheduleContext, products: BlockHandle) -> bool:
+    """Whether the heads of keys come before their places: the last iterators are those of keys and of elements."""
+    block = context.block(products)
+    key = block.iters[3].var
+    loads = [load for load in find_all(block.body, BufferLoad) if uses_any(load, [key])]
+    return any(load.indices[2] is key for load in loads if load.buffer is not block.writes[0].buffer)
+
+
+def _stage(
+    context: ScheduleContext, copy: BlockHandle, place: LoopHandle, each: int, heads_first: bool = False
+) -> None:
     """Copy rows to shared memory by all threads, in vectors; rows are so far apart that lanes do not collide."""
     sch = context.sch
     loops = _below(context, copy, place)
@@ -228,5 +242,8 @@ def _stage(context: ScheduleContext, copy: BlockHandle, place: LoopHandle, each:
     sch.vectorize(vector)
     # Rows of one thread are far apart, those of neighbouring lanes next to each other.
     name = context.block(copy).writes[0].buffer.name
-    sch.transform_layout(copy, name, lambda b, i, h, d: (b, i % each, i // each, h, d))
+    if heads_first:
+        sch.transform_layout(copy, name, lambda b, h, i, d: (b, i % each, i // each, h, d))
+    else:
+        sch.transform_layout(copy, name, lambda b, i, h, d: (b, i % each, i // each, h, d))
     sch.storage_align(copy, 0, 2, 2 * _VECTOR, _VECTOR)
