@@ -57,17 +57,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.say(harness.machine_line())
     peers = install_peers()
     rows: list[dict[str, Any]] = []
+    models, settings = options.models.split(","), _settings(options)
+    versions = {engine: _version(engine) for engine in sorted({engine for engine, _, _ in settings})}
     with tempfile.TemporaryDirectory(prefix="tilewright-web-") as work:
-        for name in options.models.split(","):
+        for name in models:
             harness.say(f"{name}: compiling")
             model = prepare(name, Path(work) / name)
-            for engine, device, threads in _settings(options):
+            for engine, device, threads in settings:
+                place = f"{name} in {engine}, {device}, {threads} thread(s)"
+                harness.say(f"{place}: {len(rows) + 1} of {len(models) * len(settings)}")
                 job = {"model": model, "device": device, "threads": threads, "runtimes": options.runtimes.split(",")}
                 job |= {"rounds": options.rounds, "seconds": options.seconds}
                 rows.append(measured(engine, job, Path(work) / name, peers))
-                harness.say(_line(rows[-1]))
+                harness.say(f"{place}: {_line(rows[-1])}")
     print(_table(rows))
-    summary = {"rows": rows, "geometric_means": _means(rows), "machine": harness.machine()}
+    summary = {"rows": rows, "geometric_means": _means(rows), "engines": versions, "machine": harness.machine()}
     if options.save:
         harness.write_json(harness.RESULTS_FOLDER / "web.json", summary)
     print(json.dumps(summary))
@@ -192,10 +196,24 @@ def _in_node(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, Any]:
     return results
 
 
+def _program(engine: str) -> str:
+    """The program of an engine."""
+    names = ("node",) if engine == "node" else ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        package = "nodejs" if engine == "node" else names[0]
+        hint = f"install Debian's package {package}, or leave it out of --engines"
+        raise UserError(f"there is no {names[0]} here", hint=hint)
+    return found
+
+
+def _version(engine: str) -> str:
+    """What an engine says of itself."""
+    done = subprocess.run([_program(engine), "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 def _in_chromium(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, Any]:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        raise UserError("there is no Chromium here", hint="install Debian's package chromium, or --engines node")
     places = {
         "package": "/model/package/",
         "onnx": "/model/model.onnx",
@@ -208,7 +226,7 @@ def _in_chromium(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, An
     }
     folders = {"model": folder, "peers": peers, "web": _SCRIPTS}
     (folder / "job.json").write_text(json.dumps({**job, "places": places}))
-    return in_browser(browser, folders, "web/page.html")
+    return in_browser(_program("chromium"), folders, "web/page.html")
 
 
 def in_browser(browser: str, folders: dict[str, Path], page: str) -> Any:
@@ -235,8 +253,7 @@ def _line(row: dict[str, Any]) -> str:
         f"{name} {found['ms']:.1f} ms" if "ms" in found else f"{name}: {found['error'][:80]}"
         for name, found in row["times"].items()
     )
-    place = f"{row['engine']}, {row['device']}, {row['threads']} thread(s)"
-    return f"{row['model']} in {place}: {times}; error {row['error']:.1e}"
+    return f"{times}; error {row['error']:.1e}"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
@@ -287,7 +304,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runtimes", default=",".join(RUNTIMES), help=f"some of {', '.join(RUNTIMES)} (default: all)")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds in which runtimes take turns (default: 5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of each in a round (default: 1)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each in a round, one run at least (default: 0.5)")
     parser.add_argument("--save", action="store_true", help="write bench/results/web.json")
     return parser
 

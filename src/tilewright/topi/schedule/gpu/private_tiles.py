@@ -82,7 +82,7 @@ def _spread(context: ScheduleContext, loops: list[LoopHandle]) -> LoopHandle:
     """Divide loops over blocks of a few threads: there are no more than a processor's cores to run them."""
     sch = context.sch
     fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    block, thread = sch.split(fused, [None, min(_THREADS, context.target.max_threads)])
+    block, thread = sch.split(fused, [None, min(_THREADS, context.target.max_threads, *context.sizes([fused]))])
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     return thread

@@ -282,8 +282,10 @@ def _schedule_privately(product: ProductContext) -> None:
     assert operands is not None
     context, form = product.form()
     options = private_tiles(form, operands)
-    tile = product.choose_tile("private_tile", options, options)
-    apply_first_legal([partial(schedule_private_tile, form=form, operands=operands, tile=tile)], context)
+    chosen = product.choose_tile("private_tile", options, options)
+    tiles = [chosen, *(tile for tile in options if tile != chosen)]
+    steps = [partial(schedule_private_tile, form=replace(form), operands=operands, tile=tile) for tile in tiles]
+    apply_first_legal(steps, context)
     product.take(context)
 
 
