@@ -3,6 +3,7 @@
     python -m bench.web                              # Node and Chromium, 1 and 2 threads, WebGPU, three models
     python -m bench.web --engines node --threads 1 --models mobilenet_v2 --save
     python -m bench.web --devices webgpu             # WebGPU alone: in Chromium, on its software adapter
+    python -m bench.web --markdown                   # the table of docs/web.md, of what was saved
 
 In each engine a process (or page) loads every runtime once and runs them in turns, round by round; outputs are compared
 with those of native code. Load time is that of files on this machine, and bytes are what a browser fetches. The peers
@@ -48,12 +49,17 @@ _WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 """WebGPU without a GPU: Chromium's own software adapter."""
 _LONGEST = 1800
 """Seconds that one page or process may take."""
+_MOST_ROUNDS = {"wasm": 100, "webgpu": 3}
+"""Rounds at most: without a GPU a run takes seconds."""
 _MOST_ERROR = 1e-3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
+    if options.markdown:
+        print(markdown_table(json.loads((harness.RESULTS_FOLDER / "web.json").read_text())["rows"]))
+        return 0
     harness.say(harness.machine_line())
     peers = install_peers()
     rows: list[dict[str, Any]] = []
@@ -67,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 place = f"{name} in {engine}, {device}, {threads} thread(s)"
                 harness.say(f"{place}: {len(rows) + 1} of {len(models) * len(settings)}")
                 job = {"model": model, "device": device, "threads": threads, "runtimes": options.runtimes.split(",")}
-                job |= {"rounds": options.rounds, "seconds": options.seconds}
+                job |= {"rounds": min(options.rounds, _MOST_ROUNDS[device]), "seconds": options.seconds}
                 rows.append(measured(engine, job, Path(work) / name, peers))
                 harness.say(f"{place}: {_line(rows[-1])}")
     print(_table(rows))
@@ -285,6 +291,18 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     return table([*heads, "code", "of it kernels, gzipped", "weights"], lines)
 
 
+def markdown_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Milliseconds of all runtimes as a page has them."""
+    lines = ["| model | engine | through | threads | Tilewright | onnxruntime-web | TensorFlow.js | ratio |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        times = [row["times"].get(name, {}).get("ms") for name in RUNTIMES]
+        cells = [row["model"], row["engine"], row.get("device", "wasm"), str(row["threads"])]
+        cells += ["-" if time is None else f"{time:.0f} ms" for time in times]
+        lines.append(f"| {' | '.join(cells)} | {row['ratio']:.2f} |")
+    return "\n".join(lines)
+
+
 def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """The geometric mean of the ratios, by device."""
     ratios: dict[str, list[float]] = {}
@@ -304,8 +322,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runtimes", default=",".join(RUNTIMES), help=f"some of {', '.join(RUNTIMES)} (default: all)")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds in which runtimes take turns (default: 5)")
-    parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each in a round, one run at least (default: 0.5)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each in a round (default: 0.5)")
     parser.add_argument("--save", action="store_true", help="write bench/results/web.json")
+    parser.add_argument("--markdown", action="store_true", help="print what was saved as a table of Markdown, and end")
     return parser
 
 

@@ -76,7 +76,13 @@ def test_threads_do_whole_rows_and_sums(name: str, shapes: Shapes, attributes: d
 
 @pytest.mark.parametrize(
     ("rows", "columns", "line", "tile"),
-    [(3136, 64, 56, (8, 8)), (784, 128, 28, (7, 8)), (49, 512, 7, (7, 8)), (128, 384, 128, (8, 8)), (128, 4, 128, (8, 4))],
+    [
+        (3136, 64, 56, (8, 8)),
+        (784, 128, 28, (7, 8)),
+        (49, 512, 7, (7, 8)),
+        (128, 384, 128, (8, 8)),
+        (128, 4, 128, (8, 4)),
+    ],
 )
 def test_rows_of_a_thread_are_of_one_line(rows: int, columns: int, line: int, tile: tuple[int, int]) -> None:
     form = MatrixForm(*[None] * 4, 1, rows, columns, 64)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Matrix products in tiles of single threads: each reads its operands itself, and no thread waits for another.
 
-For devices that a processor plays: an access of memory takes as long as ten multiplications there, whatever memory it is,
-and a barrier longer than all that it saves.
+For devices that a processor plays: an access of memory takes as long as ten multiplications there, whichever memory it
+is, and a barrier longer than all that it saves.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ _ROWS = (8, 7, 6, 5, 4, 3, 2, 1)
 _COLUMNS = (8, 4, 2, 1)
 _THREADS = 16
 """Threads of a block."""
+_BROKEN_LINE = 1.5
+"""How much longer accesses take where rows of a thread are of several lines."""
 _OPTIONS = 8
 """Tiles that a tuner chooses from."""
 
@@ -37,10 +39,6 @@ def private_tiles(form: MatrixForm, operands: Product) -> list[tuple[int, int]]:
         return accesses * wasted * (1.0 if line % rows == 0 else _BROKEN_LINE)
 
     return sorted(product(_ROWS, _COLUMNS), key=cost)[:_OPTIONS]
-
-
-_BROKEN_LINE = 1.5
-"""How much longer accesses take where rows of a thread are of several lines."""
 
 
 def keep_padding(context: ScheduleContext, anchor: BlockHandle) -> None:
