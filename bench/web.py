@@ -3,6 +3,7 @@
     python -m bench.web                              # Node and Chromium, 1 and 2 threads, WebGPU, three models
     python -m bench.web --engines node --threads 1 --models mobilenet_v2 --save
     python -m bench.web --devices webgpu             # WebGPU alone: in Chromium, on its software adapter
+    python -m bench.web --markdown                   # the table of docs/web.md, of what was saved
 
 In each engine a process (or page) loads every runtime once and runs them in turns, round by round; outputs are compared
 with those of native code. Load time is that of files on this machine, and bytes are what a browser fetches. The peers
@@ -48,26 +49,35 @@ _WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 """WebGPU without a GPU: Chromium's own software adapter."""
 _LONGEST = 1800
 """Seconds that one page or process may take."""
+_MOST_ROUNDS = {"wasm": 100, "webgpu": 3}
+"""Rounds at most: without a GPU a run takes seconds."""
 _MOST_ERROR = 1e-3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
+    if options.markdown:
+        print(markdown_table(json.loads((harness.RESULTS_FOLDER / "web.json").read_text())["rows"]))
+        return 0
     harness.say(harness.machine_line())
     peers = install_peers()
     rows: list[dict[str, Any]] = []
+    models, settings = options.models.split(","), _settings(options)
+    versions = {engine: _version(engine) for engine in sorted({engine for engine, _, _ in settings})}
     with tempfile.TemporaryDirectory(prefix="tilewright-web-") as work:
-        for name in options.models.split(","):
+        for name in models:
             harness.say(f"{name}: compiling")
             model = prepare(name, Path(work) / name)
-            for engine, device, threads in _settings(options):
+            for engine, device, threads in settings:
+                place = f"{name} in {engine}, {device}, {threads} thread(s)"
+                harness.say(f"{place}: {len(rows) + 1} of {len(models) * len(settings)}")
                 job = {"model": model, "device": device, "threads": threads, "runtimes": options.runtimes.split(",")}
-                job |= {"rounds": options.rounds, "seconds": options.seconds}
+                job |= {"rounds": min(options.rounds, _MOST_ROUNDS[device]), "seconds": options.seconds}
                 rows.append(measured(engine, job, Path(work) / name, peers))
-                harness.say(_line(rows[-1]))
+                harness.say(f"{place}: {_line(rows[-1])}")
     print(_table(rows))
-    summary = {"rows": rows, "geometric_means": _means(rows), "machine": harness.machine()}
+    summary = {"rows": rows, "geometric_means": _means(rows), "engines": versions, "machine": harness.machine()}
     if options.save:
         harness.write_json(harness.RESULTS_FOLDER / "web.json", summary)
     print(json.dumps(summary))
@@ -192,10 +202,24 @@ def _in_node(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, Any]:
     return results
 
 
+def _program(engine: str) -> str:
+    """The program of an engine."""
+    names = ("node",) if engine == "node" else ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        package = "nodejs" if engine == "node" else names[0]
+        hint = f"install Debian's package {package}, or leave it out of --engines"
+        raise UserError(f"there is no {names[0]} here", hint=hint)
+    return found
+
+
+def _version(engine: str) -> str:
+    """What an engine says of itself."""
+    done = subprocess.run([_program(engine), "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 def _in_chromium(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, Any]:
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        raise UserError("there is no Chromium here", hint="install Debian's package chromium, or --engines node")
     places = {
         "package": "/model/package/",
         "onnx": "/model/model.onnx",
@@ -208,7 +232,7 @@ def _in_chromium(job: dict[str, Any], folder: Path, peers: Path) -> dict[str, An
     }
     folders = {"model": folder, "peers": peers, "web": _SCRIPTS}
     (folder / "job.json").write_text(json.dumps({**job, "places": places}))
-    return in_browser(browser, folders, "web/page.html")
+    return in_browser(_program("chromium"), folders, "web/page.html")
 
 
 def in_browser(browser: str, folders: dict[str, Path], page: str) -> Any:
@@ -235,8 +259,7 @@ def _line(row: dict[str, Any]) -> str:
         f"{name} {found['ms']:.1f} ms" if "ms" in found else f"{name}: {found['error'][:80]}"
         for name, found in row["times"].items()
     )
-    place = f"{row['engine']}, {row['device']}, {row['threads']} thread(s)"
-    return f"{row['model']} in {place}: {times}; error {row['error']:.1e}"
+    return f"{times}; error {row['error']:.1e}"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
@@ -268,6 +291,18 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     return table([*heads, "code", "of it kernels, gzipped", "weights"], lines)
 
 
+def markdown_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Milliseconds of all runtimes as a page has them."""
+    lines = ["| model | engine | through | threads | Tilewright | onnxruntime-web | TensorFlow.js | ratio |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        times = [row["times"].get(name, {}).get("ms") for name in RUNTIMES]
+        cells = [row["model"], row["engine"], row.get("device", "wasm"), str(row["threads"])]
+        cells += ["-" if time is None else f"{time:.0f} ms" for time in times]
+        lines.append(f"| {' | '.join(cells)} | {row['ratio']:.2f} |")
+    return "\n".join(lines)
+
+
 def _means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """The geometric mean of the ratios, by device."""
     ratios: dict[str, list[float]] = {}
@@ -287,8 +322,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runtimes", default=",".join(RUNTIMES), help=f"some of {', '.join(RUNTIMES)} (default: all)")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds in which runtimes take turns (default: 5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="seconds of each in a round (default: 1)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds of each in a round (default: 0.5)")
     parser.add_argument("--save", action="store_true", help="write bench/results/web.json")
+    parser.add_argument("--markdown", action="store_true", help="print what was saved as a table of Markdown, and end")
     return parser
 
 

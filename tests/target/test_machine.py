@@ -35,6 +35,7 @@ RISCV = Target("llvm -mtriple=riscv64-linux-gnu -mcpu=spacemit-x60")
         (Target("cuda -arch=sm_90a"), "cuda-hopper"),
         (Target("cuda -arch=sm_80"), None),
         (Target("webgpu"), None),
+        (Target("webgpu -mattr=+software"), "gpu-software"),
         (Target("rocm -arch=gfx942"), None),
     ],
 )

@@ -27,6 +27,7 @@ TARGETS = [
     Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448"),
     # Devices that have as little as a standard lets them have, or as someone says they have.
     Target("opencl -max-threads=64 -shared-bytes=16384"),
+    Target("webgpu -mattr=+software"),
     Target("cuda -max-threads=128 -shared-bytes=8192"),
 ]
 SIZES = (1, 2, 3, 4, 7, 8, 9, 16, 20, 33, 64, 70, 80, 100, 128, 300, 512, 1000, 2048, 5000, 20000)

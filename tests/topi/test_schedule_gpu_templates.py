@@ -27,6 +27,7 @@ from tilewright.topi.schedule.template import Template, apply_first, apply_first
 
 HOPPER = Target("cuda -arch=sm_90a -num-cores=132 -shared-bytes=232448")
 OPENCL = Target("opencl -num-cores=16")
+SOFTWARE = Target("webgpu -mattr=+software")
 Shape = tuple[int, ...]
 
 
@@ -45,6 +46,7 @@ KERNELS_OF = [
     ("rows", HOPPER, "nn.softmax", [(64, 300)], "float32", {"axis": 1}),
     ("warp_group_product", HOPPER, "matmul", [(2048, 1024), (1024, 2048)], "float16", {}),
     ("tensor_core_product", HOPPER, "matmul", [(64, 64), (64, 64)], "float16", {}),
+    ("private_tile_product", SOFTWARE, "matmul", [(64, 64), (64, 64)], "float32", {}),
     ("register_tile_product", HOPPER, "matmul", [(64, 64), (64, 64)], "float32", {}),
     ("row_reduction", HOPPER, "sum", [(200, 20000)], "float32", {"axes": [1]}),
     ("split_reduction", HOPPER, "sum", [(1, 1 << 20)], "float32", {"axes": [1]}),

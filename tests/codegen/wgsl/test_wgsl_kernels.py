@@ -9,6 +9,7 @@ import tilewright as tw
 from tests.codegen.on_device import WEBGPU, program_of, require_webgpu
 from tests.tir.passes.test_bind_threads import tiled_product
 from tilewright import te
+from tilewright.backends.webgpu.types import float_text
 from tilewright.ir.expr import ZERO, IntImm, Var
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.tir.buffer import make_buffer
@@ -32,6 +33,30 @@ def test_float64_is_refused_by_name() -> None:
     b = te.compute((4,), lambda i: a[i] * 2.0, name="B")
     with pytest.raises(UnsupportedError, match="WebGPU kernels do not know float64"):
         program_of([te.create_prim_func([a, b], "double")], WEBGPU)
+
+
+@pytest.mark.parametrize("bits", [0x7F7FFFFF, 0x7F7FFFFE, 0x00800000, 0x00000001, 0x3DCCCCCD])
+@pytest.mark.parametrize("sign", [0, 0x80000000])
+def test_literals_are_in_the_range_of_their_type(bits: int, sign: int) -> None:
+    """Shortest decimals may lie beyond the greatest number, which compilers of WGSL refuse."""
+    value = np.array(bits | sign, np.uint32).view(np.float32)[()]
+    text = float_text(float(value)).strip("()").removesuffix("f")
+    assert np.float32(float(text)) == value and abs(float(text)) <= float(np.finfo(np.float32).max)
+
+
+def test_elements_of_constant_places_are_variables() -> None:
+    """Compilers of software adapters leave arrays in memory."""
+    own, turned = (make_buffer(name, (2,), "float32", scope="local") for name in ("own", "turned"))
+    a, out = make_buffer("a", (8,), "float32"), make_buffer("out", (8,), "float32")
+    t, i = Var("t"), Var("i")
+    body = seq(
+        *(BufferStore(own, (IntImm(n),), a[t * 2 + n]) for n in range(2)),
+        For(i, ZERO, IntImm(2), LoopKind.SERIAL, BufferStore(turned, (i,), own[0] - own[1])),
+        *(BufferStore(out, (t * 2 + n,), turned[n]) for n in range(2)),
+    )
+    nest = For(t, ZERO, IntImm(4), LoopKind.THREAD, Allocate(own, Allocate(turned, body)), "threadIdx.x")
+    source = program_of([PrimFunc("pairs", (a, out), nest)], WEBGPU).source
+    assert "var own_0: f32;" in source and "own_[" not in source
 
 
 def test_small_types_take_words_of_shared_memory() -> None:

@@ -30,15 +30,20 @@ _LONG_COMPARISONS: Final[dict[type, str]] = {
 
 
 class WgslExpressions(WgslConversions):
-    """Expressions of one kernel. `storage` are the buffers in storage, with whether they are atomic."""
+    """Expressions of one kernel.
+
+    `storage` are the buffers in storage, with whether they are atomic; `single` those of a thread whose elements are a
+    variable each.
+    """
 
     language = "WebGPU"
     addresses_in_32_bits: ClassVar[bool] = True
     intrinsics: ClassVar[Mapping[str, IntrinsicRule]] = INTRINSICS
 
-    def __init__(self, storage: dict[Buffer, bool]) -> None:
+    def __init__(self, storage: dict[Buffer, bool], single: frozenset[Buffer] = frozenset()) -> None:
         super().__init__()
         self.storage = storage
+        self.single = single
 
     def declare_global(self, buffer: Buffer, prefix: str) -> str:
         """The name of a buffer that is declared outside functions, where kernels must not meet."""
@@ -69,6 +74,8 @@ class WgslExpressions(WgslConversions):
         """The place of an element, of a whole word of small elements."""
         if buffer in self.storage and is_packed(buffer.dtype):
             return f"{self.name(buffer)}[u32({index}) >> {2 if buffer.dtype.itemsize == 1 else 1}u]"
+        if buffer in self.single:
+            return f"{self.name(buffer)}{index.removesuffix('i')}"
         return f"{self.name(buffer)}[{index}]"
 
     def integer_constant(self, value: int, dtype: DataType) -> str:

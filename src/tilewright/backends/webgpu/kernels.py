@@ -19,9 +19,11 @@ from tilewright.codegen.language import KernelLanguage
 from tilewright.codegen.statements import check_shared, element_count
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import IntImm, PrimExpr, Range, Var, const_value
-from tilewright.tir.buffer import Buffer
+from tilewright.ir.visit import find_all
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.passes.split_host_device import DeviceKernel
-from tilewright.tir.stmt import For
+from tilewright.tir.rewrite.statements import all_statements
+from tilewright.tir.stmt import Allocate, BufferStore, For
 
 MOST_BLOCKS: Final = 65535
 """Blocks along one axis of a launch that every device takes."""
@@ -48,7 +50,7 @@ class _Kernel(BracedStatements[WgslExpressions]):
         params = [param for param in kernel.func.params if isinstance(param, Buffer)]
         # Threads that store small elements of one word do so bit by bit.
         storage = {param: param in kernel.written and is_packed(param.dtype) for param in params}
-        super().__init__(WgslExpressions(storage))
+        super().__init__(WgslExpressions(storage, _single_elements(kernel)))
         self.kernel = kernel
         self._prefix = prefix
         self._head: list[str] = []
@@ -155,9 +157,13 @@ class _Kernel(BracedStatements[WgslExpressions]):
         c.line("}")
 
     def allocate(self, buffer: Buffer) -> None:
-        """An array of the function."""
-        kind = register_type(buffer.dtype)
-        self.values.line(f"var {self.values.name(buffer)}: array<{kind}, {element_count(buffer)}>;")
+        """An array of the function, or a variable for each of its elements."""
+        c, kind = self.values, register_type(buffer.dtype)
+        if buffer not in c.single:
+            c.line(f"var {c.name(buffer)}: array<{kind}, {element_count(buffer)}>;")
+            return
+        for number in range(element_count(buffer)):
+            c.line(f"var {c.element(buffer, str(number))}: {kind};")
 
     def hold(self, value: PrimExpr, text: str) -> str:
         """A `let`."""
@@ -183,3 +189,15 @@ class _Kernel(BracedStatements[WgslExpressions]):
         word = c.element(buffer, place)
         c.line(f"atomicAnd(&{word}, ~({(1 << size) - 1}u << {shift}));")
         c.line(f"atomicOr(&{word}, {bits} << {shift});")
+
+
+def _single_elements(kernel: DeviceKernel) -> frozenset[Buffer]:
+    """The buffers of threads whose elements are all named by constants.
+
+    They are variables, not arrays: software adapters leave arrays in memory.
+    """
+    body = kernel.func.body
+    own = {item.buffer for item in all_statements(body) if isinstance(item, Allocate)}
+    accesses = [*find_all(body, BufferLoad), *find_all(body, BufferStore)]
+    indexed = {item.buffer for item in accesses if const_value(item.indices[0]) is None}
+    return frozenset(own - indexed)

@@ -79,4 +79,6 @@ def float_text(value: float) -> str:
     if single == 0 and math.copysign(1.0, value) < 0:
         return "tw_float(0x80000000u)"
     text = str(single)
+    if abs(float(text)) > float(np.finfo(np.float32).max):
+        text = repr(float(single))  # Its shortest text is greater than it, and so than any number of the type.
     return f"({text}f)" if single < 0 else f"{text}f"

@@ -113,6 +113,8 @@ def _short_row(context: ScheduleContext, block: Block, sizes: list[int]) -> int:
 
 
 def _why_not_transposed(context: StageContext) -> str | None:
+    if context.target.is_software:
+        return "shared memory of the target is no nearer than other memory"
     loops = context.sch.get_loops(context.stage)
     sizes = context.extents(loops)
     if not loops or sizes is None:

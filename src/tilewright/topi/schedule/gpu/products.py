@@ -19,6 +19,7 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
 from tilewright.topi.schedule.gpu.group_choice import LEAST_COLUMNS, group_cost, ranked_group_tiles, steps_at_a_time
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
+from tilewright.topi.schedule.gpu.private_tiles import keep_padding, private_tiles, schedule_private_tile
 from tilewright.topi.schedule.gpu.register_tiles import Tile, schedule_tiles
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
@@ -48,8 +49,6 @@ def tileable_output(context: ScheduleContext, anchor: BlockHandle) -> BlockHandl
         return "it is no product of two operands of known sizes"
     if context.target.max_threads < _LEAST_THREADS:
         return "blocks of the target are too small"
-    if context.target.is_software:
-        return "the target is software, whose threads meet at barriers slowly"
     sides = min(product.size(product.row), product.size(product.column))
     machine = context.gpu.product
     if sides < machine.least_side or product.size(product.depth) < machine.least_depth:
@@ -100,6 +99,8 @@ def schedule_product(context: ScheduleContext, anchor: BlockHandle, output: Bloc
     product = ProductContext(
         context.sch, context.target, context.packing, context.choices, anchor=anchor, output=output
     )
+    if context.target.is_software:
+        keep_padding(product, anchor)
     product.group_tile = _choose_group_tile(product)
     choice = apply_first(PRODUCTS, product)
     context.take(product)
@@ -265,9 +266,25 @@ def _always(product: ProductContext) -> str | None:
     return None
 
 
+def _why_not_private(product: ProductContext) -> str | None:
+    return None if product.target.is_software else "shared memory of the target is nearer than other memory"
+
+
 def _schedule_by_threads(product: ProductContext) -> None:
     context, form = product.form()
     steps = [partial(schedule_tiles, form=replace(form), tile=tile) for tile in _register_tiles(product, context, form)]
+    apply_first_legal(steps, context)
+    product.take(context)
+
+
+def _schedule_privately(product: ProductContext) -> None:
+    operands = find_product(product.block(product.anchor))
+    assert operands is not None
+    context, form = product.form()
+    options = private_tiles(form, operands)
+    chosen = product.choose_tile("private_tile", options, options)
+    tiles = [chosen, *(tile for tile in options if tile != chosen)]
+    steps = [partial(schedule_private_tile, form=replace(form), operands=operands, tile=tile) for tile in tiles]
     apply_first_legal(steps, context)
     product.take(context)
 
@@ -302,6 +319,12 @@ PRODUCTS: Final = (
         "warps multiply fragments in registers (mma), operands staged in shared memory",
         _why_not_tensor_cores,
         _schedule_on_tensor_cores,
+    ),
+    Template(
+        "private_tile_product",
+        "a tile of results in the registers of each thread, which reads its operands itself",
+        _why_not_private,
+        _schedule_privately,
     ),
     Template(
         "register_tile_product",
