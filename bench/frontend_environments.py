@@ -64,7 +64,8 @@ HOMES: dict[str, Home | Elsewhere] = {
     # Its own tests call thousands of operations once: numpy does not compile them.
     "keras": _home(*_KERAS, KERAS_BACKEND="numpy", XLA_FLAGS=_QUICK),
     "keras-operations": _home(*_KERAS, KERAS_BACKEND="numpy", XLA_FLAGS=_QUICK),
-    "keras-applications": _home(*_KERAS, KERAS_BACKEND="jax"),
+    # Each has hundreds of layers of shapes of their own: TensorFlow has kernels for them, JAX would compile each.
+    "keras-applications": _TENSORFLOW,
     "stablehlo": _home("jax", "jax", "jax"),
     "tensorflow": _TENSORFLOW,
     "tensorflow-applications": _TENSORFLOW,

@@ -395,7 +395,101 @@ def _detection() -> Iterator[Any]:
     )
 
 
+def _signals() -> Iterator[Any]:
+    from openvino import opset9, opset15, opset16
+
+    pairs = numbers(2, 5, 4, 2)
+    # Its plugin reads what nothing wrote where it should fill up with zeros: sizes are no larger than the data.
+    for name, axes, sizes in (("", [1], None), (" size", [1, 2], [4, 5]), (" odd", [-1, 0], [3, 2])):
+        lengths = None if sizes is None else np.int64(sizes)
+        yield _case(f"irdft{name}", lambda a, x=axes, s=lengths: opset9.irdft(a, np.int64(x), s), pairs)
+    yield _case("rdft axes", lambda a: opset9.rdft(a, np.int64([0, 2]), np.int64([2, 3])), numbers(3, 2, 4))
+    window = numbers(12, low=0.5)
+    for shape, turned in (((40,), False), ((2, 41), True)):
+        yield _case(
+            f"stft {len(shape)}",
+            lambda a, t=turned: opset15.stft(a, window, np.int64(16), np.int64(6), t),
+            numbers(*shape),
+        )
+    for center, normalized, length in ((False, False, None), (True, True, None), (True, False, 30), (False, True, 60)):
+        wanted = None if length is None else np.int64(length)
+        yield _case(
+            f"istft {center} {normalized} {length}",
+            lambda a, c=center, n=normalized, w=wanted: opset16.istft(a, window, np.int64(16), np.int64(4), c, n, w),
+            numbers(2, 9, 7, 2),
+        )
+    yield _case(
+        "istft one", lambda a: opset16.istft(a, window, np.int64(12), np.int64(5), True, False), numbers(7, 6, 2)
+    )
+
+
+def _images() -> Iterator[Any]:
+    from openvino import opset1, opset2, opset3, opset8, opset14
+
+    yield _case("grn", lambda a: opset1.grn(a, 0.1), numbers(2, 3, 4, 5))
+    for adjoint in (False, True):
+        yield _case(f"inverse {adjoint}", lambda a, j=adjoint: opset14.inverse(a, j), numbers(2, 4, 4))
+    for pad in ("valid", "same_upper", "same_lower"):
+        yield _case(
+            f"extract_image_patches {pad}",
+            lambda a, p=pad: opset3.extract_image_patches(a, [3, 2], [2, 3], [1, 2], p),
+            numbers(2, 3, 9, 10),
+        )
+    for name in ("nv12_to_rgb", "nv12_to_bgr", "i420_to_rgb", "i420_to_bgr"):
+        convert = getattr(opset8, name)
+        whole = numbers(2, 6, 6, 1, low=0, high=255)
+        yield _case(name, convert, whole)
+        yield _case(f"{name} bytes", convert, whole.astype(np.uint8))
+        shapes = [(2, 4, 6, 1), (2, 2, 3, 2)] if name[0] == "n" else [(2, 4, 6, 1), (2, 2, 3, 1), (2, 2, 3, 1)]
+        yield _case(f"{name} planes", convert, *(numbers(*shape, low=0, high=255) for shape in shapes))
+    regions = np.float32([[0, 1, 2, 6, 7], [1, 0, 0, 7, 3], [0, 3, 3, 3, 3]])
+    yield _case(
+        "roi_pooling max", lambda a, r: opset2.roi_pooling(a, r, [2, 3], 0.7, "max"), numbers(2, 3, 8, 9), regions
+    )
+    for rows in (1, 3):
+        yield _case(
+            f"roi_pooling bilinear {rows}",
+            lambda a, r, n=rows: opset2.roi_pooling(a, r, [n, 2], 1.0, "bilinear"),
+            numbers(2, 3, 8, 9),
+            regions / np.float32([1, 8, 8, 8, 8]),
+        )
+
+
+def _decoders() -> Iterator[Any]:
+    from openvino import opset1, opset6, opset16
+
+    lengths = np.array([9, 5], np.int32)
+    scores = numbers(2, 9, 3)
+    for merge in (False, True):
+        yield _case(
+            f"ctc_greedy_decoder_seq_len {merge}",
+            lambda a, n, m=merge: opset6.ctc_greedy_decoder_seq_len(a, n, None, m),
+            scores,
+            lengths,
+        )
+        mask = (np.arange(9)[:, None] < lengths).astype(np.float32)
+        yield _case(
+            f"ctc_greedy_decoder {merge}",
+            lambda a, n, m=merge: opset1.ctc_greedy_decoder(a, n, m),
+            scores.transpose(1, 0, 2).copy(),
+            mask,
+        )
+    yield _case(
+        "ctc_greedy_decoder_seq_len blank",
+        lambda a, n: opset6.ctc_greedy_decoder_seq_len(a, n, np.int32(0), True, "i64", "i64"),
+        scores,
+        lengths,
+    )
+    for fill in ("ZERO", "LOWEST"):
+        yield _case(
+            f"segment_max {fill}",
+            lambda a, f=fill: opset16.segment_max(a, np.int64([0, 0, 2, 3]), np.int64(5), f),
+            numbers(4, 3),
+        )
+    yield _case("segment_max", lambda a: opset16.segment_max(a, np.int64([0, 0, 2, 3]), None, "ZERO"), numbers(4, 3))
+
+
 def own_cases() -> Iterator[tuple[str, Callable[[], Any], dict[str, Any]]]:
     """Name, what makes the model, and inputs of each case."""
-    for family in (_plain, _embeddings, _windows, _recurrent, _detection):
+    for family in (_plain, _embeddings, _windows, _recurrent, _detection, _signals, _images, _decoders):
         yield from family()

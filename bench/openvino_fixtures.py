@@ -20,7 +20,10 @@ _FOLDER = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "openvino
 _OWN = (
     "lstm_sequence bidirectional", "gru_sequence after forward", "non_max_suppression True", "detection_output",
     "fake_quantize channels", "interpolate linear_onnx half_pixel", "strided_slice", "gather batch", "topk index",
-    "embedding_segments", "deformable", "region_yolo",
+    "embedding_segments", "deformable", "region_yolo", "irdft size", "stft 2", "istft True False 30", "istft one",
+    "inverse True", "extract_image_patches same_upper", "nv12_to_rgb bytes", "i420_to_bgr planes", "roi_pooling max",
+    "roi_pooling bilinear 3", "grn", "ctc_greedy_decoder True", "ctc_greedy_decoder_seq_len blank", "segment_max ZERO",
+    "segment_max",
 )  # fmt: skip
 
 

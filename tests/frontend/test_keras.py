@@ -570,3 +570,25 @@ def test_the_first_argument_by_its_name() -> None:
     made = layer("ReLU", "l", "x")
     made["inbound_nodes"][0] = {"args": [], "kwargs": {"inputs": made["inbound_nodes"][0]["args"][0]}}
     assert result_of(archive([data(2), made], "l"), np.float32([-1, 2])).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(("start", "place"), [([1, 2], (1, 2)), ([-1, 9], (0, 2)), ([2, 0], (1, 0))])
+def test_blocks_are_read_and_written_at_places_that_are_data(start: list[int], place: tuple[int, int]) -> None:
+    values, updates = np.arange(12, dtype=np.float32).reshape(3, 4), np.full((2, 2), -1, np.float32)
+    given = [
+        layer("InputLayer", name, batch_shape=list(array.shape), dtype=array.dtype.name)
+        for name, array in (("x", values), ("start", np.int32(start)), ("new", updates))
+    ]
+    written = layer("SliceUpdate", "w", "x", "start", "new", module="keras.src.ops.core")
+    read = layer("Slice", "r", "w", "start", module="keras.src.ops.core", shape=[2, 2])
+    for output, wanted in (("r", updates), ("w", values.copy())):
+        if output == "w":
+            wanted[place[0] : place[0] + 2, place[1] : place[1] + 2] = updates
+        module = from_keras(archive([*given, written, read], output, inputs=("x", "start", "new")))
+        np.testing.assert_array_equal(evaluate(module, values, np.int32(start), updates), wanted)
+
+
+def test_an_operation_that_has_a_type_and_no_module() -> None:
+    made = layer("ZerosLike", "z", "x", dtype=None)
+    del made["module"], made["registered_name"]
+    assert result_of(archive([data(2), made], "z"), np.float32([3, 4])).tolist() == [0, 0]

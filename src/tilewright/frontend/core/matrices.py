@@ -212,3 +212,17 @@ def unit_matrix(b: ArithmeticBuilder, like: GraphExpr, columns: int) -> GraphExp
     *batch, rows, _ = shape_of(like)
     table = b.constant(np.eye(rows, columns).astype(dtype_of(like).numpy()), dtype_of(like))
     return b.broadcast_to(table, (*batch, rows, columns))
+
+
+def solve(b: ArithmeticBuilder, a: GraphExpr, right: GraphExpr) -> GraphExpr:
+    """x with a @ x = right, by elimination with row exchanges of both sides at once."""
+    *_, rows, _ = shape_of(a)
+    axis = rank_of(a) - 1
+    packed, _ = factorize(b, b.concatenate([a, right], axis), rows)
+    upper = b.slice_axis(packed, axis, 0, rows)
+    return solve_triangular(b, upper, b.slice_axis(packed, axis, rows, sizes_of(packed)[-1]), upper=True)
+
+
+def inverse(b: ArithmeticBuilder, a: GraphExpr) -> GraphExpr:
+    """The inverse of matrices."""
+    return solve(b, a, unit_matrix(b, a, shape_of(a)[-1]))

@@ -214,9 +214,9 @@ def _is_operation(described: Mapping[str, Any], config: Mapping[str, Any]) -> bo
         return module.startswith("keras.src.ops") or module == "keras.ops"
     # Without a module, as .h5 files have it: every layer says its type and whether it is trained.
     kind = described["class_name"]
-    if "trainable" in config or "dtype" in config or "batch_input_shape" in config:
+    if "trainable" in config or "batch_input_shape" in config or find_operation(kind) is None:
         return False
-    return find_operation(kind) is not None and (find_layer(kind) is None or "inbound_nodes" in described)
+    return find_layer(kind) is None or ("dtype" not in config and "inbound_nodes" in described)
 
 
 def policy_name(described: Any) -> str:

@@ -131,21 +131,30 @@ def take_along_axis(call: LayerCall) -> GraphExpr:
     return gather_nd(b, value, b.stack(columns, len(shape)))
 
 
+def _starts(call: LayerCall, rank: int) -> list[Any]:
+    """Where a block begins along each axis: numbers, or values that are data."""
+    starts = call.argument("start_indices", 1)
+    if isinstance(starts, (list, tuple, np.ndarray)):
+        return list(starts)
+    return [call.builder.select(call.as_tensor(starts), 0, axis) for axis in range(rank)]
+
+
+def _place(call: LayerCall, start: Any, most: Size) -> GraphExpr:
+    """A start that is data, moved so that the block lies inside."""
+    b = call.builder
+    place = b.reshape(b.cast(call.as_tensor(start), INT64), ())
+    return b.call("maximum", b.call("minimum", place, b.scalar(most, INT64)), b.scalar(0, INT64))
+
+
 @operation("Slice")
 def slice_part(call: LayerCall) -> GraphExpr:
     """A block that begins at places which may be data."""
     b, value = call.builder, tensor(call)
     shape = wholes(call.layer.option("shape"), "shape")
-    starts = call.argument("start_indices", 1)
-    listed = list(starts) if isinstance(starts, (list, tuple, np.ndarray)) else None
-    if listed is None:
-        listed = [b.select(call.as_tensor(starts), 0, axis) for axis in range(rank_of(value))]
-    for axis, (start, count) in enumerate(zip(listed, shape, strict=True)):
+    for axis, (start, count) in enumerate(zip(_starts(call, rank_of(value)), shape, strict=True)):
         count = size_at(value, axis) if count == -1 else count
         if isinstance(start, (Value, GraphExpr)):
-            place = b.reshape(b.cast(call.as_tensor(start), INT64), ())
-            last = b.scalar(subtract(sizes_of(value)[axis], count), INT64)
-            place = b.call("maximum", b.call("minimum", place, last), b.scalar(0, INT64))
+            place = _place(call, start, subtract(sizes_of(value)[axis], count))
             value = call.call("take", value, b.add(b.arange(count), place), axis=axis, mode="clip")
         else:
             begin = whole(start, "a place")
@@ -155,13 +164,18 @@ def slice_part(call: LayerCall) -> GraphExpr:
 
 @operation("SliceUpdate")
 def slice_update(call: LayerCall) -> GraphExpr:
-    """A block written at fixed places."""
+    """A block written at places which may be data."""
     b, value, updates = call.builder, tensor(call, 0, "inputs"), tensor(call, 2, "updates")
-    starts = wholes(call.argument("start_indices", 1), "a place")
     shape = [size_at(updates, axis) for axis in range(rank_of(updates))]
-    grids = np.meshgrid(*(np.arange(count) + start for start, count in zip(starts, shape, strict=True)), indexing="ij")
-    places = np.stack(grids, axis=-1)
-    return scatter_nd(b, value, b.constant(places, INT64), b.cast(updates, dtype_of(value)))
+    starts: list[GraphExpr] = []
+    for start, size, count in zip(_starts(call, rank_of(value)), sizes_of(value), shape, strict=True):
+        is_data = isinstance(start, (Value, GraphExpr))
+        starts.append(
+            _place(call, start, subtract(size, count)) if is_data else b.scalar(whole(start, "a place"), INT64)
+        )
+    grid = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1)
+    places = b.add(b.constant(grid, INT64), b.stack(starts, 0))
+    return scatter_nd(b, value, places, b.cast(updates, dtype_of(value)))
 
 
 @operation("ScatterUpdate")

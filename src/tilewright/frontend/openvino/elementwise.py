@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
 from tilewright.frontend.core.checks import checked_divisor
+from tilewright.frontend.core.matrices import inverse, turned
 from tilewright.frontend.openvino.context import NodeContext
 from tilewright.frontend.openvino.registry import converter
 from tilewright.graph.ir.dimensions import Size, same
@@ -288,6 +289,13 @@ def matmul(node: NodeContext) -> GraphExpr:
                 order[-2:] = [order[-1], order[-2]]
         return node.onnx("MatMul", b.transpose(x, orders[0]), b.transpose(y, orders[1]))
     return node.call("matmul", x, y, transpose_a=turn_x, transpose_b=turn_y)
+
+
+@converter("Inverse")
+def matrix_inverse(node: NodeContext) -> GraphExpr:
+    """The inverse of matrices, or of their transposes."""
+    b, x = node.builder, node.input(0)
+    return inverse(b, turned(b, x) if node.flag("adjoint") else x)
 
 
 @converter("Einsum")

@@ -19,6 +19,7 @@ from tilewright.frontend.openvino import (
     convolution,
     detection,
     elementwise,
+    images,
     indexing,
     normalization,
     pooling,
@@ -27,6 +28,7 @@ from tilewright.frontend.openvino import (
     reduce,
     resize,
     shape,
+    spectral,
 )
 from tilewright.frontend.openvino.context import Bodies, NodeContext
 from tilewright.frontend.openvino.model import Layer, Net, OpenvinoModel
@@ -45,6 +47,7 @@ FAMILIES = (
     convolution,
     detection,
     elementwise,
+    images,
     indexing,
     normalization,
     pooling,
@@ -53,6 +56,7 @@ FAMILIES = (
     reduce,
     resize,
     shape,
+    spectral,
 )
 """The modules whose converters are registered, one an operator family."""
 

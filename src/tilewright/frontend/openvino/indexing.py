@@ -10,9 +10,10 @@ from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_o
 from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.core.indexing import gather_batched, gather_nd, scatter_nd, wrapped
 from tilewright.frontend.core.sampling import sample_grid
+from tilewright.frontend.core.segments import combined_rows, segment_count
 from tilewright.frontend.openvino.context import NodeContext
 from tilewright.frontend.openvino.registry import converter
-from tilewright.graph.ir.dimensions import product
+from tilewright.graph.ir.dimensions import add, product
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError
@@ -222,3 +223,50 @@ def _ended(node: NodeContext, ids: GraphExpr, end: GraphExpr) -> GraphExpr:
     b = node.builder
     seen = b.call("cumsum", b.cast(b.call("equal", ids, end), INT64), axis=0, exclusive=True, reverse=False)
     return b.where(b.compare("greater", seen, 0), end, ids)
+
+
+@converter("CTCGreedyDecoder", "CTCGreedyDecoderSeqLen")
+def greedy_decoder(node: NodeContext) -> Sequence[GraphExpr]:
+    """The most likely class of each step, without blanks and repetitions, then -1; and how many classes those are."""
+    b, x = node.builder, node.input(0)
+    by_length = node.layer.kind == "CTCGreedyDecoderSeqLen"
+    x = x if by_length else b.transpose(x, (1, 0, 2))
+    batch, steps, classes = sizes_of(x)
+    best = node.onnx("ArgMax", x, axis=2, keepdims=0)
+    number = b.reshape(b.arange(steps), (1, steps))
+    if by_length:
+        running = b.call("less", number, b.reshape(whole_input(node, 1), (batch, 1)))
+    else:
+        # A sequence ends at the first step that its mask leaves out.
+        mask = b.cast(b.transpose(node.input(1), (1, 0)), INT64)
+        running = b.compare("equal", b.call("cumprod", mask, axis=1), 1)
+    last = b.subtract(b.reshape(b.shape_tensor([classes]), ()), 1)
+    blank = b.reshape(whole_input(node, 2), ()) if node.has_input(2) else last
+    kept = b.call("logical_and", running, b.call("not_equal", best, blank))
+    if node.flag("merge_repeated" if by_length else "ctc_merge_repeated", True):
+        before = b.slice_axis(b.call("pad", best, before=(0, 1), after=(0, 0), value=-1.0), 1, 0, steps)
+        kept = b.call("logical_and", kept, b.call("not_equal", best, before))
+    counted = b.cast(kept, INT64)
+    place = b.subtract(b.call("cumsum", counted, axis=1), 1)
+    end = b.reshape(b.shape_tensor([steps]), ())
+    room = b.filled(-1, (batch, add(steps, 1)), INT64)
+    written = node.onnx("ScatterElements", room, b.where(kept, place, end), best, axis=1)
+    decoded = b.slice_axis(written, 1, 0, steps)
+    if not by_length:
+        return [b.cast(b.reshape(decoded, (batch, steps, 1, 1)), dtype_of(x))]
+    lengths = b.reduce("sum", counted, (1,))
+    kinds = (node.dtype("classes_index_type", "i32"), node.dtype("sequence_length_type", "i32"))
+    return [b.cast(value, kind) for value, kind in zip((decoded, lengths), kinds, strict=True)]
+
+
+@converter("SegmentMax")
+def segment_max(node: NodeContext) -> GraphExpr:
+    """The greatest of the rows of each segment; those of none are zeros, or the least number."""
+    b, x, segments = node.builder, node.input(0), whole_input(node, 1)
+    count = node.known(2, "the number of segments")[0] if node.has_input(2) else segment_count(node, segments)
+    result = combined_rows(node, x, segments, count, "max")
+    if node.text("fill_mode") == "lowest":
+        return result
+    belongs = b.call("equal", b.reshape(b.arange(count), (count, 1)), b.reshape(segments, (1, *sizes_of(segments))))
+    filled = b.reshape(b.call("any", belongs, axes=(1,)), (count, *(1,) * (rank_of(x) - 1)))
+    return b.where(filled, result, b.scalar(0, dtype_of(x)))

@@ -99,3 +99,11 @@ def normalize_l2(node: NodeContext) -> GraphExpr:
     else:
         total = b.call("maximum", total, b.scalar(epsilon, x.tensor_type.dtype))
     return b.divide(x, b.call("sqrt", total))
+
+
+@converter("GRN")
+def response_normalization(node: NodeContext) -> GraphExpr:
+    """x divided by its length over channels."""
+    b, x = node.builder, node.input(0)
+    total = b.reduce("sum", b.multiply(x, x), (1,), True)
+    return b.divide(x, b.call("sqrt", b.add(total, node.number("bias"))))

@@ -391,22 +391,3 @@ def columns_to_image(node: NodeContext) -> GraphExpr:
         dilations=node.ints("dilations", ones),
         pads=(*node.ints("pads_begin", zeros), *node.ints("pads_end", zeros)),
     )
-
-
-@converter("DFT", "IDFT", "RDFT")
-def fourier(node: NodeContext) -> GraphExpr:
-    """The Fourier transform of complex numbers (pairs along the last axis) along axes, its inverse, or that of reals.
-
-    Of reals the second half of the last axis that is named is left out: it mirrors the first.
-    """
-    b, x, kind = node.builder, node.input(0), node.layer.kind
-    is_real = kind == "RDFT"
-    x = b.expand_dims(x, (rank_of(x),)) if is_real else x
-    axes = node.known(1, "the axes")
-    lengths = node.known(2, "the lengths") if node.has_input(2) else (-1,) * len(axes)
-    for axis, length in reversed(list(zip(axes, lengths, strict=True))):
-        place = b.constant(node.axis(axis, rank_of(x) - 1), INT64)
-        wanted = None if length == -1 else b.constant(length, INT64)
-        x = node.onnx("DFT", x, wanted, place, inverse=kind == "IDFT", onesided=is_real)
-        is_real = False
-    return x

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontend.core.builder import rank_of, shape_of, sizes_of
+from tilewright.frontend.core.builder import rank_of, shape_of
 from tilewright.frontend.core.einsum import einsum
 from tilewright.frontend.core.matrices import (
     cholesky_factor,
     factorize,
+    inverse,
     one_triangle,
     reflect,
     reflections,
+    solve,
     solve_triangular,
     turned,
     unit_matrix,
@@ -71,30 +73,18 @@ def triangular_solve(node: NodeContext) -> GraphExpr:
     return solve_triangular(b, turned(b, a) if adjoint else a, right, upper=lower == adjoint)
 
 
-def _solved(node: NodeContext, a: GraphExpr, right: GraphExpr) -> GraphExpr:
-    """x with a @ x = b, by elimination with row exchanges of both sides at once."""
-    b, (*_, rows, _) = node.builder, shape_of(a)
-    whole = b.concatenate([a, right], rank_of(a) - 1)
-    packed, _ = factorize(b, whole, rows)
-    axis = rank_of(a) - 1
-    upper = b.slice_axis(packed, axis, 0, rows)
-    sides = b.slice_axis(packed, axis, rows, sizes_of(packed)[-1])
-    return solve_triangular(b, upper, sides, upper=True)
-
-
 @converter("MatrixSolve")
-def solve(node: NodeContext) -> GraphExpr:
+def matrix_solve(node: NodeContext) -> GraphExpr:
     """x with a @ x = b."""
-    a = node.input(0)
-    return _solved(node, turned(node.builder, a) if node.flag("adjoint") else a, node.input(1))
+    b, a = node.builder, node.input(0)
+    return solve(b, turned(b, a) if node.flag("adjoint") else a, node.input(1))
 
 
 @converter("MatrixInverse")
-def inverse(node: NodeContext) -> GraphExpr:
+def matrix_inverse(node: NodeContext) -> GraphExpr:
     """The inverse of matrices."""
-    a = node.input(0)
-    a = turned(node.builder, a) if node.flag("adjoint") else a
-    return _solved(node, a, unit_matrix(node.builder, a, shape_of(a)[-1]))
+    b, a = node.builder, node.input(0)
+    return inverse(b, turned(b, a) if node.flag("adjoint") else a)
 
 
 @converter("MatrixDeterminant")
