@@ -132,6 +132,10 @@ def random_case(seed: int) -> Case:
     return MAKERS[rng.integers(len(MAKERS))](rng)
 
 
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, tuple) else [results]
+
+
 def torch_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weights: Arrays) -> tuple[Arrays, Arrays]:
     """The gradients by torch, and those of their sum with weights."""
     import torch
@@ -139,8 +143,10 @@ def torch_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weigh
     moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
     leaves = [torch.from_numpy(v.copy()).requires_grad_(n in moving) for n, v in enumerate(values)]
     wrt = [leaves[n] for n in moving]
-    result = peer(*leaves, **case.attributes)
-    first = torch.autograd.grad(result, wrt, torch.from_numpy(given[0]).reshape(result.shape), create_graph=True)
+    results = _listed(peer(*leaves, **case.attributes))
+    cotangents = [torch.from_numpy(item) for item in given]
+    first = torch.autograd.grad(results, wrt, cotangents, create_graph=True, allow_unused=True)
+    first = [torch.zeros_like(item) if found is None else found for item, found in zip(wrt, first, strict=True)]
     total = sum((g * torch.from_numpy(w)).sum() for g, w in zip(first, weights, strict=True))
     second: Sequence[Any] = [None] * len(wrt)
     if isinstance(total, torch.Tensor) and total.requires_grad:
@@ -154,22 +160,25 @@ def jax_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weights
     import jax
 
     moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
+    places = tuple(range(len(moving)))
 
     def gradients(*floats_: Any) -> Any:
         def scalar(*inside: Any) -> Any:
-            whole = [jax.numpy.asarray(value) for value in values]
+            whole: list[Any] = list(values)
             for place, item in zip(moving, inside, strict=True):
                 whole[place] = item
-            return (peer(*whole, **case.attributes) * given[0]).sum()
+            results = _listed(peer(*whole, **case.attributes))
+            return sum((result * item).sum() for result, item in zip(results, given, strict=True))
 
-        return jax.grad(scalar, argnums=tuple(range(len(moving))))(*floats_)
+        return jax.grad(scalar, argnums=places)(*floats_)
 
     def weighed(*floats_: Any) -> Any:
         return sum((g * w).sum() for g, w in zip(gradients(*floats_), weights, strict=True))
 
     chosen = [values[n] for n in moving]
-    second = jax.grad(weighed, argnums=tuple(range(len(moving))))(*chosen)
-    return [np.asarray(item) for item in gradients(*chosen)], [np.asarray(item) for item in second]
+    both = jax.jit(lambda *floats_: (gradients(*floats_), jax.grad(weighed, argnums=places)(*floats_)))
+    first, second = both(*chosen)  # compiled once: one by one, its operations take far longer
+    return [np.asarray(item) for item in first], [np.asarray(item) for item in second]
 
 
 def check(case: Case, seed: int, peer: Peer, theirs: Callable[..., tuple[Arrays, Arrays]]) -> None:
