@@ -260,9 +260,7 @@ def _conv2d_weight_gradient(fw: Framework, x: Any, given: Any, kernel: Any, **at
     return fw.pull_back(convolved, fw.zeros(shape), given)
 
 
-def _layer_norm_gradient(
-    fw: Framework, x: Any, scale: Any, given: Any, mean: Any, inverse: Any, axis: int = 0
-) -> Any:
+def _layer_norm_gradient(fw: Framework, x: Any, scale: Any, given: Any, mean: Any, inverse: Any, axis: int = 0) -> Any:
     """With statistics that are inputs like others: the formula, differentiated by the framework."""
     axes = tuple(range(axis, x.ndim))
 
