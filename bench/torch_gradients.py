@@ -3,6 +3,7 @@
     python -m bench.torch_gradients                             # every operator that torch differentiates
     python -m bench.torch_gradients --filter softmax --details  # some operators, all listed
     python -m bench.torch_gradients --samples 3                 # quick: the first samples of each
+    python -m bench.torch_gradients --samples 3 --filter linalg --update    # some operators of a record again
 
 Samples are in double precision and run in the graph interpreter. Counted are samples whose forward program comes in:
 *passed* (all gradients are torch's), *refused* (an error that says why), *wrong*, and *torch differs*: torch's
@@ -34,7 +35,7 @@ from bench.torch_cases import Program, operators
 from tilewright.frontend import from_torch
 from tilewright.graph.interpreter import evaluate
 from tilewright.ir.function import IRModule
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.text import table
 
 RESULTS = harness.RESULTS_FOLDER / "torch-gradients.json"
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, metavar="N", help="only the first samples of each operator")
     parser.add_argument("--timeout", type=int, default=120, metavar="SECONDS", help="time limit of one operator")
     parser.add_argument("--details", action="store_true", help="list every operator, not only those with trouble")
+    parser.add_argument("--update", action="store_true", help="put the operators of --filter into the record")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go (default: bench/results)")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
@@ -70,13 +72,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             counts, reason = found[name]
             harness.say(f"{len(found)}: {name} {dict(counts)} {reason[:120]}")
     print(render(found, options.details))
+    record = options.json or RESULTS
+    if options.update:
+        found = _recorded(record, options.samples) | found
     figures = summarize(found)
-    if options.json is not None or not (options.filter or options.samples):
+    if options.update or options.json is not None or not (options.filter or options.samples):
         listed = {name: {**counts, "reason": reason} for name, (counts, reason) in sorted(found.items())}
-        whole = {**figures, "operators": listed, "machine": harness.machine()}
-        harness.write_json(options.json or RESULTS, whole)
+        samples = {"samples_of_each_operator": options.samples}
+        harness.write_json(record, {**figures, **samples, "operators": listed, "machine": harness.machine()})
     print(json.dumps(figures))
     return 1 if figures["wrong"] else 0
+
+
+def _recorded(path: Path, samples: int | None) -> dict[str, tuple[Counter[str], str]]:
+    """The operators of a record that was made with as many samples."""
+    known = json.loads(path.read_text(encoding="utf-8"))
+    if known.get("samples_of_each_operator") != samples:
+        raise UserError(
+            f"the record has {known.get('samples_of_each_operator')} samples of each operator",
+            where=str(path),
+            hint="say as many with --samples",
+        )
+    return {
+        name: (Counter({verdict: row[verdict] for verdict in VERDICTS if verdict in row}), row["reason"])
+        for name, row in known["operators"].items()
+    }
 
 
 def summarize(found: dict[str, tuple[Counter[str], str]]) -> dict[str, float]:

@@ -1,16 +1,14 @@
 """What graph operators are in torch and in JAX, for comparing gradients: functions of (arrays, attributes of the call).
 
-Operators that a framework has no function for are written with those that it has; what only the compiler makes
-(gradients as operators, for example) is left to central differences.
+Operators that a framework has no function for are written with those that it has (`spelled_peers.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-Peer = Callable[..., Any]
-"""(arrays..., attributes as keywords) -> the result, or a tuple of results."""
+from tests.fuzz.spelled_peers import Framework, Peer, spelled_peers
 
 _SAME = (
     "exp expm1 sin cos sinh cosh tan tanh log log1p sqrt abs maximum minimum add subtract multiply divide fmod"
@@ -49,7 +47,12 @@ def torch_peers() -> dict[str, Peer]:
     peers["nn.batch_norm"] = _batch_norm(torch.rsqrt)
     peers["nn.attention"] = _attention(torch.softmax, torch.where, torch.einsum)
     peers["nn.conv2d"] = _torch_conv2d(torch)
-    return peers
+    peers["host.svd"] = lambda x: tuple(torch.linalg.svd(x, full_matrices=False))
+    peers["prod"] = lambda x, axes, keepdims=False: _torch_product(x, axes, keepdims)
+    peers["segment_sum"] = lambda x, segments, count, inside=False: (
+        x.new_zeros((count + 1, *x.shape[1:])).index_add(0, segments.where(segments >= 0, count).clamp(max=count), x)
+    )[:count]
+    return peers | spelled_peers(_torch_framework(peers["nn.conv2d"]))
 
 
 def jax_peers() -> dict[str, Peer]:
@@ -89,7 +92,51 @@ def jax_peers() -> dict[str, Peer]:
     peers["nn.batch_norm"] = _batch_norm(jax.lax.rsqrt)
     peers["nn.attention"] = _attention(jax.nn.softmax, jnp.where, jnp.einsum)
     peers["nn.conv2d"] = _jax_conv2d(jax)
-    return peers
+    peers["host.svd"] = lambda x: tuple(jnp.linalg.svd(x, full_matrices=False))
+    return peers | spelled_peers(_jax_framework(peers["nn.conv2d"]))
+
+
+def _torch_product(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    for axis in sorted(axes, reverse=True):
+        x = x.prod(axis, keepdim=keepdims)
+    return x
+
+
+def _torch_framework(conv2d: Peer) -> Framework:
+    import torch
+
+    def pad(x: Any, widths: Sequence[tuple[int, int]], value: float) -> Any:
+        return torch.nn.functional.pad(x, [side for width in reversed(widths) for side in width], value=value)
+
+    def pull_back(function: Peer, where: Any, cotangent: Any) -> Any:
+        where = where if where.requires_grad else where.requires_grad_()
+        return torch.autograd.grad(function(where), where, cotangent, create_graph=True)[0]
+
+    def top(x: Any, k: int, axis: int, largest: bool) -> Any:
+        return torch.topk(x, k, axis, largest).values
+
+    def zeros(shape: Sequence[int]) -> Any:
+        return torch.zeros(tuple(shape), dtype=torch.float64)
+
+    return Framework(torch, torch.sigmoid, pad, pull_back, top, zeros, conv2d, torch.permute)
+
+
+def _jax_framework(conv2d: Peer) -> Framework:
+    import jax
+    import jax.numpy as jnp
+
+    def pad(x: Any, widths: Sequence[tuple[int, int]], value: float) -> Any:
+        return jnp.pad(x, widths, constant_values=value)
+
+    def pull_back(function: Peer, where: Any, cotangent: Any) -> Any:
+        return jax.vjp(function, where)[1](cotangent)[0]
+
+    def top(x: Any, k: int, axis: int, largest: bool) -> Any:
+        last = jnp.moveaxis(x, axis, -1)
+        found = jax.lax.top_k(last, k)[0] if largest else -jax.lax.top_k(-last, k)[0]
+        return jnp.moveaxis(found, -1, axis)
+
+    return Framework(jnp, jax.nn.sigmoid, pad, pull_back, top, jnp.zeros, conv2d, jnp.transpose)
 
 
 def _matmul(product: Peer, turned: Peer) -> Peer:

@@ -16,120 +16,18 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.gradient_peers import Peer, jax_peers, torch_peers
-from tests.graph.gradient.cases import CASES, Case, apart, normal, positive, small, truth
+from tests.fuzz.operator_calls import random_case
+from tests.graph.gradient.cases import CASES, Case
 from tests.graph.gradient.checks import check_reverse, cotangents_for, floats
 from tilewright.graph.gradient import vjp
 from tilewright.graph.interpreter import evaluate
 
-Rng = np.random.Generator
 Arrays = list[np.ndarray]
 TOLERANCE = 1e-8
-_ANYWHERE = "exp expm1 sin cos sinh cosh tanh atan asinh erf sigmoid nn.softplus negative".split()
-_APART = "abs nn.relu nn.leaky_relu nn.elu nn.selu nn.hard_sigmoid nn.gelu".split()
 
 
-def _shape(rng: Rng, least: int = 0) -> tuple[int, ...]:
-    return tuple(int(size) for size in rng.integers(1, 5, rng.integers(least, 5)))
-
-
-def _beside(rng: Rng, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that broadcasts to another."""
-    kept = shape[int(rng.integers(0, len(shape) + 1)) :]
-    return tuple(1 if rng.random() < 0.3 else size for size in kept)
-
-
-def _unary(rng: Rng) -> Case:
-    makers = [(_ANYWHERE, normal), (_APART, apart), (["log", "log1p", "sqrt", "rsqrt", "reciprocal"], positive)]
-    makers.append((["tan", "asin", "acos", "atanh"], small))
-    names, make = makers[rng.integers(len(makers))]
-    return Case(names[rng.integers(len(names))], ((make, _shape(rng)),))
-
-
-def _binary(rng: Rng) -> Case:
-    name = ["add", "subtract", "multiply", "divide", "power"][rng.integers(5)]
-    shape = _shape(rng)
-    shapes = [shape, _beside(rng, shape)]
-    rng.shuffle(shapes)
-    return Case(name, ((positive, tuple(shapes[0])), (positive, tuple(shapes[1]))))
-
-
-def _where(rng: Rng) -> Case:
-    shape = _shape(rng)
-    return Case("where", ((truth, _beside(rng, shape)), (normal, shape), (normal, _beside(rng, shape))))
-
-
-def _reduction(rng: Rng) -> Case:
-    shape = _shape(rng, 1)
-    axes = tuple(sorted(rng.choice(len(shape), int(rng.integers(1, len(shape) + 1)), replace=False).tolist()))
-    name = ["sum", "mean", "max", "min"][rng.integers(4)]
-    return Case(name, ((apart, shape),), {"axes": axes, "keepdims": bool(rng.integers(2))})
-
-
-def _softmax(rng: Rng) -> Case:
-    shape = _shape(rng, 1)
-    name = ["nn.softmax", "nn.log_softmax"][rng.integers(2)]
-    return Case(name, ((normal, shape),), {"axis": int(rng.integers(len(shape)))})
-
-
-def _layer_norm(rng: Rng) -> Case:
-    shape = (*_shape(rng, 1)[:3], int(rng.integers(2, 6)))
-    axis = int(rng.integers(len(shape)))
-    inputs = ((normal, shape), (normal, shape[axis:]), (normal, shape[axis:]))
-    return Case("nn.layer_norm", inputs, {"axis": axis, "epsilon": 1e-3})
-
-
-def _matmul(rng: Rng) -> Case:
-    m, k, n = (int(size) for size in rng.integers(1, 5, 3))
-    batch = _shape(rng)[:2]
-    a, b = bool(rng.integers(2)), bool(rng.integers(2))
-    left = (*batch, *((k, m) if a else (m, k)))
-    right = (*_beside(rng, batch), *((n, k) if b else (k, n)))
-    return Case("matmul", ((normal, left), (normal, right)), {"transpose_a": a, "transpose_b": b})
-
-
-def _convolution(rng: Rng) -> Case:
-    groups = int(rng.integers(1, 4))
-    inputs, outputs = (groups * int(size) for size in rng.integers(1, 3, 2))
-    kernel = tuple(int(size) for size in rng.integers(1, 4, 2))
-    attributes: dict[str, object] = {
-        "strides": tuple(rng.integers(1, 4, 2).tolist()),
-        "dilation": tuple(rng.integers(1, 3, 2).tolist()),
-        "padding": tuple(rng.integers(0, 3, 4).tolist()),
-        "groups": groups,
-    }
-    height, width = rng.integers(5, 9, 2).tolist()
-    batch = int(rng.integers(1, 3))
-    if rng.integers(2):
-        attributes |= {"data_layout": "NHWC", "kernel_layout": "HWIO"}
-        shapes = (batch, height, width, inputs), (*kernel, inputs // groups, outputs)
-    else:
-        shapes = (batch, inputs, height, width), (outputs, inputs // groups, *kernel)
-    return Case("nn.conv2d", ((normal, shapes[0]), (normal, shapes[1])), attributes)
-
-
-def _attention(rng: Rng) -> Case:
-    batch, rows, columns, heads, size, width = rng.integers(1, 4, 6).tolist()
-    inputs = [
-        (normal, (batch, rows, heads, size)),
-        (normal, (batch, columns, heads, size)),
-        (normal, (batch, columns, heads, width)),
-    ]
-    attributes: dict[str, object] = {"scale": float(rng.uniform(0.1, 1))}
-    if rng.integers(2):
-        inputs.append((truth, _beside(rng, (batch, heads, rows, columns))))
-        attributes["blind_is_zero"] = True
-    return Case("nn.attention", tuple(inputs), attributes)
-
-
-MAKERS: list[Callable[[Rng], Case]] = [
-    _unary, _binary, _where, _reduction, _softmax, _layer_norm, _matmul, _convolution, _attention
-]  # fmt: skip
-
-
-def random_case(seed: int) -> Case:
-    """One random call."""
-    rng = np.random.default_rng(seed)
-    return MAKERS[rng.integers(len(MAKERS))](rng)
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, tuple) else [results]
 
 
 def torch_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weights: Arrays) -> tuple[Arrays, Arrays]:
@@ -139,8 +37,10 @@ def torch_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weigh
     moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
     leaves = [torch.from_numpy(v.copy()).requires_grad_(n in moving) for n, v in enumerate(values)]
     wrt = [leaves[n] for n in moving]
-    result = peer(*leaves, **case.attributes)
-    first = torch.autograd.grad(result, wrt, torch.from_numpy(given[0]).reshape(result.shape), create_graph=True)
+    results = _listed(peer(*leaves, **case.attributes))
+    cotangents = [torch.from_numpy(item) for item in given]
+    first = torch.autograd.grad(results, wrt, cotangents, create_graph=True, allow_unused=True)
+    first = [torch.zeros_like(item) if found is None else found for item, found in zip(wrt, first, strict=True)]
     total = sum((g * torch.from_numpy(w)).sum() for g, w in zip(first, weights, strict=True))
     second: Sequence[Any] = [None] * len(wrt)
     if isinstance(total, torch.Tensor) and total.requires_grad:
@@ -154,22 +54,25 @@ def jax_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weights
     import jax
 
     moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
+    places = tuple(range(len(moving)))
 
     def gradients(*floats_: Any) -> Any:
         def scalar(*inside: Any) -> Any:
-            whole = [jax.numpy.asarray(value) for value in values]
+            whole: list[Any] = list(values)
             for place, item in zip(moving, inside, strict=True):
                 whole[place] = item
-            return (peer(*whole, **case.attributes) * given[0]).sum()
+            results = _listed(peer(*whole, **case.attributes))
+            return sum((result * item).sum() for result, item in zip(results, given, strict=True))
 
-        return jax.grad(scalar, argnums=tuple(range(len(moving))))(*floats_)
+        return jax.grad(scalar, argnums=places)(*floats_)
 
     def weighed(*floats_: Any) -> Any:
         return sum((g * w).sum() for g, w in zip(gradients(*floats_), weights, strict=True))
 
     chosen = [values[n] for n in moving]
-    second = jax.grad(weighed, argnums=tuple(range(len(moving))))(*chosen)
-    return [np.asarray(item) for item in gradients(*chosen)], [np.asarray(item) for item in second]
+    both = jax.jit(lambda *floats_: (gradients(*floats_), jax.grad(weighed, argnums=places)(*floats_)))
+    first, second = both(*chosen)  # compiled once: one by one, its operations take far longer
+    return [np.asarray(item) for item in first], [np.asarray(item) for item in second]
 
 
 def check(case: Case, seed: int, peer: Peer, theirs: Callable[..., tuple[Arrays, Arrays]]) -> None:

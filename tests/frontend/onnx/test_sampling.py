@@ -67,6 +67,16 @@ def test_deform_conv_refuses():
         import_one("DeformConv", data(1, 2, 4), data(2, 2, 3), data(1, 4, 2), opset=19)
 
 
+def test_places_in_double_precision_stay_there():
+    def wide(*shape, **bounds):
+        return data(*shape, dtype="float64", **bounds)
+
+    offset, images = wide(1, 8, 3, 3, low=-1.5, high=1.5), np.array([0, 1, 0], np.int64)
+    check("DeformConv", wide(1, 2, 4, 4), wide(2, 2, 2, 2), offset, opset=19, tolerance=1e-12)
+    check("RoiAlign", wide(2, 3, 8, 9), REGIONS.astype("float64"), images, output_height=3, output_width=2,
+          sampling_ratio=2, spatial_scale=0.73, opset=16, tolerance=1e-12)  # fmt: skip
+
+
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize(("padding", "aligned"), [("zeros", 0), ("border", 1), ("reflection", 0), ("reflection", 1)])
 def test_images_and_grids_of_any_size(mode, padding, aligned):

@@ -205,6 +205,17 @@ def test_like_torch(name, check):
     check(lambda *values: torch.utils._pytree.tree_leaves(function(*values)), *inputs, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_places_of_a_grid_in_double_precision_stay_there(padding, check):
+    def samples(image, grid):
+        sample = torch.nn.functional.grid_sample
+        modes = ("nearest", "bilinear", "bicubic")
+        return [sample(image, grid, mode, padding, aligned) for mode in modes for aligned in (False, True)]
+
+    image, grid = torch.randn(2, 2, 4, 5, dtype=torch.float64), torch.randn(2, 3, 3, 2, dtype=torch.float64)
+    check(samples, image, grid, tolerance=1e-12)
+
+
 def test_results_sized_by_data_compile(check):
     check(lambda a: (a[a > 0] * 2, a.nonzero()), torch.randn(3, 5), compiled=True)
 

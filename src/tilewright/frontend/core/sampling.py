@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.frontend.core.builder import Builder, dtype_of, rank_of, sizes_of
-from tilewright.frontend.core.resampling import number
 from tilewright.graph.ir.dimensions import Size, multiply, product, subtract
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import FLOAT32, INT64
+from tilewright.ir.dtype import FLOAT32, FLOAT64, INT64, DataType
 from tilewright.support.errors import UnsupportedError
 
 _CUBIC = -0.75
@@ -34,17 +33,16 @@ class Tap:
 
 
 class Arithmetic:
-    """Float arithmetic on graph values with plain numbers mixed in."""
+    """Float arithmetic on graph values with plain numbers mixed in, which take the type of the values."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
-    def _value(self, item: GraphExpr | float) -> GraphExpr:
-        return item if isinstance(item, GraphExpr) else self.builder.constant(item, FLOAT32)
-
     def __call__(self, name: str, *items: GraphExpr | float) -> GraphExpr:
         """An operator applied to values and numbers."""
-        return self.builder.call(name, *(self._value(item) for item in items))
+        dtype = next(dtype_of(item) for item in items if isinstance(item, GraphExpr) and dtype_of(item).is_float)
+        values = (item if isinstance(item, GraphExpr) else self.builder.constant(item, dtype) for item in items)
+        return self.builder.call(name, *values)
 
     def add(self, a: GraphExpr, b: GraphExpr | float) -> GraphExpr:
         """a + b."""
@@ -72,9 +70,14 @@ class Arithmetic:
         return self._reflected(a, low, span) if span > 0 else self("multiply", a, 0.0)
 
     def _reflected(self, a: GraphExpr, low: float, span: GraphExpr | float) -> GraphExpr:
-        twice = self("multiply", span, 2.0)
+        twice = self("multiply", span, 2.0) if isinstance(span, GraphExpr) else 2 * span
         turn = self("floor_mod", self.add(a, -low), twice)
         return self.add(self("minimum", turn, self("subtract", twice, turn)), low)
+
+
+def place_type(dtype: DataType) -> DataType:
+    """The type that places given in another are computed in: never of fewer bits than float32."""
+    return FLOAT64 if dtype == FLOAT64 else FLOAT32
 
 
 def gather_taps(builder: Builder, rows: GraphExpr, axes: Sequence[Sequence[Tap]], size: Sequence[Size],
@@ -110,7 +113,7 @@ def gather_taps(builder: Builder, rows: GraphExpr, axes: Sequence[Sequence[Tap]]
 def _tap(builder: Builder, at: GraphExpr, weight: GraphExpr | None, length: Size, zeros: bool) -> Tap:
     """A tap at whole numbers; outside the data it reads the border, or nothing."""
     arithmetic = Arithmetic(builder)
-    last = _number(builder, subtract(length, 1))
+    last = _number(builder, subtract(length, 1), at)
     place = builder.cast(arithmetic.clip(at, 0.0, last), INT64)
     inside = None
     if zeros:
@@ -131,8 +134,8 @@ def linear_taps(builder: Builder, x: GraphExpr, length: Size, zeros: bool) -> li
 
 def _grid_taps(builder: Builder, x: GraphExpr, length: Size, mode: str, padding: str, aligned: bool) -> list[Tap]:
     arithmetic = Arithmetic(builder)
-    low, span = (0.0, _number(builder, subtract(length, 1))) if aligned else (-0.5, _number(builder, length))
-    last = _number(builder, subtract(length, 1))
+    low, span = (0.0, _number(builder, subtract(length, 1), x)) if aligned else (-0.5, _number(builder, length, x))
+    last = _number(builder, subtract(length, 1), x)
     zeros = padding == "zeros"
 
     def outside(value: GraphExpr) -> GraphExpr:
@@ -172,9 +175,11 @@ def _grid_taps(builder: Builder, x: GraphExpr, length: Size, mode: str, padding:
     return taps
 
 
-def _number(builder: Builder, size: Size) -> GraphExpr | float:
-    """A size as a float."""
-    return float(size) if isinstance(size, int) else number(builder, size)
+def _number(builder: Builder, size: Size, place: GraphExpr) -> GraphExpr | float:
+    """A size as a float of the type of places."""
+    if isinstance(size, int):
+        return float(size)
+    return builder.reshape(builder.cast(builder.shape_tensor((size,)), dtype_of(place)), ())
 
 
 def _whole(builder: Builder, size: Size) -> GraphExpr:
@@ -193,16 +198,16 @@ def sample_grid(
     arithmetic = Arithmetic(builder)
     batch, channels, *size = sizes_of(data)
     places, rank = sizes_of(grid), len(size)
-    grid = builder.cast(grid, FLOAT32)
+    grid = builder.cast(grid, place_type(dtype_of(grid)))
     axes: list[list[Tap]] = []
     for axis, length in enumerate(size):
         column = rank - 1 - axis  # a grid names the last axis first
         x = builder.reshape(builder.slice_axis(grid, rank + 1, column, column + 1), places[:-1])
         x = arithmetic.add(x, 1.0)
         if aligned:
-            x = arithmetic.multiply(x, arithmetic.half(_number(builder, subtract(length, 1))))
+            x = arithmetic.multiply(x, arithmetic.half(_number(builder, subtract(length, 1), x)))
         else:
-            x = arithmetic.multiply(arithmetic.add(arithmetic.multiply(x, _number(builder, length)), -1.0), 0.5)
+            x = arithmetic.multiply(arithmetic.add(arithmetic.multiply(x, _number(builder, length, x)), -1.0), 0.5)
         axes.append(_grid_taps(builder, x, length, mode, padding, aligned))
     rows = builder.transpose(data, (0, *range(2, rank + 2), 1))
     rows = builder.reshape(rows, (multiply(batch, product(size)), channels))

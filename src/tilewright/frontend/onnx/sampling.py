@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, shape_of, sizes_of
 from tilewright.frontend.core.layers import add_bias
-from tilewright.frontend.core.sampling import Arithmetic, Tap, gather_taps, linear_taps, sample_grid
+from tilewright.frontend.core.sampling import Arithmetic, Tap, gather_taps, linear_taps, place_type, sample_grid
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
 from tilewright.frontend.onnx.tensor import known_or_named
@@ -18,7 +18,7 @@ from tilewright.frontend.onnx.windows import read_extents
 from tilewright.graph.ir.dimensions import Size, as_dims, different, maximum, product, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
-from tilewright.ir.dtype import FLOAT32, INT64, DataType
+from tilewright.ir.dtype import INT64, DataType
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -76,8 +76,9 @@ def _spread(node: NodeContext, size: Size, aligned: bool, dtype: DataType) -> Gr
     cells = maximum(subtract(size, 1), 1) if aligned else size
     if isinstance(size, int) and isinstance(cells, int):
         return builder.constant((builder.count(size) + (0.0 if aligned else 0.5)) * (2 / cells) - 1, dtype)
-    number = builder.reshape(builder.cast(builder.shape_tensor((cells,)), FLOAT32), ())
-    place = arithmetic.add(builder.cast(builder.arange(size), FLOAT32), 0.0 if aligned else 0.5)
+    kind = place_type(dtype)
+    number = builder.reshape(builder.cast(builder.shape_tensor((cells,)), kind), ())
+    place = arithmetic.add(builder.cast(builder.arange(size), kind), 0.0 if aligned else 0.5)
     place = arithmetic.add(arithmetic("divide", arithmetic.multiply(place, 2.0), number), -1.0)
     return builder.cast(place, dtype)
 
@@ -102,13 +103,12 @@ def roi_align(node: NodeContext) -> GraphExpr:
     batch, channels, *size = shape_of(data)
     count = shape_of(regions)[0]
     shift = -0.5 if half == "half_pixel" else 0.0
+    regions = builder.cast(regions, place_type(dtype_of(regions)))
     axes: list[list[Tap]] = []
     outside: GraphExpr | None = None
     for axis, (length, bins) in enumerate(zip(size, (rows, columns), strict=True)):
         corner = [
-            arithmetic.add(
-                arithmetic.multiply(builder.cast(builder.slice_axis(regions, 1, at, at + 1), FLOAT32), scale), shift
-            )
+            arithmetic.add(arithmetic.multiply(builder.slice_axis(regions, 1, at, at + 1), scale), shift)
             for at in (1 - axis, 3 - axis)
         ]
         extent = arithmetic("subtract", corner[1], corner[0])
@@ -116,7 +116,8 @@ def roi_align(node: NodeContext) -> GraphExpr:
             extent = arithmetic("maximum", extent, 1.0)
         # Sample n of bin b lies at start + (b + (n + 1/2) / samples) * extent / bins.
         steps = ((builder.count(bins)[:, None] + (builder.count(samples)[None, :] + 0.5) / samples) / bins).ravel()
-        x = node.call("add", corner[0], node.call("multiply", extent, builder.constant(steps.reshape(1, -1), FLOAT32)))
+        across = node.call("multiply", extent, builder.constant(steps.reshape(1, -1), dtype_of(regions)))
+        x = node.call("add", corner[0], across)
         shape = (count, bins * samples, 1) if axis == 0 else (count, 1, bins * samples)
         x = builder.reshape(x, shape)
         away = node.call("logical_or", arithmetic("less", x, -1.0), arithmetic("greater", x, float(length)))
@@ -179,7 +180,9 @@ def deform_conv(node: NodeContext) -> GraphExpr:
     if shape_of(offset) != (batch, offset_groups * taps * 2, rows, columns) or channels % offset_groups:
         raise UserError(f"offsets of shape {shape_of(offset)} do not fit data of shape {shape_of(data)}")
     builder, arithmetic = node.builder, Arithmetic(node.builder)
-    moved = builder.cast(builder.reshape(offset, (batch * offset_groups, taps, 2, rows, columns)), FLOAT32)
+    moved = builder.cast(
+        builder.reshape(offset, (batch * offset_groups, taps, 2, rows, columns)), place_type(dtype_of(offset))
+    )
     axes: list[list[Tap]] = []
     for axis, length in enumerate(size):
         steps = builder.count((rows, columns)[axis], extents.strides[axis]) - extents.before[axis]
@@ -189,7 +192,7 @@ def deform_conv(node: NodeContext) -> GraphExpr:
         shift = builder.reshape(
             builder.slice_axis(moved, 2, axis, axis + 1), (batch * offset_groups, taps, rows, columns)
         )
-        x = arithmetic("add", shift, builder.constant(grid, FLOAT32))
+        x = arithmetic("add", shift, builder.constant(grid, dtype_of(moved)))
         axes.append(linear_taps(node.builder, x, length, zeros=True))
     part = channels // offset_groups
     planes = builder.reshape(data, (batch * offset_groups, part, *size))

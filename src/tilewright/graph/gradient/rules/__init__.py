@@ -14,6 +14,7 @@ from tilewright.graph.gradient.rules import (
     recurrent,
     reduce,
     shape,
+    spectra,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "recurrent",
     "reduce",
     "shape",
+    "spectra",
 ]
