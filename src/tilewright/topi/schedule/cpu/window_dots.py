@@ -37,7 +37,8 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
                runs[..] = interleave(pad[..]);  sums[..] = dots(sums[..], runs[..], w[..])       (in registers)
                out[..] = epilogue(sums[..])
 
-    `pad` is made before, of large images some lines at a time. Two lines share most of the pixels that they put side by side.
+    `pad` is made before, of large images some lines at a time. Two lines share most of the pixels that they put side by
+    side.
     """
     sch = context.sch
     (runs,) = sch.get_producers(anchor)
