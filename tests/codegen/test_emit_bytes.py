@@ -99,26 +99,44 @@ def test_rounded_products_and_shifts(lanes: int) -> None:
 
 
 @pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16, 24])
+@pytest.mark.parametrize("wide", ["int32", "int16"])
 @pytest.mark.parametrize(
     ("dtype", "low", "high", "added"),
     [
         ("int8", -128, 127, 0),
+        ("int8", 0, 255, -128),
+        ("int8", 10, 200, -128),
         ("int8", -3, 90, -20),
         ("uint8", -7, 248, 7),
         ("uint8", 3, 100, 0),
         ("int8", -100, 155, -28),
     ],
 )
-def test_clamped_words_to_bytes_and_back(dtype: str, low: int, high: int, added: int, lanes: int) -> None:
-    def narrowed(x):  # type: ignore[no-untyped-def]
-        kept = build.minimum(build.maximum(x, const(low, INT32)), const(high, INT32))
-        return cast(kept + const(added, INT32), DataType.of(dtype))
+def test_clamped_numbers_to_bytes_and_back(dtype: str, low: int, high: int, added: int, wide: str, lanes: int) -> None:
+    kind = DataType.of(wide)
 
-    exact = np.clip(words(0), low, high) + added
-    found = run(elementwise(narrowed, ["int32"], dtype, lanes), words(0), np.zeros(COUNT, dtype), target=HOST)[-1]
+    def narrowed(x):  # type: ignore[no-untyped-def]
+        kept = build.minimum(build.maximum(x, const(low, kind)), const(high, kind))
+        return cast(kept + const(added, kind), DataType.of(dtype))
+
+    data = words(0).astype(wide)
+    exact = np.clip(data, low, high).astype(np.int32) + added
+    found = run(elementwise(narrowed, [wide], dtype, lanes), data, np.zeros(COUNT, dtype), target=HOST)[-1]
     np.testing.assert_array_equal(found, exact)
-    back = elementwise(lambda x: cast(narrowed(x), INT32) * const(3, INT32), ["int32"], "int32", lanes)
-    np.testing.assert_array_equal(run(back, words(0), np.zeros(COUNT, np.int32), target=HOST)[-1], 3 * exact)
+    back = elementwise(lambda x: cast(narrowed(x), INT32) * const(3, INT32), [wide], "int32", lanes)
+    np.testing.assert_array_equal(run(back, data, np.zeros(COUNT, np.int32), target=HOST)[-1], 3 * exact)
+
+
+def test_words_that_16_bits_hold_do_not_saturate_on_the_way_to_bytes() -> None:
+    half = DataType.of("int16")
+
+    def narrowed(x):  # type: ignore[no-untyped-def]
+        kept = build.minimum(build.maximum(cast(x, half), const(0, half)), const(255, half))
+        return cast(kept + const(-128, half), DataType.of("int8"))
+
+    text = host_source([elementwise(narrowed, ["int32"], "int8", 16)], ARM)
+    assert "trunc <16 x i32>" in text and "neon.sqxtun.v8i8" in text
+    assert "neon.sqxtn.v4i16" not in text and "neon.sqadd" not in text
 
 
 def test_fixed_point_by_instructions() -> None:

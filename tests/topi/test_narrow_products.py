@@ -28,6 +28,7 @@ from tilewright.tir.annotations import PREFETCH, WOVEN, ZIGZAG
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import cpu_pipeline
+from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.script.printer import to_script
 from tilewright.tir.stmt import For, LoopKind
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
@@ -216,6 +217,23 @@ def test_dots_of_pixels(width: int, stride: int, epilogue: bool) -> None:
     )
     func = kernel([data, weight, zero], call("maximum", body, call("negative", body)) if epilogue else body)
     check(func, target_of("dotprod"), "neon.sdot.v4i32")
+
+
+@pytest.mark.parametrize(("height", "stride", "cores"), [(8, 1, 1), (8, 2, 2), (7, 1, 2)])
+def test_large_images_get_their_border_some_lines_at_a_time(height: int, stride: int, cores: int) -> None:
+    """Where the second cache level does not hold the image, and cores have equal parts of it."""
+    several, groups = windows_together(3, stride)
+    shapes = {"data": (1, height, 3, 16), "weight": (several, 3, groups, 16, 4), "zero": ()}
+    params = [Var(name, tensor_type(shape, "int8")) for name, shape in shapes.items()]
+    body = call("qnn.window_dots", *params, strides=(stride, stride), padding=(1, 1, 1, 1), width=3)
+    func = kernel(params, body)
+    target = target_of("dotprod").replace(cores=cores, l1_bytes=512)
+    large = target.replace(l2_bytes=1 << 10)
+    check(func, large, "neon.sdot.v4i32")
+    for where, is_near in ((target, False), (large, height % cores == 0)):
+        sch = Schedule(schedule_cpu(func, where))
+        loops = [{loop.var for loop in sch.get_loops(block)} for block in sch.blocks() if "init" not in block.name]
+        assert bool(loops[0] & loops[-1]) == is_near
 
 
 def test_tiles() -> None:

@@ -33,6 +33,7 @@ from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.integer_recurrence import integer_recurrence
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.passes.narrow_results import narrow_results
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.quantized_products import quantized_products
@@ -135,6 +136,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             passes.append(with_options("choose_algorithm", choose_algorithm))
     if options.target is not None:
         passes += [with_options("round_operands", round_operands), with_options("sums_as_floats", sums_as_floats)]
+        passes.append(with_options("narrow_results", narrow_results))
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))

@@ -37,6 +37,7 @@ from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.integer_recurrence import integer_recurrence
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.passes.narrow_results import narrow_results
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.plan_memory import plan_memory
@@ -668,6 +669,26 @@ def test_sums_as_floats() -> None:
         rtol=0,
         x="int8[5, 3]",
     )
+
+
+def test_narrow_results() -> None:
+    """Rescaled sums that 16 bits hold go there at once, whether halves go up or away from zero."""
+    weights = np.array([[1, -128], [3, 127], [-128, 5]], np.int8)
+    sums = 'add(qnn.matmul(x, const[0]), constant([7, -9], "int32"))'
+    product = f'product = qnn.high_product({sums}, constant([1500000000, 1100000000], "int32"))'
+    signs = 'right_shift(product, constant(31, "int32"))'
+    for value in ("product", f"add(product, {signs})"):
+        rescaled = f'qnn.rounded_shift({value}, constant([0, -1], "int32"))'
+        wide = f'cast(add(clip({rescaled}, minimum=0.0, maximum=255.0), constant(-128, "int32")), dtype=int8)'
+        half = f"clip(cast({rescaled}, dtype=int16), minimum=0.0, maximum=255.0)"
+        assert_becomes(
+            partial(narrow_results, options=GraphOptions(target=NEON)),
+            f"{product}\nreturn {wide}",
+            f'{product}\nreturn cast(add({half}, constant(-128, "int16")), dtype=int8)',
+            constants=[weights],
+            rtol=0,
+            x="int8[5, 3]",
+        )
 
 
 def test_widen_where_read() -> None:

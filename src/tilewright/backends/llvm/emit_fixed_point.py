@@ -1,7 +1,7 @@
 """Quantised results by integer arithmetic alone, on Arm: products and shifts that round, and clamps that are no work.
 
     rounded_shift(high_product(x, multiplier), n)   ->   srshl(sqrdmulh(x, multiplier), n)
-    int8(min(max(x, -128 - z), 127 - z) + z)        ->   sqxtn(sqxtn(x) + z)
+    int8(min(max(x, -128 - z), 127 - z) + z)        ->   sqxtn(sqxtn(x) + z)       (x of 16 bits: sqxtn(x + z))
 
 Saturating instructions cut at the bounds of a byte; narrower bounds are those of bytes, four times as many in a vector.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.emit_rounding import bytes_of_halves, saturated_halves
 from tilewright.backends.llvm.types import register_type
-from tilewright.ir.dtype import INT32, DataType
+from tilewright.ir.dtype import INT16, INT32, DataType
 from tilewright.ir.expr import Add, Broadcast, Call, Cast, IntImm, Max, Min, PrimExpr
 
 _LANES = 4
@@ -56,7 +56,7 @@ def _by_fours(c: FunctionContext, name: str, a: str, b: str, dtype: DataType) ->
 
 
 def _fours(c: FunctionContext, operand: str, dtype: DataType) -> list[str]:
-    """A vector of words in parts of four lanes."""
+    """A vector in parts of four lanes."""
     if dtype.lanes == _LANES:
         return [operand]
     text = register_type(dtype)
@@ -65,9 +65,9 @@ def _fours(c: FunctionContext, operand: str, dtype: DataType) -> list[str]:
 
 
 def is_clamped(c: FunctionContext, expr: Cast) -> bool:
-    """Whether a cast is one of a vector of clamped words to bytes, which loses nothing, on Arm."""
-    dtype, words = expr.dtype, expr.value.dtype
-    if dtype.bits != _BYTE or dtype.is_bool or words.element is not INT32 or not c.target.has_rounded_products:
+    """Whether a cast is one of a vector of clamped words, or halves, to bytes, which loses nothing, on Arm."""
+    dtype, wide = expr.dtype, expr.value.dtype.element
+    if dtype.bits != _BYTE or dtype.is_bool or wide not in (INT32, INT16) or not c.target.has_rounded_products:
         return False
     return dtype.lanes % _LANES == 0 and _clamped(expr) is not None
 
@@ -95,11 +95,13 @@ def _clamped(expr: Cast) -> tuple[PrimExpr, int, int, int] | None:
 
 
 def unclamped(expr: Cast) -> PrimExpr | None:
-    """The words of which a cast to words takes bytes that hold all of them: nothing is to be done."""
+    """The words, or halves, of which a cast to words takes bytes that hold all of them: the bytes need not be made."""
     narrow = expr.value
-    if expr.dtype.element is not INT32 or not isinstance(narrow, Cast) or narrow.value.dtype is not expr.dtype:
+    if expr.dtype.element is not INT32 or not isinstance(narrow, Cast) or narrow.dtype.bits != _BYTE:
         return None
-    return narrow.value if narrow.dtype.bits == _BYTE and _clamped(narrow) is not None else None
+    if narrow.value.dtype.element not in (INT32, INT16) or _clamped(narrow) is None:
+        return None
+    return narrow.value if narrow.value.dtype is expr.dtype else Cast(narrow.value, expr.dtype)
 
 
 def _number(expr: PrimExpr) -> int | None:
@@ -113,7 +115,9 @@ def clamped_to_bytes(c: FunctionContext, expr: Cast) -> str:
     assert clamped is not None
     value, low, high, added = clamped
     dtype, element = expr.dtype, expr.dtype.element
-    halves = [saturated_halves(c, words) for words in _fours(c, c.value(value), value.dtype)]
+    halves = _fours(c, c.value(value), value.dtype)
+    if value.dtype.element is INT32:
+        halves = [saturated_halves(c, words) for words in halves]
     result = bytes_of_halves(c, halves, dtype, added)
     sign, text = "s" if dtype.is_int else "u", register_type(dtype)
     for name, bound, outer in (("max", low + added, element.min_value()), ("min", high + added, element.max_value())):

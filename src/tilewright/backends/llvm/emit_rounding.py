@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.types import float_constant, register_type
-from tilewright.ir.dtype import FLOAT32, INT16, INT32, DataType
+from tilewright.ir.dtype import FLOAT32, INT8, INT16, INT32, UINT8, DataType
 from tilewright.ir.expr import Add, Broadcast, Call, Cast, FloatImm, PrimExpr
 
 _MOST_ZERO = 1 << 15
@@ -105,7 +105,13 @@ def _by_addition(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> 
 
 
 def bytes_of_halves(c: FunctionContext, halves: list[str], dtype: DataType, added: int = 0) -> str:
-    """Fours of lanes of 16 bits, with a number added, cut to a vector of bytes; both steps saturate."""
+    """Fours of lanes of 16 bits, with a number added, cut to a vector of bytes; both steps saturate.
+
+    Signed bytes from the least on are unsigned ones with another first bit: that is one step for all of them.
+    """
+    if dtype.is_int and added == dtype.element.min_value():
+        unsigned, text = bytes_of_halves(c, halves, UINT8.with_lanes(dtype.lanes)), register_type(dtype)
+        return c.op(f"xor {text} {unsigned}, {c.broadcast(str(added), INT8, dtype.lanes)}")
     lanes = dtype.lanes
     pairs = halves if lanes % 8 == 0 else [*halves, "poison"]
     sign = "n" if dtype.is_int else "un"

@@ -221,6 +221,8 @@ class DotProduct:
 
     weights_share: float
     """L2 share that weights may take to count as staying there."""
+    fetched_share: float
+    """L2 share from which on the next panel of weights is fetched while one is used."""
     most_vectors: int
     """Vectors across a tile."""
     in_flight: int

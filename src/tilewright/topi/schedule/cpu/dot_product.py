@@ -11,6 +11,7 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
+from tilewright.topi.schedule.cpu.prefetch import prefetch_panels
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis, shared_axis, start_at_bias
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
@@ -80,7 +81,10 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.reorder(*order, *inner, vector, lane)
     # A tile may be a single element: the loop over the lanes of an instruction of one lane is there all the same.
     sch.compute_at(anchor, order[-1], preserve_unit_loops=instruction.lanes == 1)
-    schedule_dot_tile(context, anchor, order[-1], instruction, steps)
+    step = schedule_dot_tile(context, anchor, order[-1], instruction, steps)
+    share, pixels = _weights_share(context, anchor, product), prod(extents[:-1])
+    if not resident and pixels > tile.rows and share > context.cpu.dot_product.fetched_share:
+        prefetch_panels(context, anchor, [step], tile)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -113,8 +117,13 @@ def _together(vectors: int, most: int) -> int:
 
 def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
     """Whether all weights stay in the second cache level: panels of columns are then the innermost outer loop."""
+    return _weights_share(context, anchor, product) <= context.cpu.dot_product.weights_share
+
+
+def _weights_share(context: ScheduleContext, anchor: BlockHandle, product: Product) -> float:
+    """How much of the second cache level all weights take."""
     weights = reduction_size(context, anchor) * product.width * product.columns.dtype.itemsize
-    return weights <= context.target.l2_bytes * context.cpu.dot_product.weights_share
+    return weights / context.target.l2_bytes
 
 
 def vector_tile(
@@ -148,10 +157,10 @@ def vector_tile(
 
 def schedule_dot_tile(
     context: ScheduleContext, anchor: BlockHandle, attach: LoopHandle, instruction: DotInstruction, steps: int
-) -> None:
+) -> LoopHandle:
     """The loops of the contraction under its tile: steps of the reduction outside, dot products inside.
 
-    The steps that one load of a row gives are unrolled.
+    The steps that one load of a row gives are unrolled. Gives the loop over the other steps.
     """
     sch = context.sch
     reduce_vars = {item.value for item in context.block(anchor).iters if item.kind is IterKind.REDUCE}
@@ -170,6 +179,7 @@ def schedule_dot_tile(
     for loop in (few, *tile, *start_rest):
         if context.extent(loop) is not None:
             sch.unroll(loop)
+    return step
 
 
 TEMPLATE = contraction_template(

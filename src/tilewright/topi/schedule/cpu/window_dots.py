@@ -17,6 +17,10 @@ from tilewright.topi.schedule.cpu.register_tiles import reduction_size, start_at
 from tilewright.topi.schedule.cpu.tiling import divisors
 
 _MOST_LINES = 4
+_NEAR_SHARE = 0.5
+"""Of the first cache level: what lines of an image with their border may take of it."""
+_SMALL_SHARE = 0.25
+"""Of the second cache level: images up to which are copied with their border as a whole."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -33,12 +37,11 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
                runs[..] = interleave(pad[..]);  sums[..] = dots(sums[..], runs[..], w[..])       (in registers)
                out[..] = epilogue(sums[..])
 
-    Two lines share most of the pixels that they put side by side.
+    `pad` is made before, of large images some lines at a time. Two lines share most of the pixels that they put side by
+    side.
     """
     sch = context.sch
     (runs,) = sch.get_producers(anchor)
-    for producer in sch.get_producers(runs):
-        schedule_injective(context, producer)
     if anchor.name == output.name:
         output = sch.cache_write(anchor, 0, "local")
     start_at_bias(context, anchor)
@@ -52,13 +55,19 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     line_outer, line = sch.split(loops[1], [None, lines])
     window_outer, window = sch.split(loops[2], [None, several])
     channel_outer, channel = sch.split(loops[3], [None, CHANNELS])
-    order = [loops[0], line_outer, window_outer]
+    order = [loops[0], window_outer]
     vectors = extents[3] // CHANNELS
     together = _vectors_together(context, vectors, buffer_bytes(weights))
     if together < vectors:
         some, channel_outer = sch.split(channel_outer, [None, together])
         order.insert(1, some)
     order.append(channel_outer)
+    padded = sch.get_producers(runs)
+    near = _tiles_near(context, padded, extents, lines, together)
+    if near:
+        place, line_outer = sch.split(line_outer, [None, near])
+        order.insert(-2, place)
+    order.insert(-2, line_outer)
     sch.reorder(*order, line, window, channel)
     sch.compute_at(anchor, channel_outer)
     sch.compute_at(runs, channel_outer)
@@ -67,6 +76,14 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.unroll(line)
     sch.unroll(window)
     sch.vectorize(channel)
+    if near:
+        for producer in padded:
+            sch.compute_at(producer, place)
+            sch.vectorize(loops_below(context, producer, place)[-1])
+        context.parallelize(order[: order.index(place) + 1], work)
+        return
+    for producer in padded:
+        schedule_injective(context, producer)
     context.parallelize_tiles(order, work)
 
 
@@ -75,6 +92,23 @@ def _vectors_together(context: ScheduleContext, vectors: int, weights: int) -> i
     near = int(context.target.l1_bytes * context.cpu.depthwise.channels_share)
     fitting = max(1, near * vectors // max(1, weights))
     return context.choose("channels_together", divisors(vectors, vectors), divisors(vectors, fitting)[-1])
+
+
+def _tiles_near(
+    context: ScheduleContext, padded: list[BlockHandle], extents: list[int], lines: int, together: int
+) -> int:
+    """Tiles of lines whose part of the image gets its border at a time, and stays in the first cache level meanwhile.
+
+    None of an image that the second level holds beside the results: lines that two parts share get it only once then.
+    """
+    shape = context.block(padded[0]).writes[0].buffer.static_shape if len(padded) == 1 else None
+    if shape is None or prod(shape) <= context.target.l2_bytes * _SMALL_SHARE:
+        return 0
+    tiles, cores = extents[1] // lines, context.target.cores
+    fitting = context.target.l1_bytes * _NEAR_SHARE / (shape[2] * together * CHANNELS) * extents[1] / shape[1] / lines
+    # Cores have equal parts of the image.
+    equal = [count for count in divisors(tiles, max(1, int(fitting))) if tiles // count % cores == 0]
+    return equal[-1] if equal else 0
 
 
 def _schedule_runs(context: ScheduleContext, runs: BlockHandle, place: LoopHandle) -> None:
