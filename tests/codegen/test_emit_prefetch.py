@@ -11,7 +11,8 @@ import pytest
 from tests.codegen.compiled import HOST, assert_stages_agree, integers
 from tilewright.arith.analyzer import Analyzer
 from tilewright.backends.host import host_source
-from tilewright.backends.llvm.emit_prefetch import next_lines
+from tilewright.backends.llvm import emit_prefetch
+from tilewright.backends.llvm.emit_prefetch import first_accesses, next_lines
 from tilewright.ir.build import const
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var
 from tilewright.ir.visit import substitute
@@ -140,3 +141,28 @@ def test_rows_further_ahead() -> None:
     found = next_lines(Analyzer(), loops, BufferLoad(image, (loops[0].var * 256,)), 256, 768)
     assert found is not None
     assert set(range(2 * 256 + 768, 2 * 256 + 1024, 16)) <= fetched(loops, *found, 2)
+
+
+def test_the_first_use_in_the_innermost_loop_that_uses_a_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, w = (make_buffer(name, (64,)) for name in "ABW")
+    i, j, k, z = (Var(name) for name in "ijkz")
+    deepest = For(z, IntImm(2), IntImm(3), LoopKind.SERIAL, BufferStore(a, (k + z,), BufferLoad(w, (j + k + z,))))
+    inner = For(k, ZERO, IntImm(4), LoopKind.SERIAL, seq(deepest, BufferStore(a, (k,), BufferLoad(w, (k,)))))
+    before = BufferStore(b, (j,), BufferLoad(w, (j,)))
+    outer = For(j, ZERO, IntImm(4), LoopKind.SERIAL, seq(before, inner, BufferStore(b, (i + j,), BufferLoad(a, (i,)))))
+    outermost = For(i, ZERO, IntImm(4), LoopKind.SERIAL, outer)
+    looked_at: list[Stmt] = []
+    accesses = emit_prefetch._accesses
+
+    def counted(stmt: Stmt, seen: set[Any]) -> Any:
+        looked_at.append(stmt)
+        return accesses(stmt, seen)
+
+    monkeypatch.setattr(emit_prefetch, "_accesses", counted)
+    found = first_accesses([outermost, outer, inner], ["W", "B", "C"])
+    assert set(found) == {"W", "B"}
+    # A loop further inside begins; those around go on.
+    assert Analyzer().prove_equal(found["W"].indices[0], j + k + 2)
+    assert found["B"].buffer is b and found["B"].indices == (j,)
+    assert isinstance(found["B"], BufferStore)
+    assert len(looked_at) == len({id(stmt) for stmt in looked_at}), "every statement once"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.graph.generate import random_module
 from tests.graph.helpers import function, inputs_for, op, random, var
+from tilewright.compiler import Compilation
 from tilewright.graph.choices import GraphChoices
 from tilewright.graph.interpreter import evaluate, to_bfloat16
 from tilewright.graph.ir.expr import Call, Constant, Function, If, Tuple, TupleGet, constant
@@ -242,6 +243,31 @@ def test_results_have_storage_of_their_own():
     assert names == ["reshape", "reshape_1", "reshape_2", "nn_relu", "reshape_3", "reshape_4"]
     assert all(isinstance(item, Call) for item in module["main"].body.items)
     assert fused([x], x)[1] == ["reshape"]
+
+
+def test_kernels_that_differ_in_a_last_number_are_one():
+    x, y = var("x", 1, 5, 5, dtype="int32"), var("y", 1, 5, 5, dtype="int32")
+
+    def window_sum(x, zero_point):
+        padded = op("pad", x, before=(0, 1, 1), after=(0, 1, 1))
+        rows = [op("slice", padded, begin=(0, row, 0), end=(1, row + 5, 5), strides=(1, 1, 1)) for row in range(2)]
+        return op("multiply", op("add", *rows), constant(np.int32(zero_point)))
+
+    module, names = fused([x, y], Tuple((window_sum(x, 3), window_sum(y, 7))))
+    assert len(names) == 2
+    for primitive in primitive_functions(module):
+        assert len(primitive.params) == 2
+        assert not [item for item in post_order(primitive.body) if isinstance(item, Constant)]
+    main = function([x, y], Tuple((window_sum(x, 3), window_sum(y, 7))))
+    compilation = Compilation(infer_types(IRModule([main])), threads=1)
+    assert len(compilation.kernels) == 1
+
+
+@pytest.mark.parametrize("name", ["power", "maximum"])
+def test_numbers_that_may_decide_how_a_kernel_computes_stay_inside(name):
+    module, _ = fused([X], op(name, op("add", X, constant(np.float32(3.0))), constant(np.float32(2.0))))
+    (primitive,) = primitive_functions(module)
+    assert len(primitive.params) == 1
 
 
 def test_numbers_stay_in_the_kernel_and_weights_are_parameters():

@@ -6,7 +6,10 @@ import pytest
 
 from tests.tir.passes.programs import agree, data, script
 from tilewright import te
+from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.visit import find_all
+from tilewright.tir.analysis.flat_accesses import Crossing, crossing_of
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.simplify_loops import simplify_loops
@@ -56,6 +59,35 @@ def scan(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):
         (allocation,) = find_all(after.body, Allocate)
         assert allocation.buffer.static_shape == (8,)
         agree(func, after, data(8), data(8))
+
+    @pytest.mark.parametrize(("guard", "asked"), [("", 1), ("if A[i, j, k] < 0.5:\n                    ", 3)])
+    def test_loops_around_a_value_are_asked_about_together(
+        self, guard: str, asked: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        func = script(
+            f"""
+@script.function
+def nest(A: Buffer[(2, 3, 4), "float32"], B: Buffer[(2, 3, 4), "float32"]):
+    T = allocate((2, 3, 4), "float32")
+    for i in range(2):
+        for j in range(3):
+            for k in range(4):
+                T[i, j, k] = A[i, j, k] * 2.0
+                {guard}B[i, j, k] = T[i, j, k]
+"""
+        )
+        loops: list[For] = []
+
+        def counted(buffer: Buffer, loop: For, analyzer: Analyzer) -> Crossing:
+            loops.append(loop)
+            return crossing_of(buffer, loop, analyzer)
+
+        monkeypatch.setattr("tilewright.tir.passes.compact_buffers.crossing_of", counted)
+        after = compact_buffers(func)
+        assert len(loops) == asked
+        (allocation,) = find_all(after.body, Allocate)
+        assert allocation.buffer.static_shape == (1, 1, 1)
+        agree(func, after, data(2, 3, 4), data(2, 3, 4))
 
     @pytest.mark.parametrize(
         "body",

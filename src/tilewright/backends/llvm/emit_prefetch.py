@@ -17,7 +17,7 @@ Hardware follows a slow stream only a few lines ahead; arithmetic then waits for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.linear import Linear
@@ -25,10 +25,11 @@ from tilewright.arith.simplify import depends_on_memory
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.types import memory_type
 from tilewright.ir.expr import FloorDiv, IntImm, PrimExpr, Ramp, Var
-from tilewright.ir.visit import pre_order, substitute, uses_any, variables
+from tilewright.ir.node import Node
+from tilewright.ir.visit import substitute, uses_any, variables
 from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR, Prefetch
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.rewrite.statements import all_statements
+from tilewright.tir.rewrite.statements import inner_statements
 from tilewright.tir.stmt import BufferStore, For, Stmt
 
 LINE_BYTES = 64
@@ -49,8 +50,9 @@ def emit_prefetches(c: FunctionContext, loops: Sequence[For]) -> None:
 
 
 def _fetch_all(c: FunctionContext, loops: Sequence[For], prefetches: Mapping[str, Prefetch], locality: int) -> None:
+    accesses = first_accesses(loops, prefetches) if prefetches else {}
     for name, prefetch in prefetches.items():
-        access = _first_access(loops, name)
+        access = accesses.get(name)
         if access is None:
             continue
         if all(item in c.variables for index in access.indices for item in variables(index)):
@@ -58,27 +60,47 @@ def _fetch_all(c: FunctionContext, loops: Sequence[For], prefetches: Mapping[str
             _fetch_next(c, loops, access, prefetch.elements, runs, locality)
 
 
-def _first_access(loops: Sequence[For], name: str) -> BufferLoad | BufferStore | None:
-    """The first use of a buffer in the innermost loop that uses it, as loops further inside begin."""
+def first_accesses(loops: Sequence[For], names: Collection[str]) -> dict[str, BufferLoad | BufferStore]:
+    """The first use of each of some buffers in the innermost loop that uses it, as loops further inside begin.
+
+    Every statement is looked at once at most: what an inner loop does not use is sought around it alone.
+    """
+    first: dict[str, BufferLoad | BufferStore] = {}
+    around = {loop.var for loop in loops}
+    seen: set[Node] = set()
+    searched: For | None = None
     for loop in reversed(loops):
-        for item in _accesses(loop.body):
-            if item.buffer.name == name:
-                below = [stmt for stmt in all_statements(loop.body) if isinstance(stmt, For)]
-                inner: dict[Var, PrimExpr] = {stmt.var: stmt.min for stmt in below}
-                for around in loops:
-                    inner.pop(around.var, None)
-                return item.replace(indices=tuple(substitute(index, inner) for index in item.indices))
-    return None
+        begins: dict[Var, PrimExpr] = {}
+        stack: list[Stmt] = [loop.body]
+        while stack and len(first) < len(names):
+            stmt = stack.pop()
+            if stmt is searched:
+                continue
+            if isinstance(stmt, For) and stmt.var not in around:
+                begins[stmt.var] = stmt.min
+            for item in _accesses(stmt, seen):
+                name = item.buffer.name
+                if name in names and name not in first:
+                    first[name] = item.replace(indices=tuple(substitute(index, begins) for index in item.indices))
+            stack.extend(reversed(inner_statements(stmt)))
+        searched = loop
+    return first
 
 
-def _accesses(root: Stmt) -> Iterator[BufferLoad | BufferStore]:
-    """Loads and stores in the order of the text, a store before what it loads."""
-    for stmt in all_statements(root):
-        if isinstance(stmt, BufferStore):
-            yield stmt
-        for part in stmt.children():
-            if isinstance(part, PrimExpr) and depends_on_memory(part):
-                yield from (item for item in pre_order(part) if isinstance(item, BufferLoad))
+def _accesses(stmt: Stmt, seen: set[Node]) -> Iterator[BufferLoad | BufferStore]:
+    """The store that a statement is, then what it loads, in the order of the text, without what was seen before."""
+    if isinstance(stmt, BufferStore):
+        yield stmt
+    stack: list[Node] = [part for part in reversed(stmt.children()) if isinstance(part, PrimExpr)]
+    while stack:
+        item = stack.pop()
+        # Most of an expression are indices and constants, which load nothing and know it.
+        if item in seen or not isinstance(item, PrimExpr) or not depends_on_memory(item):
+            continue
+        seen.add(item)
+        if isinstance(item, BufferLoad):
+            yield item
+        stack.extend(reversed(item.children()))
 
 
 def _fetch_next(

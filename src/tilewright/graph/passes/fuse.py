@@ -75,6 +75,8 @@ _PIECEWISE = ("pad", "concatenate", "take", "tile")
 """Injective operators whose elements come from several places, which each reader has to find out."""
 _BORDERED = frozenset(["qnn.conv2d", "qnn.word_conv2d"])
 """Contractions that read a number beside their operands: what the border is filled with."""
+_WITH_ANY_NUMBER = frozenset(["add", "subtract", "multiply"])
+"""Operators that are as quick with one number as with another (scales and zero points: each layer has its own)."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""
 
@@ -535,8 +537,14 @@ class _Fuser:
 
 
 def _inputs(members: Sequence[Call]) -> list[GraphExpr]:
-    """What a group reads from outside, each once. Single numbers stay inside as constants of the kernel."""
+    """What a group reads from outside, each once.
+
+    Single numbers stay inside as constants of the kernel, but for that of the last operator where all are injective:
+    kernels that differ in nothing else are one.
+    """
     inside = {id(member) for member in members}
+    kinds = {member.callee.kind for member in members if isinstance(member.callee, Operator)}
+    takes_number = kinds == {FusionKind.INJECTIVE} and any(is_call_to(members[-1], name) for name in _WITH_ANY_NUMBER)
     found: dict[int, GraphExpr] = {}
     for member in members:
         assert isinstance(member.callee, Operator)
@@ -544,7 +552,8 @@ def _inputs(members: Sequence[Call]) -> list[GraphExpr]:
             if id(arg) in inside:
                 continue
             is_number = isinstance(arg, Constant) and arg.data.size == 1 and arg.dtype is not BFLOAT16
-            if not (is_number and (member.callee.kind is FusionKind.INJECTIVE or member.callee.name in _BORDERED)):
+            is_inside = is_number and (member.callee.kind is FusionKind.INJECTIVE or member.callee.name in _BORDERED)
+            if not is_inside or (takes_number and member is members[-1]):
                 found.setdefault(id(arg), arg)
     return list(found.values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import groupby
 from typing import Final
 
@@ -191,14 +192,26 @@ def _box_access(first: BufferLoad, last: BufferLoad, is_store: bool, stmt: Stmt,
     return Access(tuple(indices), is_store, (*path, *steps, (stmt, 0)))
 
 
-def values_cross_iterations(buffer: Buffer, loop: For, analyzer: Analyzer) -> bool:
-    """Whether an iteration of a loop may read what an earlier one wrote (or what was there before the loop).
+class Crossing(Enum):
+    """Whether an iteration of a loop may read what an earlier one wrote (or what was there before the loop)."""
 
-    False only when every load in the body is certainly preceded, in the same iteration, by a store to its elements.
-    The analyzer must know the loop's variable.
+    POSSIBLE = auto()
+    NOT_HERE = auto()
+    NOWHERE = auto()
+    """Nor from one iteration of a loop further inside to the next, as far as all accesses are in that loop."""
+
+
+def crossing_of(buffer: Buffer, loop: For, analyzer: Analyzer) -> Crossing:
+    """What is known of a buffer's values in a loop: that none cross, if every load follows a store to its elements.
+
+    The store certainly comes before, in the same iteration. The analyzer must know the loop's variable.
     """
     carried = loop.var if loop.kind in _IN_ORDER else None
-    return not are_written_first(accesses_of(buffer, loop.body), analyzer, carried)
+    accesses = accesses_of(buffer, loop.body)
+    if not are_written_first(accesses, analyzer, carried):
+        return Crossing.POSSIBLE
+    # Without conditions the loops around a store and its load do not matter: they are in one iteration of all of them.
+    return Crossing.NOT_HERE if any(access.guards_below(0) for access in accesses) else Crossing.NOWHERE
 
 
 def are_written_first(accesses: Sequence[Access], analyzer: Analyzer, carried: Var | None = None) -> bool:

@@ -26,10 +26,11 @@ from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var
 from tilewright.tir.analysis.flat_accesses import (
     Access,
+    Crossing,
     accesses_of,
     are_written_first,
+    crossing_of,
     touches,
-    values_cross_iterations,
 )
 from tilewright.tir.annotations import PIPELINE, PRODUCERS
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -87,38 +88,40 @@ class _Compact(StmtRewriter):
             return stmt.replace(body=body)
         return self._sink(stmt.buffer, body)
 
-    def _sink(self, buffer: Buffer, stmt: Stmt) -> Stmt:
-        """Place the allocation at this statement or below."""
+    def _sink(self, buffer: Buffer, stmt: Stmt, crossing: Crossing = Crossing.POSSIBLE) -> Stmt:
+        """Place the allocation at this statement or below, where all accesses are; `crossing` is known from above."""
         match stmt:
             case SeqStmt():
-                return self._sink_into_sequence(buffer, stmt)
+                return self._sink_into_sequence(buffer, stmt, crossing)
             case For() if stmt.kind is not LoopKind.VECTORIZED and not _is_shared_in(buffer, stmt):
                 with self._analyzer.scope():
                     self._enter(stmt)
-                    crossing = values_cross_iterations(buffer, stmt, self._analyzer)
-                    result = None if crossing else stmt.replace(body=self._sink(buffer, stmt.body))
+                    if crossing is not Crossing.NOWHERE:
+                        crossing = crossing_of(buffer, stmt, self._analyzer)
+                    is_private = crossing is not Crossing.POSSIBLE
+                    result = stmt.replace(body=self._sink(buffer, stmt.body, crossing)) if is_private else None
                 self._outer.discard(stmt.var)
                 if result is not None:
                     return result
             case IfThenElse(else_body=None) if not touches(buffer, stmt.condition):
                 with self._analyzer.assume(stmt.condition):
-                    return stmt.replace(then_body=self._sink(buffer, stmt.then_body))
+                    return stmt.replace(then_body=self._sink(buffer, stmt.then_body, crossing))
             case LetStmt() if not touches(buffer, stmt.value):
                 self._outer.add(stmt.var)
-                body = self._sink(buffer, stmt.body)
+                body = self._sink(buffer, stmt.body, crossing)
                 self._outer.discard(stmt.var)
                 return stmt.replace(body=body)
             case Allocate():
-                return stmt.replace(body=self._sink(buffer, stmt.body))
+                return stmt.replace(body=self._sink(buffer, stmt.body, crossing))
             case _:
                 pass
         return self._place(buffer, stmt)
 
-    def _sink_into_sequence(self, buffer: Buffer, stmt: SeqStmt) -> Stmt:
+    def _sink_into_sequence(self, buffer: Buffer, stmt: SeqStmt, crossing: Crossing) -> Stmt:
         users = [number for number, item in enumerate(stmt.stmts) if touches(buffer, item)]
         first, last = users[0], users[-1]
         if first == last:
-            inner = self._sink(buffer, stmt.stmts[first])
+            inner = self._sink(buffer, stmt.stmts[first], crossing)
         elif (first, last) == (0, len(stmt.stmts) - 1):
             return self._place(buffer, stmt)
         else:
