@@ -109,7 +109,7 @@ def _chosen(b: ArithmeticBuilder, values: GraphExpr, classes: GraphExpr) -> Grap
 
 
 def _numbers(b: ArithmeticBuilder, values: GraphExpr) -> GraphExpr:
-    """The numbers of classes beside values (batch, classes, ...), in words as wide as the values: vectors of both fit."""
+    """The numbers of classes beside values (batch, classes, ...), in words as wide as the values."""
     _, count, *rest = sizes_of(values)
     return b.reshape(b.arange(count, dtype=INT32), (1, count, *(1 for _ in rest)))
 

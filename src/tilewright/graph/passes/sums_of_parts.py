@@ -6,7 +6,8 @@ After:   concatenate(a, b)
 Before:  v + matmul(a, b) + matmul(c, d)                           a few rows each: time goes by on writing the results
 After:   v + matmul([a c], [b; d])
 
-Gradients are such sums: of a value that is read in slices, and of the weight of a recurrent layer, a term for each step.
+Gradients are such sums: of a value that is read in slices, and of the weight of a recurrent layer, a term for each
+step.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def _side_by_side(terms: list[GraphExpr]) -> list[GraphExpr]:
         ends = [0, *(end for _, end, _ in found)]
         shape = static_shape(found[0][2])
         assert shape is not None
-        if len(found) > 1 and ends[-1] == shape[axis] and all(a == part[0] for a, part in zip(ends, found, strict=False)):
+        covered = ends[-1] == shape[axis] and all(part[0] == end for part, end in zip(found, ends, strict=False))
+        if len(found) > 1 and covered:
             whole = make("concatenate", *(part.args[0] for _, _, part in found), axis=axis, span=found[0][2].span)
             taken = {id(part) for _, _, part in found}
             return [whole, *(term for term in terms if id(term) not in taken)]
