@@ -1,11 +1,12 @@
 """One contestant of `bench.training` in its own process: `python -m bench.training_ways WAY MODEL THREADS [small]`.
 
-Says "ready", how long its first step took and that step's loss; then takes a step for every line it reads, and says how
-many seconds it took. Idle ones wait for a line, and take no processor.
+Says how long it took to get ready, its first step included, and the loss of that step; then takes a step for every line
+it reads, and says how many seconds it took. Idle ones wait for a line, and take no processor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -105,11 +106,13 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     # What libraries print is no answer.
     os.dup2(2, 1)
-    with harness.pinned(int(threads)):
+    begin = time.perf_counter()
+    # JAX has as many threads as there are processors for it; the others compile on all of them.
+    with harness.pinned(int(threads)) if way == "jax.jit" else contextlib.nullcontext():
         step = WAYS[way](name, "small" in rest, int(threads))
-        begin = time.perf_counter()
         loss = step()
-        print(json.dumps({"first_step_s": time.perf_counter() - begin, "loss": loss}), file=answers, flush=True)
+        print(json.dumps({"ready_s": time.perf_counter() - begin, "loss": loss}), file=answers, flush=True)
+    with harness.pinned(int(threads)):
         for _ in sys.stdin:
             begin = time.perf_counter()
             step()

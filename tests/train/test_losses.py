@@ -93,6 +93,11 @@ def test_accuracy() -> None:
     x = np.eye(4, dtype=np.float32)
     found = evaluate(module_of(CrossEntropy(ignore_index=3), (4, 4), only_loss=False), x, np.array([0, 1, 0, 3]))
     np.testing.assert_allclose(found[1], 2 / 3, rtol=1e-6)
+    # Of equal ones the first, as argmax has it; classes need not be the last dimension.
+    equal = np.array([[[1.0, 2.0], [3.0, 2.0], [3.0, 2.0]]], np.float32)
+    for target, share in (([1, 0], 1.0), ([2, 0], 0.5), ([2, 1], 0.0)):
+        found = evaluate(module_of(CrossEntropy(), (1, 3, 2), only_loss=False), equal, np.array([target]))
+        np.testing.assert_allclose(found[1], share)
     signs = np.array([[1.0, -1.0, 2.0, -2.0]], np.float32)
     target = np.array([[1.0, 0.0, 0.0, 0.0]], np.float32)
     found = evaluate(module_of(BCEWithLogits(), (1, 4), only_loss=False), signs, target)

@@ -211,6 +211,32 @@ def test_a_module_of_torch_in_training_mode_drops_and_counts() -> None:
         alone.evaluate(x, y)
 
 
+def test_all_uses_of_a_weight_of_torch_are_trained() -> None:
+    """What follows from weights alone (a recurrent layer's first step, a part of a weight) is no constant."""
+    torch = need_module("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent = torch.nn.LSTM(3, 4, batch_first=True)
+            self.weight = torch.nn.Parameter(torch.tensor(random(0, 6, 4)))
+
+        def forward(self, x):
+            scores = self.recurrent(x)[0][:, -1] @ (2 * self.weight[:3]).T
+            return scores + self.weight[3:].sum(1)
+
+    torch.manual_seed(0)
+    net, x, y = Net(), torch.tensor(random(1, 2, 3, 3)), torch.tensor([0, 2])
+    step = Step(tw.frontend.from_torch(net.eval(), (x,)), "cross_entropy", SGD(1.0), threads=1)
+    before = step.parameters()
+    assert set(before) == {name for name, _ in net.named_parameters()}
+    step(x.numpy(), y.numpy())
+    after = step.parameters()
+    torch.nn.functional.cross_entropy(net.train()(x), y).backward()
+    for name, parameter in net.named_parameters():
+        np.testing.assert_allclose(before[name] - after[name], parameter.grad.numpy(), rtol=1e-3, atol=1e-6)
+
+
 def test_a_model_may_give_its_loss_itself() -> None:
     x = var("x", 4, 3)
     value = op("matmul", x, weight("w", 0, 3, 2))

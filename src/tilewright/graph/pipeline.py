@@ -45,6 +45,7 @@ from tilewright.graph.passes.scaled_products import scaled_products
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.sums_as_floats import sums_as_floats
+from tilewright.graph.passes.sums_of_parts import sums_of_parts
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
@@ -104,6 +105,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         *_SIMPLIFY,
         module_pass("recognize", requires="graph_typed")(recognize),
         module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
+        module_pass("sums_of_parts", requires="graph_typed")(sums_of_parts),
         *_SIMPLIFY,
     ]
     if options.half is not None:

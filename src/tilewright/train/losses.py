@@ -14,7 +14,7 @@ from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_o
 from tilewright.frontend.core.checks import checked_index
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import FLOAT32, INT64
+from tilewright.ir.dtype import FLOAT32, INT32, INT64
 from tilewright.ir.types import TensorType, tensor_type
 from tilewright.support.errors import UserError
 from tilewright.support.text import kind_of
@@ -95,7 +95,8 @@ class NLL(Loss):
     def metrics(self, b: ArithmeticBuilder, prediction: GraphExpr, target: GraphExpr) -> dict[str, GraphExpr]:
         """The share of right answers."""
         counted = b.compare("not_equal", target, self.ignore_index)
-        right = b.call("logical_and", counted, b.compare("equal", b.call("argmax", prediction, axis=1), target))
+        said = b.cast(_first_of_greatest(b, _wide(b, prediction)), dtype_of(target))
+        right = b.call("logical_and", counted, b.compare("equal", said, target))
         return {"accuracy": b.divide(_sum(b, _wide(b, right)), _sum(b, _wide(b, counted)))}
 
 
@@ -104,10 +105,29 @@ def _chosen(b: ArithmeticBuilder, values: GraphExpr, classes: GraphExpr) -> Grap
 
     By comparison with the number of each class: its gradient is as simple as itself.
     """
-    batch, count, *rest = sizes_of(values)
-    numbers = b.reshape(b.arange(count), (1, count, *(1 for _ in rest)))
-    is_class = b.compare("equal", b.reshape(classes, (batch, 1, *rest)), numbers)
-    return b.reduce("sum", b.where(is_class, values, 0.0), (1,))
+    return b.reduce("sum", b.where(_is_class(b, values, classes), values, 0.0), (1,))
+
+
+def _numbers(b: ArithmeticBuilder, values: GraphExpr) -> GraphExpr:
+    """The numbers of classes beside values (batch, classes, ...), in words as wide as the values."""
+    _, count, *rest = sizes_of(values)
+    return b.reshape(b.arange(count, dtype=INT32), (1, count, *(1 for _ in rest)))
+
+
+def _is_class(b: ArithmeticBuilder, values: GraphExpr, classes: GraphExpr) -> GraphExpr:
+    """Whether each of the values (batch, classes, ...) is that of the class which its place names."""
+    batch, _, *rest = sizes_of(values)
+    return b.compare("equal", b.reshape(b.cast(classes, INT32), (batch, 1, *rest)), _numbers(b, values))
+
+
+def _first_of_greatest(b: ArithmeticBuilder, values: GraphExpr) -> GraphExpr:
+    """The number of the class with the greatest value, the first of equal ones: (batch, classes, ...) -> (batch, ...).
+
+    The greatest values are those that the cross entropy takes, so that looking for them costs one more pass.
+    """
+    largest = b.reduce("max", values, (1,), keepdims=True)
+    is_less = b.compare("less", values, largest)
+    return b.reduce("min", b.where(is_less, b.constant(2**31 - 1, INT32), _numbers(b, values)), (1,))
 
 
 @dataclass(frozen=True)
@@ -143,15 +163,14 @@ class CrossEntropy(NLL):
         loss would write tensors of the size of the predictions, which for language models are the largest of all.
         """
         x = _wide(b, prediction)
-        batch, count, *rest = sizes_of(x)
+        batch, _, *rest = sizes_of(x)
         counted, safe = self._classes(b, prediction, target)
         share = b.divide(_wide(b, counted), _sum(b, _wide(b, counted)))
-        numbers = b.reshape(b.arange(count), (1, count, *(1 for _ in rest)))
-        is_class = b.compare("equal", b.reshape(safe, (batch, 1, *rest)), numbers)
         said = b.call("exp", b.subtract(x, b.add(*_log_sum(b, x))))
         if self.label_smoothing:
             said = b.subtract(said, self.label_smoothing / size_at(prediction, 1))
-        slope = b.where(is_class, b.subtract(said, 1 - self.label_smoothing), said)
+        # What is said stands here once: where both arms of a choice have it, kernels compute the exponential twice.
+        slope = b.subtract(said, b.multiply(b.cast(_is_class(b, x, safe), FLOAT32), 1 - self.label_smoothing))
         slope = b.multiply(slope, b.reshape(share, (batch, 1, *rest)))
         return _sum(b, b.multiply(x, b.call("stop_gradient", slope)))
 

@@ -49,6 +49,7 @@ from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.sums_as_floats import sums_as_floats
+from tilewright.graph.passes.sums_of_parts import sums_of_parts
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
@@ -832,6 +833,25 @@ def test_sink_reshapes() -> None:
         x="f32[2, 5, 4]",
         w="f32[4, 6]",
         b="f32[6]",
+    )
+
+
+def test_sums_of_parts() -> None:
+    assert_becomes(
+        sums_of_parts,
+        """
+        whole = add(pad(a, before=(0, 0), after=(9, 0)), pad(b, before=(1, 0), after=(0, 0)))
+        return add(add(whole, matmul(c, d)), matmul(e, d))
+        """,
+        """
+        product = matmul(concatenate(c, e, axis=1), concatenate(d, d, axis=0))
+        return add(concatenate(a, b, axis=0), product)
+        """,
+        a="f32[1, 10]",
+        b="f32[9, 10]",
+        c="f32[10, 1]",
+        d="f32[1, 10]",
+        e="f32[10, 1]",
     )
 
 

@@ -188,6 +188,8 @@ class Builder:
         """The symbols that finished bodies inside each body introduced."""
         self._known: set[Symbol] = set()
         """Symbols that have values where nodes are made now."""
+        self.weights: dict[int, Constant] = {}
+        """Constants, by identity, that training changes: what is computed from them is no constant."""
         self.ranks = Ranks()
         self.numbers = itertools.count()
         """Numbers for what is never one: draws of random numbers, functions of loops."""
@@ -269,6 +271,7 @@ class Builder:
             return made
         if all(isinstance(arg, Constant) and is_plain(arg.dtype) for arg in given):
             is_small = name in _VIEWS or elements(made.type) <= FOLD_LIMIT
+            is_small &= name in _SAME_NUMBERS or not any(id(arg) in self.weights for arg in given)
             return self._fold(made, made.type) if is_small and is_bound(made) else made
         if elements(made.type) <= FOLD_LIMIT:
             symbolic = apply_symbolic(operator, given, made.attributes)
@@ -459,6 +462,8 @@ class Builder:
         if isinstance(made.callee, Operator) and made.callee.name in _SAME_NUMBERS and made.args[0].span is not None:
             # A weight in another form is still that weight, by its name.
             whole.span = made.args[0].span
+            if id(made.args[0]) in self.weights:
+                self.weights[id(whole)] = whole
         return whole
 
     def item(self, value: GraphExpr, index: int) -> GraphExpr:

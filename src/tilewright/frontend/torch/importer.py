@@ -206,7 +206,9 @@ class GraphImporter:
             parts = [self._constant(name, part) for part in (tensor.real, tensor.imag)]
             return Complex(*parts)
         made = self._constant(name, tensor)
-        if not is_weight:
+        if is_weight:
+            self.builder.weights[id(made)] = made
+        else:
             made.span = Span(name, operation="buffer")
         return made
 

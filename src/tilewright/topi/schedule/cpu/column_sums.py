@@ -45,15 +45,15 @@ def schedule_column_sums(
     others, (columns,) = prod(context.sizes(outer[:-1])), context.sizes(outer[-1:])
     parts = 1 if others > 1 or len(reduced) > 1 else _parts(context, context.sizes(reduced)[0])
     if parts == 1:
-        vectors = _vectors(context, sums, columns, length, pieces=others)
-        context.parallelize(_schedule_rows(context, sums, outer, reduced, length, vectors), work)
+        vectors = vectors_of_block(context, sums, columns, length, pieces=others)
+        context.parallelize(schedule_rows(context, sums, outer, reduced, length, vectors), work)
         return
     sch = context.sch
     part, _ = sch.split(reduced[0], [parts, None])
     partial = sch.rfactor(part, 0)
     column, own, row = sch.get_loops(partial)
-    vectors = _vectors(context, partial, columns, length, pieces=parts)
-    context.parallelize(_schedule_rows(context, partial, [own, column], [row], length, vectors)[:1], work)
+    vectors = vectors_of_block(context, partial, columns, length, pieces=parts)
+    context.parallelize(schedule_rows(context, partial, [own, column], [row], length, vectors)[:1], work)
     column, part = sch.get_loops(sums)
     _, lane = sch.split(column, [None, length])
     sch.reorder(part, lane)
@@ -62,7 +62,7 @@ def schedule_column_sums(
     sch.vectorize(sch.get_loops(start)[-1])
 
 
-def _schedule_rows(
+def schedule_rows(
     context: ScheduleContext,
     sums: BlockHandle,
     outer: list[LoopHandle],
@@ -70,11 +70,13 @@ def _schedule_rows(
     length: int,
     vectors: int,
 ) -> list[LoopHandle]:
-    """Gives the loops outside, over blocks of columns too."""
+    """Blocks of so many vectors of columns, a few rows at a time; gives the loops outside, over blocks too."""
     sch = context.sch
     *others, column = outer
     block, vector, lane = sch.split(column, [None, vectors, length])
-    step, row = sch.split(reduced[-1], [None, _ROWS])
+    (size,) = context.sizes(reduced[-1:])
+    even = max(divisors(size, _ROWS))
+    step, row = sch.split(reduced[-1], [None, even if 2 * even > _ROWS else _ROWS])
     sch.reorder(*others, block, *reduced[:-1], step, vector, row, lane)
     start = sch.decompose_reduction(sums, [*reduced[:-1], step][0])
     sch.unroll(row)
@@ -88,7 +90,7 @@ def _parts(context: ScheduleContext, rows: int) -> int:
     return max(divisors(rows, context.target.cores)) if rows >= _LEAST_SHARED * context.target.cores else 1
 
 
-def _vectors(context: ScheduleContext, sums: BlockHandle, columns: int, length: int, pieces: int) -> int:
+def vectors_of_block(context: ScheduleContext, sums: BlockHandle, columns: int, length: int, pieces: int) -> int:
     """How many vectors a block of columns has: all that stay in the cache, or fewer where cores would be idle."""
     item = context.block(sums).writes[0].buffer.dtype.itemsize
     most = max(1, context.target.l1_bytes // (_SHARE_OF_CACHE * length * item))

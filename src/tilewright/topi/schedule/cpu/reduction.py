@@ -52,8 +52,12 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
         return
     rows = [loop for n, loop in enumerate(loops) if n in shared]
     rest = [loop for n, loop in enumerate(loops) if n not in shared]
+    streams = prod(extents) == extents[-1] and not context.is_symbolic(loops[-1])
     if len(loops) - 1 in shared and any(_is_contiguous_along_last_axis(context, handle) for handle in others):
         length = _vector_length(context, output, loops[-1], context.lanes(output))
+        if streams:
+            # A vector of each row alone is little of what lies there.
+            length *= column_sums.vectors_of_block(context, output, extents[-1], length, pieces=1)
         outer, inner = sch.split(rows[-1], [None, length])
         rows, rest = [*rows[:-1], outer], [*rest, inner]
     else:
@@ -66,6 +70,8 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
         sch.compute_at(handle, rows[-1])
     for handle in others:
         below = loops_below(context, handle, rows[-1])
+        if streams and _schedule_as_column_sums(context, handle, below, whole=False):
+            continue
         if context.block(handle).is_reduction:
             vectorize_reduction(context, handle, below)
         else:
@@ -174,18 +180,27 @@ def _schedule_root_reduction(context: ScheduleContext, handle: BlockHandle) -> N
         context.parallelize(outer, prod(extents))
 
 
-def _schedule_as_column_sums(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle]) -> bool:
-    """Schedule a reduction along columns that lie side by side in memory, many at a time, if it is one."""
+def _schedule_as_column_sums(
+    context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandle], *, whole: bool = True
+) -> bool:
+    """Schedule a reduction along columns that lie side by side in memory, many at a time, if it is one.
+
+    It is a `whole` kernel, or a stage of one that has all columns of its loops in one block.
+    """
     block = context.block(handle)
     reduced = [loop for loop in loops if _drives(loop, block, IterKind.REDUCE)]
     spatial = [loop for loop in loops if loop not in reduced]
     walking = _contiguous_axis(context, handle)
-    if not reduced or not spatial or walking is not spatial[-1].var:
+    if not reduced or not spatial or walking is None or linear(walking).terms.get(spatial[-1].var) != 1:
         return False
     length = _vector_length(context, handle, spatial[-1], context.lanes(handle))
     if not column_sums.fits(context, reduced, spatial[-1], length):
         return False
-    column_sums.schedule_column_sums(context, handle, spatial, reduced, length)
+    if whole:
+        column_sums.schedule_column_sums(context, handle, spatial, reduced, length)
+    else:
+        (columns,) = context.sizes(spatial[-1:])
+        column_sums.schedule_rows(context, handle, spatial, reduced, length, -(-columns // length))
     return True
 
 
