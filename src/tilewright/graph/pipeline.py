@@ -82,13 +82,31 @@ def _block_layers(options: GraphOptions) -> list[Pass[IRModule]]:
     ]
 
 
+def _with_options(
+    options: GraphOptions, name: str, function: Callable[[IRModule, GraphOptions], IRModule]
+) -> Pass[IRModule]:
+    return module_pass(name, requires="graph_typed")(function).with_options(options)
+
+
+def _convolutions(options: GraphOptions) -> list[Pass[IRModule]]:
+    """Which convolutions there are, and how they are computed, for targets that hold images with channels last."""
+    if options.target is None or options.layout != "NHWC":
+        return []
+    with_options = partial(_with_options, options)
+    return [
+        with_options("transposed_convolution", transposed_convolution),
+        module_pass("computed_kernels", requires="graph_typed")(computed_kernels),
+        *([] if options.infinities else [with_options("join_groups", join_groups)]),
+        with_options("pad_channels", pad_channels),
+        *([with_options("choose_algorithm", choose_algorithm)] if options.may_use_winograd else []),
+    ]
+
+
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
     layers, options = _block_layers(options), options.beside_layers
 
-    def with_options(name: str, function: Callable[[IRModule, GraphOptions], IRModule]) -> Pass[IRModule]:
-        return module_pass(name, requires="graph_typed")(function).with_options(options)
-
+    with_options = partial(_with_options, options)
     passes: list[Pass[IRModule]] = [
         module_pass("infer_types", leaves="graph_typed")(_infer),
         *([module_pass("drop_checks", requires="graph_typed")(drop_checks)] if options.unchecked else []),
@@ -128,14 +146,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             *_SIMPLIFY,
             *([with_options("float8_products", float8_products)] if options.float8 else []),
         ]
-    if options.target is not None and options.layout == "NHWC":
-        passes.append(with_options("transposed_convolution", transposed_convolution))
-        passes.append(module_pass("computed_kernels", requires="graph_typed")(computed_kernels))
-        if not options.infinities:
-            passes.append(with_options("join_groups", join_groups))
-        passes.append(with_options("pad_channels", pad_channels))
-        if options.may_use_winograd:
-            passes.append(with_options("choose_algorithm", choose_algorithm))
+    passes += _convolutions(options)
     if options.target is not None:
         passes += [with_options("round_operands", round_operands), with_options("sums_as_floats", sums_as_floats)]
         passes.append(with_options("narrow_results", narrow_results))
