@@ -66,8 +66,9 @@ class Layer(nn.Module):
     def forward(self, x: Any, places: Any, rotation: tuple[Any, Any], seen: Any) -> Any:
         """The hidden states after the layer."""
         config, count = self.config, x.shape[1]
-        parts = self.projection(self.before_attention(x)).view(1, count, -1, config.size).transpose(1, 2)
-        query, key, value = parts.split((config.heads, config.shared, config.shared), dim=1)
+        parts = self.projection(self.before_attention(x)).view(1, count, -1, config.size)
+        heads = parts.split((config.heads, config.shared, config.shared), dim=2)
+        query, key, value = (part.transpose(1, 2) for part in heads)
         query, key = _rotated(query, *rotation), _rotated(key, *rotation)
         self.keys.index_copy_(2, places, key)
         self.values.index_copy_(2, places, value)

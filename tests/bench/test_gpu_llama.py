@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.requirements import need
+from tilewright.support.errors import UserError
 
 CONFIG = {"layers": 1, "width": 64, "heads": 4, "shared": 2, "inner": 96, "capacity": 32, "prompt": 8}
 
@@ -58,3 +59,16 @@ def test_peers_compute_the_same() -> None:
     with torch.no_grad():
         first, second = (module(*given) for module, given in forms.values())
     torch.testing.assert_close(first, second)
+
+
+def test_stacks_are_named_beside_models() -> None:
+    need("torch")
+    from bench import gpu, gpu_ahead, gpu_parts
+
+    assert gpu._models("llama_decode,resnet18") == ["resnet18", "llama_decode"]
+    with pytest.raises(UserError, match="unknown model 'llama'"):
+        gpu._models("llama")
+    wanted = {(1, "fp16", "llama_decode"): ["compile"], (1, "fp16", "resnet18"): []}
+    assert {item.model for item in gpu_ahead.programs(wanted)} == {"resnet18"}
+    rows = [{"batch": 1, "precision": "fp16", "model": name, "wall_us": {}} for name in ("llama_decode", "resnet18")]
+    assert [row["model"] for row in gpu_parts.together(rows[:1], rows[1])] == ["resnet18", "llama_decode"]

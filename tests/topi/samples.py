@@ -163,11 +163,15 @@ SAMPLES: list[Sample] = [
     ("nn.attention", [_(2, 5, 3, 4), _(2, 6, 3, 4), _(2, 6, 3, 5)], {"scale": 0.5}),
     ("nn.attention", [_(1, 20, 2, 8), _(1, 20, 2, 8), _(1, 20, 2, 8), _(1, 1, 1, 20)], {"scale": 0.35}),
     ("nn.attention", [_(2, 3, 6, 4), _(2, 5, 2, 4), _(2, 5, 2, 3), _(2, 6, 3, 5)], {"scale": 0.5}),
-    ("nn.attention", [_(1, 1, 8, 32), _(1, 2, 64, 32), _(1, 64, 2, 32), _(1, 1, 1, 64)], {"keys_by_head": True}),
+    (
+        "nn.attention",
+        [_(1, 1, 8, 32), _(1, 2, 64, 32), _(1, 64, 2, 32), _(1, 1, 1, 64)],
+        {"scale": 0.2, "keys_by_head": True},
+    ),
     (
         "nn.attention",
         [_(1, 32, 4, 32), _(1, 2, 64, 32), _(1, 2, 64, 32)],
-        {"keys_by_head": True, "values_by_head": True},
+        {"scale": 0.2, "keys_by_head": True, "values_by_head": True},
     ),
     ("nn.attention", [_(1, 3, 1, 4), _(1, 4, 1, 4), _(1, 4, 1, 4), np.tri(3, 4, dtype=bool)], {}),
     (

@@ -89,6 +89,59 @@ class Static(nn.Module):
         return self.inner.cache.sum(0)
 
 
+class Along(nn.Module):
+    """Slices of a cache along its last axis but one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.arange(24.0).reshape(2, 4, 3))
+
+    def forward(self, x, place):
+        """What the cache holds after a write."""
+        self.cache.index_copy_(1, place, x)
+        return self.cache * 2
+
+
+@pytest.mark.parametrize("places", [[2], [3, 0], [1, 1, 2, 0]])
+def test_slices_are_copied_along_any_axis(places):
+    """The last one counts where several have one place."""
+    model, place = Along(), torch.tensor(places)
+    x = torch.randn(2, len(places), 3)
+    module = from_torch(model, (x, place), return_changes=True)
+    before = model.cache.numpy().copy()
+    expected = before.copy()
+    for number, at in enumerate(places):
+        expected[:, at] = x.numpy()[:, number]
+    doubled, cache = evaluate(module, x.numpy(), place.numpy(), before)
+    np.testing.assert_array_equal(cache, expected)
+    np.testing.assert_array_equal(doubled, 2 * expected)
+
+
+@pytest.mark.parametrize("place", [4, -1])
+def test_a_slice_outside_the_axis_is_an_error_and_changes_nothing(place):
+    model = Along()
+    exe = tw.compile(from_torch(model, (torch.ones(2, 1, 3), torch.tensor([1])), state=True), threads=1)
+    first = exe.state["cache"]
+    with pytest.raises(UserError, match="out of range"):
+        exe(torch.ones(2, 1, 3), torch.tensor([place]))
+    np.testing.assert_array_equal(exe.state["cache"], first)
+
+
+def test_buffers_that_change_are_state_with_the_values_they_have():
+    model, x = Along(), torch.randn(2, 1, 3)
+    module = from_torch(model, (x, torch.tensor([1])), state=True)
+    exe = tw.compile(module, threads=1)
+    assert [info.name for info in exe.input_info] == ["x", "place"] and len(exe.output_info) == 1
+    np.testing.assert_array_equal(exe.state["cache"], np.arange(24.0).reshape(2, 4, 3))
+    for place in (2, 0):
+        with torch.no_grad():
+            expected = model(x, torch.tensor([place]))
+        torch.testing.assert_close(exe(x, torch.tensor([place])), expected)
+    np.testing.assert_array_equal(exe.state["cache"], model.cache.numpy())
+    # A program that changes nothing has no state.
+    assert not tw.compile(from_torch(nn.ReLU(), (x,), state=True), threads=1).state
+
+
 def test_a_buffer_that_changes_is_an_input_and_an_output():
     model, inputs = Static(), (torch.randn(2, 3), torch.tensor([1, 4]))
     with pytest.raises(UnsupportedError, match=r"changes its buffer 'inner.cache'(.|\n)*return_changes=True"):

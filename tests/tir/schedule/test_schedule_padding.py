@@ -77,7 +77,7 @@ def test_pad_einsum_refusals() -> None:
         schedule.pad_einsum(schedule.get_block("arg"), [4, 4])
     schedule = Schedule(convolution())
     with pytest.raises(ScheduleError, match="is not one iterator"):
-        schedule.pad_einsum(schedule.get_block("conv"), [2, 1, 1, 2, 1, 1])
+        schedule.pad_einsum(schedule.get_block("conv"), [1, 64, 64, 1, 1, 1])
     a, b = te.placeholder((6, 5), "float32", name="A"), te.placeholder((6,), "float32", name="B")
     k = te.reduce_axis((0, 5), name="k")
     c = te.compute((6,), lambda i: te.sum(a[i, k] * b[i], axis=k), name="C")
@@ -94,6 +94,23 @@ def test_pad_einsum_refusals() -> None:
     schedule = Schedule(te.create_prim_func([a, b, te.compute((6,), lambda i: a[i] // b[i], name="C")]))
     with pytest.raises(ScheduleError, match="divides by what may be zero past the ends"):
         schedule.pad_einsum(schedule.get_block("C"), [4])
+
+
+def test_pad_einsum_of_operands_read_anywhere_else() -> None:
+    """An index that is no iterator stays as it is where none of its iterators is padded: keys of groups of heads."""
+    a, b = te.placeholder((6, 5), "float32", name="A"), te.placeholder((2, 5, 7), "float32", name="B")
+    k = te.reduce_axis((0, 5), name="k")
+    c = te.compute((6, 7), lambda h, j: te.sum(a[h, k] * b[h // 3, k, j], axis=k), name="C")
+    schedule = Schedule(te.create_prim_func([a, b, c]))
+    schedule.pad_einsum(schedule.get_block("C"), [1, 4, 1])
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((6, 5), (2, 5, 7)))
+    result = np.full((6, 7), np.nan, np.float32)
+    interpret(schedule.func, x, w, result)
+    np.testing.assert_allclose(result, np.einsum("hk,hkj->hj", x, np.repeat(w, 3, axis=0)), rtol=1e-5)
+    schedule = Schedule(te.create_prim_func([a, b, c]))
+    with pytest.raises(ScheduleError, match="an index of B is not one iterator"):
+        schedule.pad_einsum(schedule.get_block("C"), [4, 1, 1])
 
 
 PADDED = {

@@ -193,7 +193,7 @@ def _selected(b: TorchBuilder, data: GraphExpr, axis: int, places: GraphExpr, so
     length, count = sizes_of(data)[axis], sizes_of(places)[0]
     if 0 in sizes_of(data):
         return data
-    along = [1] * rank_of(data)
+    along: list[Size] = [1] * rank_of(data)
     along[axis] = length
     if count == 1:
         return b.where(b.reshape(b.compare("equal", b.arange(length), places), along), source, data)
