@@ -198,6 +198,6 @@ def _single_elements(kernel: DeviceKernel) -> frozenset[Buffer]:
     """
     body = kernel.func.body
     own = {item.buffer for item in all_statements(body) if isinstance(item, Allocate)}
-    accesses = [*find_all(body, BufferLoad), *find_all(body, BufferStore)]
+    accesses: list[BufferLoad | BufferStore] = [*find_all(body, BufferLoad), *find_all(body, BufferStore)]
     indexed = {item.buffer for item in accesses if const_value(item.indices[0]) is None}
     return frozenset(own - indexed)
