@@ -299,7 +299,8 @@ def markdown_table(rows: Sequence[dict[str, Any]]) -> str:
         times = [row["times"].get(name, {}).get("ms") for name in RUNTIMES]
         cells = [row["model"], row["engine"], row.get("device", "wasm"), str(row["threads"])]
         cells += ["-" if time is None else f"{time:.0f} ms" for time in times]
-        lines.append(f"| {' | '.join(cells)} | {row['ratio']:.2f} |")
+        cells.append("-" if row["ratio"] is None else f"{row['ratio']:.2f}")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

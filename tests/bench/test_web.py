@@ -22,3 +22,4 @@ def test_a_small_model_in_node(tmp_path: Path) -> None:
     assert row["error"] < 1e-5 and row["times"]["tilewright"]["ms"] > 0
     assert row["ratio"] is None and row["bytes"]["weights"] == (tmp_path / "package" / "weights.bin").stat().st_size
     assert "small" in web._table([row]) and web._means([row]) == {}
+    assert web.markdown_table([row]).splitlines()[-1].startswith("| small | node | wasm | 1 | ")

@@ -45,7 +45,7 @@ def test_literals_are_in_the_range_of_their_type(bits: int, sign: int) -> None:
 
 
 def test_elements_of_constant_places_are_variables() -> None:
-    """Compilers of software adapters leave arrays in memory."""
+    """A thread's own elements need no array where no index varies."""
     own, turned = (make_buffer(name, (2,), "float32", scope="local") for name in ("own", "turned"))
     a, out = make_buffer("a", (8,), "float32"), make_buffer("out", (8,), "float32")
     t, i = Var("t"), Var("i")

@@ -283,7 +283,7 @@ def _schedule_privately(product: ProductContext) -> None:
     context, form = product.form()
     options = private_tiles(form, operands)
     chosen = product.choose_tile("private_tile", options, options)
-    tiles = [chosen, *(tile for tile in options if tile != chosen)]
+    tiles = [(chosen[0], chosen[1]), *(tile for tile in options if tile != chosen)]
     steps = [partial(schedule_private_tile, form=replace(form), operands=operands, tile=tile) for tile in tiles]
     apply_first_legal(steps, context)
     product.take(context)
