@@ -25,7 +25,6 @@ from tilewright.graph.gradient.expressions import (
 )
 from tilewright.graph.gradient.registry import Cotangents, reverse_rule
 from tilewright.graph.ir.expr import Call, GraphExpr
-from tilewright.graph.ir.rewrite import make
 from tilewright.support.errors import UserError
 
 Parts = Sequence[GraphExpr | None]
@@ -36,15 +35,11 @@ def eigh(call: Call, cotangents: Parts) -> Cotangents:
     """V (diag(w') + (V' dV) / (w_j - w_i)) V': each half of the matrix gets its share, whichever is read."""
     values, vectors = item(call, 0), item(call, 1)
     of_values, of_vectors = cotangents
-    count = sizes_of(values)[-1]
-    places = arange(count)
-    diagonal = compare("equal", expand(places, (1,)), expand(places, (0,)))
     inner: GraphExpr | None = None
     if of_vectors is not None:
-        turns = where(diagonal, 0, matmul(vectors, of_vectors, transpose_a=True))
-        inner = _quotient(turns, _gaps(values))
+        inner = _turns(matmul(vectors, of_vectors, transpose_a=True), values)
     if of_values is not None:
-        inner = where(diagonal, _across(of_values), 0 if inner is None else inner)
+        inner = where(_diagonal(values), _across(of_values), 0 if inner is None else inner)
     return [None if inner is None else matmul(matmul(vectors, inner), vectors, transpose_b=True)]
 
 
@@ -63,25 +58,23 @@ def svd(call: Call, cotangents: Parts) -> Cotangents:
         )
     rank = rank_of(data)
     left, right = slice_axis(left, rank - 1, 0, count), slice_axis(right, rank - 2, 0, count)
-    gaps = _gaps(multiply(values, values))
+    squares = multiply(values, values)
     parts: list[GraphExpr] = []
     outside: list[GraphExpr] = []
     if of_values is not None:
-        places = arange(count)
-        diagonal = compare("equal", expand(places, (1,)), expand(places, (0,)))
-        parts.append(where(diagonal, _across(of_values), 0))
+        parts.append(where(_diagonal(values), _across(of_values), 0))
     if of_left is not None:
         turns = matmul(left, of_left, transpose_a=True)
-        parts.append(multiply(_quotient(subtract(turns, swap_last(turns)), gaps), _across(values)))
+        parts.append(multiply(_turns(subtract(turns, swap_last(turns)), squares), _across(values)))
         if rows != count:
-            scaled = _quotient(of_left, _across(values))
+            scaled = divide(of_left, _across(values))
             free = subtract(scaled, matmul(left, matmul(left, scaled, transpose_a=True)))
             outside.append(matmul(free, right))
     if of_right is not None:
         turns = matmul(right, of_right, transpose_b=True)
-        parts.append(multiply(_quotient(subtract(turns, swap_last(turns)), gaps), _down(values)))
+        parts.append(multiply(_turns(subtract(turns, swap_last(turns)), squares), _down(values)))
         if columns != count:
-            scaled = _quotient(of_right, _down(values))
+            scaled = divide(of_right, _down(values))
             free = subtract(scaled, matmul(matmul(scaled, right, transpose_b=True), right))
             outside.append(matmul(left, free))
     if not parts:
@@ -105,12 +98,13 @@ def _down(values: GraphExpr) -> GraphExpr:
     return expand(values, (rank_of(values),))
 
 
-def _gaps(values: GraphExpr) -> GraphExpr:
-    """In row i and column j of matrices: value j less value i."""
-    return subtract(_across(values), _down(values))
+def _diagonal(values: GraphExpr) -> GraphExpr:
+    """Which elements of matrices lie on the diagonal."""
+    places = arange(sizes_of(values)[-1])
+    return compare("equal", expand(places, (1,)), expand(places, (0,)))
 
 
-def _quotient(a: GraphExpr, b: GraphExpr) -> GraphExpr:
-    """a / b, where 0 / 0 is 0: what nothing asks for."""
-    nothing = make("logical_and", compare("equal", a, 0), compare("equal", b, 0))
-    return where(nothing, 0, divide(a, where(nothing, 1, b)))
+def _turns(turns: GraphExpr, values: GraphExpr) -> GraphExpr:
+    """How the vectors of two values turn into each other, by the gap between the two."""
+    diagonal = _diagonal(values)
+    return divide(where(diagonal, 0, turns), where(diagonal, 1, subtract(_across(values), _down(values))))
