@@ -160,7 +160,7 @@ def ours(course: Course, steps: int, threads: int) -> list[float]:
     losses = []
     for number, batch in enumerate(course.batches(steps)):
         losses.append(step(*batch).loss)
-        harness.say(f"ours, step {number}: {losses[-1]:.6f}")
+        harness.say(f"ours, step {number}: {losses[-1]}")
     return losses
 
 
@@ -182,7 +182,7 @@ def theirs(course: Course, steps: int) -> list[float]:
             nn.utils.clip_grad_norm_(model.parameters(), course.clip)
         optimizer.step()
         losses.append(float(loss.detach()))
-        harness.say(f"torch {kind}, step {number}: {losses[-1]:.6f}")
+        harness.say(f"torch {kind}, step {number}: {losses[-1]}")
     return losses
 
 

@@ -47,7 +47,6 @@ def torch_peers() -> dict[str, Peer]:
     peers["nn.batch_norm"] = _batch_norm(torch.rsqrt)
     peers["nn.attention"] = _attention(torch.softmax, torch.where, torch.einsum)
     peers["nn.conv2d"] = _torch_conv2d(torch)
-    peers["host.svd"] = lambda x: tuple(torch.linalg.svd(x, full_matrices=False))
     peers["prod"] = lambda x, axes, keepdims=False: _torch_product(x, axes, keepdims)
     peers["segment_sum"] = lambda x, segments, count, inside=False: (
         x.new_zeros((count + 1, *x.shape[1:])).index_add(0, segments.where(segments >= 0, count).clamp(max=count), x)
@@ -92,7 +91,6 @@ def jax_peers() -> dict[str, Peer]:
     peers["nn.batch_norm"] = _batch_norm(jax.lax.rsqrt)
     peers["nn.attention"] = _attention(jax.nn.softmax, jnp.where, jnp.einsum)
     peers["nn.conv2d"] = _jax_conv2d(jax)
-    peers["host.svd"] = lambda x: tuple(jnp.linalg.svd(x, full_matrices=False))
     return peers | spelled_peers(_jax_framework(peers["nn.conv2d"]))
 
 

@@ -11,6 +11,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,18 +76,27 @@ def jax_gradients(peer: Peer, case: Case, values: Arrays, given: Arrays, weights
     return [np.asarray(item) for item in first], [np.asarray(item) for item in second]
 
 
-def check(case: Case, seed: int, peer: Peer, theirs: Callable[..., tuple[Arrays, Arrays]]) -> None:
-    """Compare first and second derivatives of one call."""
-    function, values = case.function(), case.values(seed)
-    moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
-    given = cotangents_for(function, values, seed)
+def drawn(case: Case, seed: int) -> tuple[Arrays, Arrays, Arrays]:
+    """Inputs of a call, cotangents of its results, and the weights of its gradients in a sum."""
+    values = case.values(seed)
+    given = cotangents_for(case.function(), values, seed)
     rng = np.random.default_rng(seed + 1)
-    weights = [rng.standard_normal(values[n].shape) for n in moving]
+    return values, given, [rng.standard_normal(value.shape) for value in values if value.dtype.kind == "f"]
+
+
+def check(case: Case, seed: int, peer: Peer, theirs: Callable[..., tuple[Arrays, Arrays]]) -> None:
+    """Compare first and second derivatives of one call with a peer's."""
+    compare(case, seed, theirs(peer, case, *drawn(case, seed)))
+
+
+def compare(case: Case, seed: int, expected: tuple[Arrays, Arrays]) -> None:
+    """Compare first and second derivatives of one call."""
+    function, (values, given, weights) = case.function(), drawn(case, seed)
+    moving = [n for n, value in enumerate(values) if value.dtype.kind == "f"]
     backward = vjp(function, moving)
     first = floats(evaluate(backward, *values, *given))[-len(moving) :]
     zeros = [np.zeros_like(item) for item in floats(evaluate(function, *values))]
     second = floats(evaluate(vjp(backward, moving), *values, *given, *zeros, *weights))[-len(moving) :]
-    expected = theirs(peer, case, values, given, weights)
     for order, (mine, wanted) in enumerate(zip((first, second), expected, strict=True), 1):
         for place, (found, right) in enumerate(zip(mine, wanted, strict=True)):
             scale = max(1.0, float(np.abs(right).max(initial=0)))
@@ -95,13 +105,28 @@ def check(case: Case, seed: int, peer: Peer, theirs: Callable[..., tuple[Arrays,
             )
 
 
+def record(path: Path, seeds: Sequence[int]) -> None:
+    """Write what JAX says of some random calls: tests compare with it where there is no JAX."""
+    peers, rows = jax_peers(), []
+    for seed in seeds:
+        case = random_case(seed)
+        both = jax_gradients(peers[case.operator], case, *drawn(case, seed))
+        first, second = ([item.tolist() for item in arrays] for arrays in both)
+        rows.append({"seed": seed, "call": str(case), "first": first, "second": second})
+    path.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Check many calls; the exit status says whether all are right."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peer", choices=["torch", "jax", "differences"], default="torch")
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write JAX's derivatives of the random calls")
     chosen = parser.parse_args(arguments)
+    if chosen.record is not None:
+        record(chosen.record, range(chosen.seed, chosen.seed + chosen.count))
+        return 0
     tables = {"torch": torch_peers, "jax": jax_peers, "differences": dict}
     peers, theirs = tables[chosen.peer](), jax_gradients if chosen.peer == "jax" else torch_gradients
     random = [random_case(seed) for seed in range(chosen.seed, chosen.seed + chosen.count)]

@@ -1,31 +1,16 @@
-"""Eigenvalues of symmetric matrices and singular values, with their vectors.
+"""Eigenvalues of symmetric matrices, and singular values.
 
-Vectors of equal values are not determined: where a gradient asks how such a pair turns, it is infinite, as PyTorch's.
+Their vectors are refused: those of equal values are not determined, and what is made of them (a pseudo-inverse) has a
+gradient there that no rule of single vectors gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.graph.gradient.expressions import (
-    add,
-    arange,
-    compare,
-    divide,
-    expand,
-    item,
-    matmul,
-    multiply,
-    rank_of,
-    sizes_of,
-    slice_axis,
-    subtract,
-    swap_last,
-    where,
-)
+from tilewright.graph.gradient.expressions import expand, item, matmul, multiply, rank_of, sizes_of, slice_axis
 from tilewright.graph.gradient.registry import Cotangents, reverse_rule
 from tilewright.graph.ir.expr import Call, GraphExpr
-from tilewright.graph.ir.rewrite import make
 from tilewright.support.errors import UserError
 
 Parts = Sequence[GraphExpr | None]
@@ -33,84 +18,36 @@ Parts = Sequence[GraphExpr | None]
 
 @reverse_rule("host.eigh")
 def eigh(call: Call, cotangents: Parts) -> Cotangents:
-    """V (diag(w') + (V' dV) / (w_j - w_i)) V': each half of the matrix gets its share, whichever is read."""
-    values, vectors = item(call, 0), item(call, 1)
+    """V diag(w') V' of the eigenvalues: each half of the matrix gets its share, whichever is read."""
     of_values, of_vectors = cotangents
-    count = sizes_of(values)[-1]
-    places = arange(count)
-    diagonal = compare("equal", expand(places, (1,)), expand(places, (0,)))
-    inner: GraphExpr | None = None
-    if of_vectors is not None:
-        turns = where(diagonal, 0, matmul(vectors, of_vectors, transpose_a=True))
-        inner = _quotient(turns, _gaps(values))
-    if of_values is not None:
-        inner = where(diagonal, _across(of_values), 0 if inner is None else inner)
-    return [None if inner is None else matmul(matmul(vectors, inner), vectors, transpose_b=True)]
+    _refuse(call, of_vectors)
+    if of_values is None:
+        return [None]
+    vectors = item(call, 1)
+    return [matmul(multiply(vectors, _across(of_values)), vectors, transpose_b=True)]
 
 
 @reverse_rule("host.svd")
 def svd(call: Call, cotangents: Parts) -> Cotangents:
-    """U (diag(s') + turns of U and V by the gaps of s^2) V', and what lies outside the spans of U and V."""
-    data = call.args[0]
-    left, values, right = (item(call, place) for place in range(3))
+    """U diag(s') V' of the singular values."""
     of_left, of_values, of_right = cotangents
-    count, (rows, columns) = sizes_of(values)[-1], sizes_of(data)[-2:]
-    if (of_left is not None and sizes_of(left)[-1] != count) or (of_right is not None and sizes_of(right)[-2] != count):
-        raise UserError(
-            "the gradient of singular vectors that no singular value belongs to, which are not determined",
-            where=None if call.span is None else str(call.span),
-            hint="say full_matrices=False",
-        )
-    rank = rank_of(data)
-    left, right = slice_axis(left, rank - 1, 0, count), slice_axis(right, rank - 2, 0, count)
-    gaps = _gaps(multiply(values, values))
-    parts: list[GraphExpr] = []
-    outside: list[GraphExpr] = []
-    if of_values is not None:
-        places = arange(count)
-        diagonal = compare("equal", expand(places, (1,)), expand(places, (0,)))
-        parts.append(where(diagonal, _across(of_values), 0))
-    if of_left is not None:
-        turns = matmul(left, of_left, transpose_a=True)
-        parts.append(multiply(_quotient(subtract(turns, swap_last(turns)), gaps), _across(values)))
-        if rows != count:
-            scaled = _quotient(of_left, _across(values))
-            free = subtract(scaled, matmul(left, matmul(left, scaled, transpose_a=True)))
-            outside.append(matmul(free, right))
-    if of_right is not None:
-        turns = matmul(right, of_right, transpose_b=True)
-        parts.append(multiply(_quotient(subtract(turns, swap_last(turns)), gaps), _down(values)))
-        if columns != count:
-            scaled = _quotient(of_right, _down(values))
-            free = subtract(scaled, matmul(matmul(scaled, right, transpose_b=True), right))
-            outside.append(matmul(left, free))
-    if not parts:
+    _refuse(call, of_left, of_right)
+    if of_values is None:
         return [None]
-    total = parts[0]
-    for part in parts[1:]:
-        total = add(total, part)
-    result = matmul(matmul(left, total), right)
-    for part in outside:
-        result = add(result, part)
-    return [result]
+    rank, count = rank_of(call.args[0]), sizes_of(of_values)[-1]
+    left, right = slice_axis(item(call, 0), rank - 1, 0, count), slice_axis(item(call, 2), rank - 2, 0, count)
+    return [matmul(multiply(left, _across(of_values)), right)]
+
+
+def _refuse(call: Call, *vectors: GraphExpr | None) -> None:
+    if any(item is not None for item in vectors):
+        raise UserError(
+            "the gradient of eigenvectors or singular vectors, which equal values do not determine",
+            where=None if call.span is None else str(call.span),
+            hint="the values have gradients; put stop_gradient before what reads the vectors",
+        )
 
 
 def _across(values: GraphExpr) -> GraphExpr:
     """Values along the columns of matrices."""
     return expand(values, (rank_of(values) - 1,))
-
-
-def _down(values: GraphExpr) -> GraphExpr:
-    """Values along the rows of matrices."""
-    return expand(values, (rank_of(values),))
-
-
-def _gaps(values: GraphExpr) -> GraphExpr:
-    """In row i and column j of matrices: value j less value i."""
-    return subtract(_across(values), _down(values))
-
-
-def _quotient(a: GraphExpr, b: GraphExpr) -> GraphExpr:
-    """a / b, where 0 / 0 is 0: what nothing asks for."""
-    nothing = make("logical_and", compare("equal", a, 0), compare("equal", b, 0))
-    return where(nothing, 0, divide(a, where(nothing, 1, b)))
