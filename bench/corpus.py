@@ -5,6 +5,7 @@
     python -m bench.corpus --fetch                    # fetch only
     python -m bench.corpus --only 'silero*,moonshine*' --no-time
     python -m bench.corpus --limit 60 --memory 4      # seconds a step and gigabytes a process, each file
+    python -m bench.corpus --resume                   # go on with a run that was ended: what was right stays
 
 The files of `corpus.toml` come from packages of public registries (`bench/corpus_files.py`) and stay outside the
 repository. Each is compiled as it is, with its own open shapes and an empty cache, in a process of its own: a crash, a
@@ -68,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         corpus = read_corpus(options.corpus)
         chosen = choose(corpus, options.only)
+        path = options.json or harness.RESULTS_FOLDER / "corpus.json"
+        rows, answers = settled(path) if options.resume else ({}, {})
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -82,25 +85,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if failures else 0
     harness.say(harness.machine_line())
     limits = Limits(options.limit, options.memory, 0 if options.no_time else options.rounds)
+    is_written = options.json or options.resume or not options.only
     with tempfile.TemporaryDirectory(prefix="corpus-") as scratch:
         session = Session(options.corpus, options.cache, Path(scratch), limits)
-        rows: dict[str, Row] = {}
         for number, item in enumerate(files, 1):
             harness.say(f"[{number}/{len(files)}] {item.name}")
+            if item.name in rows:
+                continue
             missing: Row = {"status": "not fetched", "reason": failures.get(item.name)}
             row = missing if item.name in failures else session.examine(item)
-            rows[item.name] = {"domain": item.domain, **row}
+            rows[item.name] = {"domain": item.domain, "date": harness.machine()["date"], **row}
             harness.say(f"    {sentence(rows[item.name])}")
-        answers = {question.name: session.ask(question) for question in chosen.questions}
+            if is_written:
+                # A run that is ended can be gone on with.
+                harness.write_json(path, summarize(rows, answers, limits))
+        answers |= {item.name: session.ask(item) for item in chosen.questions if item.name not in answers}
     summary = summarize(rows, answers, limits)
     print(render(rows, answers, summary))
-    path = options.json or harness.RESULTS_FOLDER / "corpus.json"
-    if options.json or not options.only:
+    if is_written:
         harness.write_json(path, summary)
         harness.say(f"figures written to {path}")
     print(json.dumps(summary))
     good = all(row["status"] == "right" for row in rows.values())
     return 0 if good and all(row["status"] in ("right", "not asked") for row in answers.values()) else 1
+
+
+def settled(path: Path) -> tuple[dict[str, Row], dict[str, Row]]:
+    """The rows and answers of figures that were written before on such a machine, as far as they are right."""
+    if not path.exists():
+        return {}, {}
+    before = json.loads(path.read_text(encoding="utf-8"))
+    here = harness.machine()
+    if any(before["machine"][part] != here[part] for part in ("cpu", "llvm_cpu")):
+        raise UserError(
+            f"the figures there are those of another machine: {before['machine']['cpu']}",
+            where=str(path),
+            hint="name another file by --json",
+        )
+    rows, answers = (
+        {name: row for name, row in before[part].items() if row["status"] == "right"} for part in ("rows", "answers")
+    )
+    return rows, answers
 
 
 def choose(corpus: Corpus, patterns: str) -> Corpus:
@@ -331,6 +356,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--list", action="store_true", help="show the files and questions, and end")
     parser.add_argument("--fetch", action="store_true", help="fetch the files, and end")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what the figures have that is right, and do the rest"
+    )
     parser.add_argument("--no-time", action="store_true", help="compile and compare, but do not time")
     parser.add_argument(
         "--limit", type=float, default=300, help="seconds that one step of a file may take (default: 300)"

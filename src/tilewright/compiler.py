@@ -120,8 +120,9 @@ def compile_model(request: CompileRequest) -> Iterator[Imported | Optimized | Lo
     compiled = compile_kernels(planned)
     yield compiled
     # Assemble: memory planned around what kernels need, constants arranged for them, the entry that calls them.
-    artifact = planned.assemble(compiled.kernels, request.options.threads)
+    artifact, constants = planned.assemble_code(compiled.kernels, request.options.threads)
     del planned
+    artifact.constants = constants.blob()
     yield artifact
 
 

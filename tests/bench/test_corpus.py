@@ -87,6 +87,29 @@ def test_a_shipped_file_is_fetched_compiled_compared_and_timed(
     assert "[1/1] tiny/model" in err
 
 
+def test_a_run_can_be_gone_on_with(
+    listed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = listed.parent / "figures.json"
+    statuses = iter(["wrong", "right"])
+    asked: list[str] = []
+
+    def examine(self: Session, item: CorpusFile) -> corpus.Row:
+        asked.append(item.name)
+        return {"status": next(statuses)}
+
+    monkeypatch.setattr(Session, "examine", examine)
+    for exit_code in (1, 0, 0):
+        assert run(listed, "--resume", "--json", str(figures)) == exit_code
+    assert asked == ["tiny/model"] * 2, "what was wrong is tried again, what was right is not"
+    written = json.loads(figures.read_text())
+    assert written["rows"]["tiny/model"]["date"]
+    written["machine"]["cpu"] = "another"
+    figures.write_text(json.dumps(written))
+    assert run(listed, "--resume", "--json", str(figures)) == 2
+    assert "those of another machine: another" in capsys.readouterr().err
+
+
 def test_the_list_can_be_seen_and_fetched_alone(listed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(listed, "--list") == 0
     assert "1 file, 0 questions" in capsys.readouterr().out

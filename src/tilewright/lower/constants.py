@@ -16,9 +16,12 @@ from tilewright.ir.structural import structural_key
 from tilewright.runtime.core.artifact import ConstantInfo
 from tilewright.runtime.core.convert import lasting_empty
 from tilewright.runtime.core.packing import pack, packed_size
+from tilewright.support.collecting import return_freed_memory
 from tilewright.tir.index_map import IndexMap
 
 _ALIGNMENT = 64
+_LET_GO_BYTES = 32 << 20
+"""Bytes of constants after which memory goes back to the system: the allocator keeps what it could use again."""
 
 
 class ConstantStore:
@@ -66,11 +69,17 @@ class ConstantStore:
     def blob(self) -> npt.NDArray[np.uint8]:
         """All constants in one block of bytes, aligned as kernels read them; the store is empty afterwards.
 
-        Each is arranged when its turn comes: of what is arranged there are never two copies in all.
+        Each is arranged when its turn comes, and let go: where nothing else holds them, there are never two copies of
+        all constants.
         """
         block = lasting_empty(self._size)
-        end = 0
-        for info, (constant, arrangement) in zip(self._infos, self._arranged, strict=True):
+        end = returned = 0
+        self._arranged.reverse()
+        for info in self._infos:
+            if end - returned > _LET_GO_BYTES:
+                return_freed_memory()
+                returned = end
+            constant, arrangement = self._arranged.pop()
             array = constant.data if arrangement is None else arrangement.rearrange(constant.data)
             array = np.ascontiguousarray(array)
             if constant.dtype.is_sub_byte:
@@ -79,6 +88,5 @@ class ConstantStore:
             end = info.offset + array.nbytes
             block[info.offset : end] = array.reshape(-1).view(np.uint8)
         block[end:] = 0
-        self._arranged.clear()
         self._offsets.clear()
         return block

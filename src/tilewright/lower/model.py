@@ -95,6 +95,14 @@ class LoweredModel:
 
     def assemble(self, by_symbol: Mapping[str, CompiledKernel], threads: int | None) -> Artifact:
         """The model of compiled kernels, by their symbols; it runs on `threads` threads by default."""
+        artifact, constants = self.assemble_code(by_symbol, threads)
+        artifact.constants = constants.blob()
+        return artifact
+
+    def assemble_code(
+        self, by_symbol: Mapping[str, CompiledKernel], threads: int | None
+    ) -> tuple[Artifact, ConstantStore]:
+        """The same without its constants, and the store of these, for those who let go of this model first."""
         _warn_of_failures(by_symbol)
         warn_of_far_kernels(self.far_kernels(by_symbol))
         with trace.span("memory"):
@@ -118,7 +126,6 @@ class LoweredModel:
             self.host.cpu,
             self.host.features,
             objects,
-            constants=store.blob(),
             model=info,
             requires=tuple(sorted(self.host.feature_set)) if objects else (),
         )
@@ -129,7 +136,7 @@ class LoweredModel:
             ]
             sizes = tuple(len(code) for code in artifact.device_code)
             artifact.device = DeviceInfo(self.target.kind, str(self.target), infos, sizes)
-        return artifact.with_threads(threads)
+        return artifact.with_threads(threads), store
 
     def _entry(self, info: ModelInfo) -> bytes:
         return compile_source(f"{info.name}_entry", emit_entry(info), ".ll", _ENTRY_COMPILER, self.target)

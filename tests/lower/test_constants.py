@@ -1,0 +1,31 @@
+"""Constants in one block: each is let go as soon as it is placed."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import pytest
+
+from tilewright.graph.ir.expr import constant
+from tilewright.lower import constants
+from tilewright.lower.constants import ConstantStore
+
+
+def test_constants_are_let_go_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ConstantStore()
+    arrays = [np.full(40, number, np.float32) for number in range(4)]
+    alive = [weakref.ref(array) for array in arrays]
+    offsets = [store.add(constant(array), None) for array in arrays]
+    del arrays
+    left: list[int] = []
+    monkeypatch.setattr(constants, "_LET_GO_BYTES", 0)
+    monkeypatch.setattr(
+        constants, "return_freed_memory", lambda: left.append(sum(item() is not None for item in alive))
+    )
+    block = store.blob()
+    # The one that was placed last is still at hand.
+    assert left == [4, 3, 2]
+    for number, offset in enumerate(offsets):
+        np.testing.assert_array_equal(block[offset : offset + 160].view(np.float32), np.float32(number))
+    assert [item() is None for item in alive] == [True] * 4
