@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.options import GraphOptions
@@ -81,6 +82,14 @@ def _block_layers(options: GraphOptions) -> list[Pass[IRModule]]:
     ]
 
 
+_NUMBERS: Final = {
+    "round_operands": round_operands,
+    "sums_as_floats": sums_as_floats,
+    "narrow_results": narrow_results,
+}
+"""How a target takes the numbers of products and what follows them, when these are the last ones."""
+
+
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
     layers, options = _block_layers(options), options.beside_layers
@@ -135,8 +144,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         if options.may_use_winograd:
             passes.append(with_options("choose_algorithm", choose_algorithm))
     if options.target is not None:
-        passes += [with_options("round_operands", round_operands), with_options("sums_as_floats", sums_as_floats)]
-        passes.append(with_options("narrow_results", narrow_results))
+        passes += [with_options(name, function) for name, function in _NUMBERS.items()]
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
