@@ -33,7 +33,7 @@ from tilewright.cli.peers import litert
 from tilewright.frontend import from_tflite
 from tilewright.graph.ir.expr import Call, Function
 from tilewright.graph.ir.op import is_call_to
-from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.ir.traverse import graph_functions, post_order
 from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
@@ -86,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def compared(path: Path, threads: int, rounds: int) -> dict[str, Any]:
     """Milliseconds of both, their ratio, and the least time that the multiplications take."""
-    name = from_tflite(path)["main"].params[0].name
-    operations = 2 * products(from_tflite(path, shapes={name: IMAGE})["main"])
+    name = graph_functions(from_tflite(path))["main"].params[0].name
+    operations = 2 * products(graph_functions(from_tflite(path, shapes={name: IMAGE}))["main"])
     executable = tw.compile(path, threads=threads, shapes={name: IMAGE})
     dtype = "int8" if path.stem.endswith("int8") else "float32"
     image = np.random.default_rng(0).normal(size=IMAGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.options import GraphOptions
@@ -82,6 +83,14 @@ def _block_layers(options: GraphOptions) -> list[Pass[IRModule]]:
     ]
 
 
+_NUMBERS: Final = {
+    "round_operands": round_operands,
+    "sums_as_floats": sums_as_floats,
+    "narrow_results": narrow_results,
+}
+"""How a target takes the numbers of products and what follows them, when these are the last ones."""
+
+
 def _with_options(
     options: GraphOptions, name: str, function: Callable[[IRModule, GraphOptions], IRModule]
 ) -> Pass[IRModule]:
@@ -148,8 +157,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         ]
     passes += _convolutions(options)
     if options.target is not None:
-        passes += [with_options("round_operands", round_operands), with_options("sums_as_floats", sums_as_floats)]
-        passes.append(with_options("narrow_results", narrow_results))
+        passes += [with_options(name, function) for name, function in _NUMBERS.items()]
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))

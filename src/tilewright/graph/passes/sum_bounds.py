@@ -29,7 +29,8 @@ class BoundedSum:
 
 def bounded_sum(total: GraphExpr) -> BoundedSum | None:
     """The bounds of `product`, or of `product + bias`; None where something is not known now."""
-    product, bias = total, np.zeros((), np.int32)
+    product = total
+    bias: Array = np.zeros((), np.int32)
     if is_call_to(total, "add") and isinstance(total, Call) and isinstance(total.args[1], Constant):
         product, bias = total.args[0], total.args[1].data
     known = next((axes for name, axes in _CHANNELS.items() if is_call_to(product, name)), None)
