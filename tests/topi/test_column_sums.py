@@ -36,6 +36,23 @@ def test_sums_over_rows(shape: tuple[int, ...], axes: tuple[int, ...], threads: 
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("shape", "threads"), [((8, 28, 28, 128), 1), ((8, 14, 14, 96), 2), ((8, 23, 23, 100), 1), ((8, 56, 56, 18), 2)]
+)
+def test_means_of_channels_by_lines(shape: tuple[int, ...], threads: int) -> None:
+    """Sums of lines, and then of these, for channels that a vector divides, and others."""
+    x = Var("x", tensor_type(shape, "float32"))
+    module = IRModule([Function("main", (x,), call("mean", x, axes=(0, 1, 2)))])
+    compilation = tw.Compilation(module, options=tw.CompileOptions(threads=threads))
+    given = np.random.default_rng(0).standard_normal(shape).astype(np.float32) + 1
+    np.testing.assert_allclose(compilation.executable()(given), given.mean((0, 1, 2), np.float64), rtol=1e-5)
+    text = str(compilation.scheduled(compilation.kernels[0]))
+    assert "mean_line" in text
+    if shape[-1] == 128:
+        # All columns of a few rows: no loop over columns stands outside of that over images and their lines.
+        assert text.index("grid(8, 28") < text.index("vectorized(")
+
+
 def test_rows_are_read_in_their_order() -> None:
     """The loop over columns is inside the one over rows; many rows are shared among threads, each with its sums."""
     compilation = program((4096, 64), (0,), 2)

@@ -69,6 +69,14 @@ _SIMPLIFY: list[Pass[IRModule]] = [
     module_pass("eliminate_common_subexpressions", requires="graph_typed")(eliminate_common_subexpressions),
 ]
 
+_FEWER_OPERATORS: list[Pass[IRModule]] = [
+    module_pass("recognize", requires="graph_typed")(recognize),
+    module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
+    module_pass("sums_of_parts", requires="graph_typed")(sums_of_parts),
+    *_SIMPLIFY,
+]
+"""One operator in the place of several, for any target."""
+
 
 def _block_layers(options: GraphOptions) -> list[Pass[IRModule]]:
     """Quantised layers as those of a tensor processor, for targets that are one."""
@@ -130,10 +138,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         with_options("packed_weights", packed_weights),
         with_options("scaled_products", scaled_products),
         *_SIMPLIFY,
-        module_pass("recognize", requires="graph_typed")(recognize),
-        module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
-        module_pass("sums_of_parts", requires="graph_typed")(sums_of_parts),
-        *_SIMPLIFY,
+        *_FEWER_OPERATORS,
     ]
     if options.half is not None:
         passes += [with_options("reduce_precision", reduce_precision), *_SIMPLIFY]

@@ -76,7 +76,8 @@ def _is_sum(item: GraphExpr) -> bool:
 
 def _terms(old: GraphExpr, new: GraphExpr, inner: set[int]) -> list[tuple[GraphExpr, GraphExpr]]:
     """What is added in a sum, as it was and as it is now, in order."""
-    terms, stack = [], [(old, new, True)]
+    terms: list[tuple[GraphExpr, GraphExpr]] = []
+    stack: list[tuple[GraphExpr, GraphExpr, bool]] = [(old, new, True)]
     while stack:
         was, now, is_root = stack.pop()
         if is_root or id(was) in inner:
