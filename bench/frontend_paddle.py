@@ -80,7 +80,9 @@ class SavedTrial:
         try:
             save(paddle, self.function, self.inputs, self.stem, self.old)
         except Exception as error:  # PaddlePaddle's own errors have no common class
-            return LeftOut(self.name, f"{type(error).__name__}: {str(error).strip()[:200]}").run()
+            # The lines before the last one are the places in the sources that it went through.
+            reason = str(error).strip().rpartition("\n")[2].strip()
+            return LeftOut(self.name, f"{type(error).__name__}: {reason[:200]}").run()
         # Both formats go through the same converters: one of them is compiled.
         return Case(self.name, self._made, 1e-4, reference=self.old).run()
 

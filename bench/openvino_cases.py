@@ -395,6 +395,26 @@ def _detection() -> Iterator[Any]:
     )
 
 
+def _suppression() -> Iterator[Any]:
+    from openvino import opset9
+
+    random = np.random.default_rng(5)
+    corners = random.random((2, 12, 2)) * 4
+    boxes = np.concatenate([corners, corners + 1 + random.random((2, 12, 2)) * 3], -1).astype(np.float32)
+    scores = random.random((2, 3, 12)).astype(np.float32)
+    for order, kept, pixels in (("classid", -1, False), ("score", 5, True), ("score", -1, False)):
+        options = {
+            "sort_result_type": order, "iou_threshold": 0.3, "score_threshold": 0.1, "nms_top_k": 8,
+            "keep_top_k": kept, "background_class": 1, "normalized": not pixels, "output_type": "i64",
+        }  # fmt: skip
+        yield _case(
+            f"multiclass_nms {order} {kept}",
+            lambda a, s, o=options: opset9.multiclass_nms(a, s, None, **o),
+            boxes,
+            scores,
+        )
+
+
 def _signals() -> Iterator[Any]:
     from openvino import opset9, opset15, opset16
 
@@ -491,5 +511,15 @@ def _decoders() -> Iterator[Any]:
 
 def own_cases() -> Iterator[tuple[str, Callable[[], Any], dict[str, Any]]]:
     """Name, what makes the model, and inputs of each case."""
-    for family in (_plain, _embeddings, _windows, _recurrent, _detection, _signals, _images, _decoders):
+    for family in (
+        _plain,
+        _embeddings,
+        _windows,
+        _recurrent,
+        _detection,
+        _signals,
+        _images,
+        _decoders,
+        _suppression,
+    ):
         yield from family()

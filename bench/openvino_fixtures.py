@@ -23,7 +23,7 @@ _OWN = (
     "embedding_segments", "deformable", "region_yolo", "irdft size", "stft 2", "istft True False 30", "istft one",
     "inverse True", "extract_image_patches same_upper", "nv12_to_rgb bytes", "i420_to_bgr planes", "roi_pooling max",
     "roi_pooling bilinear 3", "grn", "ctc_greedy_decoder True", "ctc_greedy_decoder_seq_len blank", "segment_max ZERO",
-    "segment_max",
+    "segment_max", "multiclass_nms score 5",
 )  # fmt: skip
 
 

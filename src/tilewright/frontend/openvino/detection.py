@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
-from tilewright.frontend.core.suppression import best_of_each, hide_behind_best
+from tilewright.frontend.core.suppression import (
+    ByClass,
+    best_of_each,
+    detections,
+    hide_behind_best,
+    place_in_image,
+    suppressed_rows,
+)
 from tilewright.frontend.openvino.context import NodeContext
 from tilewright.frontend.openvino.registry import converter
 from tilewright.graph.ir.dimensions import product
@@ -56,6 +63,34 @@ def _filled_up(node: NodeContext, rows: GraphExpr, scores: GraphExpr) -> GraphEx
     total = images * classes * min(count, limit)
     padded = b.call("pad", rows, before=(0, 0), after=(total, 0), value=-1.0)
     return b.slice_axis(padded, 0, 0, total)
+
+
+@converter("MulticlassNms")
+def multiclass_nms(node: NodeContext) -> Sequence[GraphExpr]:
+    """The best boxes of each class and image (class, score, corners), where they were, and how many an image has."""
+    b, boxes, scores = node.builder, node.input(0), node.input(1)
+    if node.has_input(2) or rank_of(scores) != 3:
+        raise UnsupportedError("MulticlassNms of boxes that are not the same for all classes")
+    if node.number("nms_eta", 1.0) != 1.0:
+        raise UnsupportedError("MulticlassNms with a threshold that falls", hint="export it with nms_eta=1")
+    if node.flag("sort_result_across_batch") and sizes_of(scores)[0] != 1:
+        raise UnsupportedError("MulticlassNms that sorts across images", hint="import it for one image: shapes={...}")
+    how = ByClass(
+        overlap=node.number("iou_threshold", 0.0),
+        least=node.number("score_threshold", 0.0),
+        candidates=node.integer("nms_top_k", -1),
+        kept=node.integer("keep_top_k", -1),
+        background=node.integer("background_class", -1),
+        normalized=node.flag("normalized", True),
+    )
+    rows, value = suppressed_rows(node, b, boxes, scores, how)
+    if node.text("sort_result_type", "none") == "score":
+        image, length = b.select(rows, 1, 0), b.shape_tensor(sizes_of(value))
+        place = b.add(b.multiply(image, b.reshape(length, ())), place_in_image(b, image, value))
+        _, order = node.onnx.several("TopK", 2, place, length, axis=0, largest=0)
+        rows, value = (b.call("take", item, order, axis=0) for item in (rows, value))
+    table, *numbers = detections(b, boxes, rows, value)
+    return [table, *(b.cast(item, node.dtype("output_type", "i64")) for item in numbers)]
 
 
 @converter("ROIAlign")

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.frontend.core.builder import dtype_of, rank_of, size_at, sizes_of
-from tilewright.frontend.core.suppression import best_of_each, hide_behind_best
+from tilewright.frontend.core.suppression import ByClass, detections, suppressed_rows
 from tilewright.frontend.paddle.context import NodeContext
 from tilewright.frontend.paddle.registry import converter
-from tilewright.graph.ir.dimensions import Size, product
+from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import GraphExpr
-from tilewright.ir.dtype import FLOAT32, INT32, INT64
+from tilewright.ir.dtype import FLOAT32, INT64
 from tilewright.support.errors import UnsupportedError, UserError
 
 
@@ -219,51 +219,12 @@ def multiclass_nms(node: NodeContext) -> Sequence[GraphExpr]:
         raise UnsupportedError(f"{node.node.kind} of boxes that are not the same for all classes")
     if node.number("nms_eta", default=1.0) != 1.0:
         raise UnsupportedError(f"{node.node.kind} with a threshold that falls", hint="export it with nms_eta=1")
-    classes, count = sizes_of(scores)[1:]
-    background = node.integer("background_label", default=0)
-    least, most = node.number("score_threshold", default=0.0), node.integer("nms_top_k", default=-1)
-    hidden = b.scalar(-math.inf, dtype_of(scores))
-    if background >= 0:
-        ids = b.reshape(b.arange(classes), (1, classes, 1))
-        scores = b.where(b.compare("equal", ids, background), hidden, scores)
-    if most > -1 and (not isinstance(count, int) or most < count):
-        scores = hide_behind_best(b, scores, most)
-    corners = boxes
-    if not node.flag("normalized", default=True):
-        shift = b.constant(np.array([0, 0, 1, 1], np.float32), FLOAT32)
-        corners = b.add(boxes, shift)
-    rows = node.call(
-        "host.non_max_suppression",
-        corners,
-        scores,
-        b.reshape(b.shape_tensor([count]), ()),
-        b.scalar(node.number("nms_threshold", default=0.3), FLOAT32),
-        b.scalar(least, FLOAT32),
-        dims=(node.symbol("kept"),),
+    how = ByClass(
+        overlap=node.number("nms_threshold", default=0.3),
+        least=node.number("score_threshold", default=0.0),
+        candidates=node.integer("nms_top_k", default=-1),
+        kept=node.integer("keep_top_k", default=-1),
+        background=node.integer("background_label", default=0),
+        normalized=node.flag("normalized", default=True),
     )
-    return _detections(node, boxes, scores, rows)
-
-
-def _detections(node: NodeContext, boxes: GraphExpr, scores: GraphExpr, rows: GraphExpr) -> list[GraphExpr]:
-    """Rows (image, class, box) as detections, of which an image has so many at most."""
-    b, (batch, _, count) = node.builder, sizes_of(scores)
-    limit = node.integer("keep_top_k", default=-1)
-
-    def column(at: int) -> GraphExpr:
-        return b.reshape(b.slice_axis(rows, 1, at, at + 1), sizes_of(rows)[:1])
-
-    image, label, place = column(0), column(1), column(2)
-    value = node.onnx("GatherND", scores, rows)
-    if limit > -1:
-        shown = best_of_each(b, image, value, limit)
-        rows = node.onnx("Compress", rows, shown, axis=0)
-        image, label, place = column(0), column(1), column(2)
-        value = node.onnx("GatherND", scores, rows)
-    kept = sizes_of(rows)[0]
-    number = b.add(b.multiply(image, b.reshape(b.shape_tensor([count]), ())), place)
-    flat = b.reshape(boxes, (product((batch, count)), 4))
-    corners = b.call("take", flat, number, axis=0)
-    parts = [b.reshape(b.cast(item, FLOAT32), (kept, 1)) for item in (label, value)]
-    belongs = b.call("equal", b.reshape(image, (kept, 1)), b.reshape(b.arange(batch), (1, batch)))
-    totals = b.reduce("sum", b.cast(belongs, INT32), (0,))
-    return [b.concatenate([*parts, corners], 1), b.reshape(b.cast(number, INT32), (kept, 1)), totals]
+    return detections(b, boxes, *suppressed_rows(node, b, boxes, scores, how))
