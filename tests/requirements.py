@@ -110,10 +110,10 @@ def _missing_nvrtc() -> str:
     return ""
 
 
-def _missing_linker() -> str:
+def _missing_linker(*triples: str) -> str:
     """Whether libraries for other machines can be linked."""
     try:
-        for triple in ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"):
+        for triple in triples:
             link.find_linker(triple)
     except MissingDependencyError as error:
         return str(error)
@@ -203,11 +203,16 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "musl": _tool("no musl-gcc (musl-tools) on this machine", "musl-gcc"),
     "mingw": _tool("no mingw cross compiler on this machine", "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-gcc-win32"),
     "wine": Requirement(_missing_wine, lambda: find_wine() is not None),
-    "lld-link": _tool("no lld-link (lld) on this machine", "lld-link", "lld-link-19"),
+    "lld-link": Requirement(
+        functools.partial(_missing_linker, "x86_64-pc-windows-msvc"), lambda: find_tool("lld-link-19") is not None
+    ),
     "ld64": _tool("no ld64.lld (lld) on this machine", "ld64.lld", "ld64.lld-19"),
     "arm-none-eabi": _both("arm-none-eabi-gcc", "qemu-system-arm"),
     "riscv-none-elf": _both("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
-    "linker": Requirement(_missing_linker, lambda: find_tool("ld.lld-19", "ld.lld") is not None),
+    "linker": Requirement(
+        functools.partial(_missing_linker, "x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu"),
+        lambda: find_tool("ld.lld-19", "ld.lld") is not None,
+    ),
     "wasm-ld": _tool("no wasm-ld (lld) on this machine", "wasm-ld", "wasm-ld-19"),
     "node": _tool("no node on this machine", "node"),
     "chromium": _tool("no Chromium on this machine", "chromium", "chromium-browser", "google-chrome"),

@@ -164,7 +164,7 @@ CORPUS: list[tuple[list[str], list[str], str]] = [
     (GATHER, ["sch.reindex(block('C'), 'B')"], "read from memory"),
     (PADDED, ["sch.reindex(block('P'), 'A')"], "only where a condition holds"),
     (STENCIL, ["sch.reindex(block('C'), 'B')"], "at 2 different places"),
-    (STENCIL, ["sch.pad_einsum(block('C'), [4])"], "is not one iterator"),
+    (STENCIL, ["sch.pad_einsum(block('C'), [5])"], "is not one iterator"),
     (PADDED, ["sch.pad_einsum(block('S'), [4, 1, 2])"], "is not one iterator"),
     (MATMUL, ["sch.decompose_padding(block('D'), loops('D')[0])"], "does not store a choice"),
     # Tiles.

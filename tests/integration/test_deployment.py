@@ -18,6 +18,7 @@ from tests.integration.emulation import build_program, emulated, need_emulator, 
 from tests.requirements import CLANGS, find_wine, need, need_tool
 from tilewright.backends.llvm import macho
 from tilewright.backends.llvm.levels import join_levels
+from tilewright.backends.llvm.link import find_linker
 from tilewright.cli.main import main
 from tilewright.runtime.core.keys import SigningKey
 from tilewright.support.errors import UnsupportedError, UserError
@@ -341,3 +342,13 @@ def test_wrong_processors_are_errors(model: bytes, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="several processors of arm64-apple-macosx"):
         tw.Compilation(model, "macos-arm64", cpus=["apple-m1", "apple-m2"]).export_library(tmp_path / "x.dylib")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_linker_without_import_libraries_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of LLVM 14: it takes `/def:` for the name of a file."""
+    need("lld-link")
+    old = tmp_path / "lld-link"
+    old.write_text('#!/bin/sh\necho "$1: no such file or directory" >&2\nexit 1\n')
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert find_linker("x86_64-pc-windows-msvc").command != (str(old),)

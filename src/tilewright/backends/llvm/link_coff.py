@@ -6,10 +6,14 @@ lists of names. The DLL needs `ucrtbase.dll`, `kernel32.dll` and their like, whi
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from tilewright.backends.llvm.coff import machine_of
@@ -41,9 +45,20 @@ START: Final = "tilewright_dll_start"
 """The function that Windows calls when it loads a library."""
 
 
+@functools.cache
+def _makes_import_libraries(lld: str) -> bool:
+    """Whether a linker reads lists of names: that of LLVM 14, which Debian 12 has, does not."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        definition = Path(folder, "probe.def")
+        definition.write_text("LIBRARY probe.dll\nEXPORTS\n  probe\n")
+        command = [lld, "/lib", "/nologo", "/machine:x64", f"/def:{definition}", f"/out:{folder}/probe.lib"]
+        return subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode == 0
+
+
 def _candidates(triple: str) -> Iterable[Linker]:
     for lld in lld_commands("lld-link"):
-        yield Linker((lld,))
+        if _makes_import_libraries(lld):
+            yield Linker((lld,))
     if importlib.util.find_spec("ziglang") is not None:
         yield Linker((sys.executable, "-m", "ziglang", "lld-link"))
 
@@ -75,4 +90,4 @@ def _link(linker: Linker, job: LinkJob) -> None:
         os.replace(imports, job.output.with_suffix(".lib"))
 
 
-COFF_LINKING: Final = Linking(machine_of, _candidates, _link, "lld-link")
+COFF_LINKING: Final = Linking(machine_of, _candidates, _link, "an lld-link that makes import libraries")
