@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from bench import harness
-from bench.torch_training_models import CASES, Case
+from bench.torch_training_models import CASES, Case, torch_step
 from tilewright import front, torch_backend
 from tilewright.cli.options import positive_int
 from tilewright.support.errors import UserError
@@ -98,22 +98,7 @@ class Noted:
 
 def stepper(case: Case, how: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], float]:
     """A function that takes a step of training, and gives the loss."""
-    model, x, labels = case
-    optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=0.9)
-
-    def loss_of(batch: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return nn.functional.cross_entropy(model(batch), right)
-
-    run = how(loss_of)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = run(x, labels)
-        loss.backward()
-        optimizer.step()
-        return float(loss.detach())
-
-    return step
+    return torch_step(case, torch.optim.SGD(case[0].parameters(), lr=_RATE, momentum=0.9), how)
 
 
 def _ways(name: str, threads: int, options: Any) -> tuple[dict[str, Callable[[], float]], Noted, bool]:

@@ -138,3 +138,22 @@ CASES: dict[str, Callable[[bool], Case]] = {
     "lstm": _tokens(lambda small, count, length: Recurrent(16 if small else 256, count), 10000, 32),
 }
 """By name; what is asked is whether the model, or its batch, is to be small."""
+
+
+def torch_step(case: Case, optimizer: torch.optim.Optimizer, how: Callable[[Any], Any]) -> Callable[[], float]:
+    """A function that takes a step of training, whose loss `how` compiles, and gives the loss."""
+    model, x, labels = case
+
+    def loss_of(batch: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(batch), right)
+
+    run = how(loss_of)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = run(x, labels)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step

@@ -53,7 +53,8 @@ def torch_case(name: str, small: bool) -> Any:
 def by_torch(name: str, small: bool, threads: int, *, compiled: bool, channels_last: bool) -> Callable[[], float]:
     """PyTorch, eager or through inductor, with its update of all parameters in one call."""
     import torch
-    from torch import nn
+
+    from bench.torch_training_models import torch_step
 
     torch.set_num_threads(threads)
     torch._dynamo.config.allow_rnn = True
@@ -63,20 +64,7 @@ def by_torch(name: str, small: bool, threads: int, *, compiled: bool, channels_l
         model = model.to(memory_format=torch.channels_last)
         x = x.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM, fused=True)
-
-    def loss_of(batch: Any, right: Any) -> Any:
-        return nn.functional.cross_entropy(model(batch), right)
-
-    run: Any = torch.compile(loss_of) if compiled else loss_of
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = run(x, labels)
-        loss.backward()
-        optimizer.step()
-        return float(loss.detach())
-
-    return step
+    return torch_step((model, x, labels), optimizer, torch.compile if compiled else lambda function: function)
 
 
 def by_jax(name: str, small: bool, threads: int) -> Callable[[], float]:

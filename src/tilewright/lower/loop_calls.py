@@ -30,5 +30,4 @@ def resolve_loop_calls(module: IRModule) -> IRModule:
         return result
 
     result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
     return result.with_functions({name: item for name, item in result.functions.items() if name not in loops})

@@ -7,6 +7,7 @@ is quick. A node that is shared is visited once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from tilewright.graph.ir.expr import (
     Call,
@@ -33,6 +34,7 @@ from tilewright.support.errors import CompilerBug
 from tilewright.support.order import children_first
 
 Children = tuple[GraphExpr, ...]
+FunctionOrModule = TypeVar("FunctionOrModule", Function, IRModule)
 
 
 def _none(item: GraphExpr) -> Children:
@@ -199,7 +201,7 @@ def graph_functions(module: IRModule) -> dict[str, Function]:
     return {name: function for name, function in module.functions.items() if isinstance(function, Function)}
 
 
-def map_functions(value: Function | IRModule, function: Callable[[Function], Function]) -> Function | IRModule:
+def map_functions(value: FunctionOrModule, function: Callable[[Function], Function]) -> FunctionOrModule:
     """Apply a transform to a function, or to each graph function of a module."""
     if isinstance(value, Function):
         return function(value)

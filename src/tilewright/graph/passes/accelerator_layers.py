@@ -51,9 +51,7 @@ def accelerator_layers(module: IRModule, blocks: Blocks) -> IRModule:
     )
     # Sums are read by floats where no layer took them.
     sums = Rule("sums of the tensor processor", P.op(_PRODUCTS, name="root"), layers.sums)
-    result = map_functions(module, lambda function: apply_rules(apply_rules(function, rules), (sums,)))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(apply_rules(function, rules), (sums,)))
 
 
 @dataclass(frozen=True, slots=True)

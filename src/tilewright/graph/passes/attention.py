@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from tilewright.graph.ir.dimensions import Size
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Var
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Var
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.ir.traverse import map_functions
@@ -50,13 +50,7 @@ def attention(module: IRModule, options: GraphOptions) -> IRModule:
     """Put attention in the place of the operators that make it up; on GPUs, where one kernel computes it."""
     target = options.machine
     rules = RULES if target.is_cpu else (Rule(_NAME, _PATTERN, partial(_replace_on_gpu, target)),)
-
-    def visit(function: Function) -> Function:
-        return apply_rules(function, rules)
-
-    result = map_functions(module, visit)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,7 @@ def bitserial_products(module: IRModule, options: GraphOptions) -> IRModule:
         # The estimate and the schedule are of vectors; tensor cores multiply bytes as quickly as others count bits.
         return module
     rules = _Rules(target, options.choices).rules()
-    result = map_functions(module, lambda function: apply_rules(function, rules))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 @dataclass(frozen=True, slots=True)

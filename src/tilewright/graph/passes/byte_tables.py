@@ -41,9 +41,7 @@ def byte_tables(module: IRModule, options: GraphOptions) -> IRModule:
     """Look functions of bytes up that take long to compute."""
     if not options.machine.is_cpu:
         return module
-    result = map_functions(module, lambda function: _Functions(function).rewritten())
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: _Functions(function).rewritten())
 
 
 class _Functions:

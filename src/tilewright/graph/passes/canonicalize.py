@@ -31,9 +31,7 @@ from tilewright.support.order import children_first
 
 def canonicalize(module: IRModule) -> IRModule:
     """Bring every function of the module to canonical form."""
-    result = map_functions(module, lambda function: apply_rules(inline_lets(function), RULES))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(inline_lets(function), RULES))
 
 
 def inline_lets(function: Function) -> Function:

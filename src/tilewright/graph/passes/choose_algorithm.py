@@ -76,9 +76,7 @@ def choose_algorithm(module: IRModule, options: GraphOptions) -> IRModule:
         return changed
 
     chooser = _Chooser(options.machine, options.choices)
-    result = map_functions(module, visit)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, visit)
 
 
 class _Chooser:

@@ -37,9 +37,7 @@ def computed_kernels(module: IRModule) -> IRModule:
         assert isinstance(changed, Function)
         return changed
 
-    result = map_functions(module, visit)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, visit)
 
 
 def _visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.ir.expr import Call, Function, GraphExpr, constant
+from tilewright.graph.ir.expr import Call, GraphExpr, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
@@ -42,13 +42,7 @@ def computed_products(module: IRModule, options: GraphOptions) -> IRModule:
     if target is None or options.half is not None:
         return module
     rules = _Rules(target).rules()
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, rules)
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 class _Rules:

@@ -67,9 +67,7 @@ def convert_layout(module: IRModule, options: GraphOptions) -> IRModule:
     """
     if options.layout != "NHWC":
         return module
-    result = map_functions(module, lambda function: _Converter(options.target).run(function))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: _Converter(options.target).run(function))
 
 
 def _rank(item: GraphExpr) -> int | None:

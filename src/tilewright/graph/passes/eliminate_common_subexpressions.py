@@ -24,9 +24,7 @@ _COMPARED_BYTES = 64 * 1024
 
 def eliminate_common_subexpressions(module: IRModule) -> IRModule:
     """Merge equal nodes."""
-    result = map_functions(module, _merge_function)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _merge_function)
 
 
 def _merge_function(function: Function) -> Function:

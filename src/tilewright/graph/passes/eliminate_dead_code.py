@@ -22,9 +22,7 @@ ENTRY = "main"
 
 def eliminate_dead_code(module: IRModule) -> IRModule:
     """Remove bindings and functions that are never used (functions only if the module has an entry `main`)."""
-    result = map_functions(module, _drop_lets)
-    assert isinstance(result, IRModule)
-    return _drop_functions(result)
+    return _drop_functions(map_functions(module, _drop_lets))
 
 
 class _Live:

@@ -16,9 +16,7 @@ from tilewright.ir.function import IRModule
 
 def expand_quantization(module: IRModule) -> IRModule:
     """Replace every `qnn.quantize` and `qnn.dequantize` by arithmetic."""
-    result = map_functions(module, _expanded)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _expanded)
 
 
 def _expanded(function: Function) -> Function:

@@ -48,9 +48,7 @@ _PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
 
 def fixed_point(module: IRModule) -> IRModule:
     """Turn quantised layers to integer arithmetic, where multiplier and shift can say what their scales do."""
-    result = map_functions(module, _rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _rewritten)
 
 
 def _rewritten(function: Function) -> Function:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.ir.op import FusionKind, Operator
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
@@ -60,13 +60,7 @@ def float8_products(module: IRModule, options: GraphOptions) -> IRModule:
         return _rounded(call, rows, values)
 
     rule = Rule("product of 8-bit floats", P.op("matmul", name="root"), product)
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, [rule])
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, [rule]))
 
 
 def _ends_a_product(last: GraphExpr, b: Bindings) -> bool:

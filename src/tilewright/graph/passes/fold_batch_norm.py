@@ -35,9 +35,7 @@ _FLOATS = ("float16", "float32", "float64")
 
 def fold_batch_norm(module: IRModule) -> IRModule:
     """Fold batch normalisation and constant scales and shifts a channel into contractions."""
-    result = map_functions(module, _fold_function)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _fold_function)
 
 
 def _fold_function(function: Function) -> Function:

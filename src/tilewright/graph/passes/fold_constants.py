@@ -35,9 +35,7 @@ GROWN_BYTES = 4 * 1024 * 1024
 
 def fold_constants(module: IRModule) -> IRModule:
     """Compute what does not depend on inputs."""
-    result = map_functions(module, _fold_function)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _fold_function)
 
 
 def _fold_function(function: Function) -> Function:

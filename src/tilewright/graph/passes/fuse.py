@@ -91,9 +91,7 @@ def fuse(module: IRModule, options: GraphOptions) -> IRModule:
     What `choices` know of the last two rules goes before the estimates.
     """
     names: dict[str, int] = {}
-    result = map_functions(module, lambda function: _Fuser(function, names, options.target, options.choices).run())
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: _Fuser(function, names, options.target, options.choices).run())
 
 
 def is_primitive(item: object) -> bool:

@@ -54,9 +54,7 @@ def half_products(module: IRModule, options: GraphOptions) -> IRModule:
     if not target.has_feature("avx512fp16"):
         return module
     rules = (_winograd_rule(target, options.choices), *RULES) if options.may_use_winograd else RULES
-    result = map_functions(module, lambda function: apply_rules(function, rules))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 def _product(b: Bindings) -> GraphExpr | None:

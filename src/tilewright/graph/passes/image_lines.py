@@ -37,9 +37,7 @@ _REDUCTIONS = frozenset(["sum", "mean", "max", "min", "prod"])
 
 def image_lines(module: IRModule) -> IRModule:
     """Compute what lies between convolutions of one dimension on images of one line."""
-    result = map_functions(module, _visit)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _visit)
 
 
 def _visit(function: Function) -> Function:

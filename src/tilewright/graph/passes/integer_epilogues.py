@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
 from tilewright.graph.ir.traverse import map_functions
@@ -65,13 +65,7 @@ _MOST_STEPS = 2.0**30
 def integer_epilogues(module: IRModule, options: GraphOptions) -> IRModule:
     """Simplify what follows integer products."""
     rules = (*RULES, *CPU_RULES) if options.machine.is_cpu else RULES
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, rules)
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 def _integer_bias(b: Bindings) -> GraphExpr | None:

@@ -72,9 +72,7 @@ _MANY_VECTORS = 16
 def integer_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Use products of bytes where the processor has them, of 16 bits elsewhere."""
     rules = _Rules(options.machine).rules()
-    result = map_functions(module, lambda function: _rewritten(function, rules))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: _rewritten(function, rules))
 
 
 def _rewritten(function: Function, rules: tuple[Rule, ...]) -> Function:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.graph.ir.expr import Function, GraphExpr, constant
+from tilewright.graph.ir.expr import GraphExpr, constant
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.recurrent import RecurrentAttributes
@@ -37,13 +37,7 @@ def integer_recurrence(module: IRModule, options: GraphOptions) -> IRModule:
     # x86 multiplies signed bytes, which digits are, with unsigned ones.
     low = 0 if target.has_vnni else -128
     rules = [_rule(name, low) for name in _LAYERS]
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, rules)
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 def _rule(layer: str, low: int) -> Rule:

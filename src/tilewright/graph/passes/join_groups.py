@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules
 from tilewright.graph.ir.traverse import map_functions
@@ -47,13 +47,7 @@ def join_groups(module: IRModule, options: GraphOptions) -> IRModule:
         return _joined(call, weight, attributes, count)
 
     rule = Rule("groups joined", P.op("nn.conv2d", name="root"), convolution)
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, [rule])
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, [rule]))
 
 
 def groups_to_join(groups: int, width: int, lanes: int, most: int) -> int:

@@ -30,9 +30,7 @@ def joint_products(module: IRModule, options: GraphOptions) -> IRModule:
     target = options.machine
     if target.is_cpu:
         return module
-    result = map_functions(module, _joined)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _joined)
 
 
 @dataclass(eq=False)

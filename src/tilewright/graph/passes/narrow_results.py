@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
 from tilewright.graph.ir.traverse import map_functions
@@ -32,13 +32,7 @@ def narrow_results(module: IRModule, options: GraphOptions) -> IRModule:
     target = options.target
     if target is None or not target.is_cpu or not target.has_rounded_products:
         return module
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, (_RULE,))
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, (_RULE,)))
 
 
 def _narrowed(b: Bindings) -> GraphExpr | None:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.graph.ir.dimensions import Size, multiply
-from tilewright.graph.ir.expr import Call, Function, GraphExpr, TupleGet, constant
+from tilewright.graph.ir.expr import Call, GraphExpr, TupleGet, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
@@ -53,13 +53,7 @@ def packed_weights(module: IRModule, options: GraphOptions) -> IRModule:
         Rule("product with packed weights", P.op("matmul", name="root"), partial(_product, target, digits)),
         Rule("rows of packed weights", P.op("take", name="root"), _rows),
     )
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, rules)
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 def _digit_columns(target: Target) -> DataType | None:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
@@ -55,13 +55,7 @@ def pad_channels(module: IRModule, options: GraphOptions) -> IRModule:
         return _padded(call, weight, -shape[-1] % _GROUP)
 
     rule = Rule("channels filled up", P.op("nn.conv2d", name="root"), convolution)
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, [rule])
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, [rule]))
 
 
 def _padded(call: Call, weight: Constant, extra: int) -> GraphExpr:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.graph.interpreter import Value, apply_operator
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.known import is_known
 from tilewright.graph.ir.op import is_call_to
@@ -60,13 +60,7 @@ def quantized_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Compute products of dequantised values in integers: float32 would round sums past 2^24."""
     if options.target is None:
         return module
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, RULES)
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, RULES))
 
 
 def known_value(item: GraphExpr) -> Array | None:

@@ -33,9 +33,7 @@ from tilewright.ir.types import TensorType
 
 def recognize(module: IRModule) -> IRModule:
     """Put larger operators in the place of the small ones that make them up."""
-    result = map_functions(module, _recognize_function)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _recognize_function)
 
 
 def _recognize_function(function: Function) -> Function:

@@ -39,9 +39,7 @@ def reduce_precision(module: IRModule, options: GraphOptions) -> IRModule:
         return module
     on_device = options.target is not None and not options.target.is_cpu
     packed = PACKED if on_device and dtype is FLOAT16 else frozenset()
-    result = map_functions(module, lambda function: _Reduce(dtype, PRODUCTS | packed).run(function))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: _Reduce(dtype, PRODUCTS | packed).run(function))
 
 
 class _Reduce(FloatTypes):

@@ -44,9 +44,7 @@ _MOST_MOVES = 16
 
 def requantize(module: IRModule) -> IRModule:
     """Take away pairs of dequantising and quantising around moves of data."""
-    result = map_functions(module, _rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _rewritten)
 
 
 def _rewritten(function: Function) -> Function:

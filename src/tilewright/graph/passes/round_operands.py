@@ -41,9 +41,7 @@ def round_operands(module: IRModule, options: GraphOptions) -> IRModule:
     target = options.machine
     if not truncates_operands(target):
         return module
-    result = map_functions(module, lambda function: _Rounding(function).run(function))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: _Rounding(function).run(function))
 
 
 class _Rounding:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.graph.ir.expr import Call, Function, GraphExpr
+from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.common import constant_dim
@@ -40,13 +40,7 @@ def scaled_products(module: IRModule, options: GraphOptions) -> IRModule:
     """Spell out products with scales, but for those of blocks on warp groups."""
     machine = options.target
     rule = Rule("product with scales", P.op("qnn.scaled_matmul", name="root"), lambda b: _product(b, machine))
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, [rule])
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, [rule]))
 
 
 def _product(b: Bindings, machine: Target | None) -> GraphExpr | None:

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from tilewright.graph.choices import GraphChoices
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, constant
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Tuple, TupleGet, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
@@ -39,13 +39,7 @@ def single_steps(module: IRModule, options: GraphOptions) -> IRModule:
         return module
     estimated = "together" if target.cores > 1 else "apart"
     rules = GPU_RULES if not target.is_cpu else (Rule(_NAME, _STEP, partial(_merged, asked, estimated)),)
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, rules)
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 def _merged(choices: GraphChoices, estimated: str, b: Bindings) -> GraphExpr | None:

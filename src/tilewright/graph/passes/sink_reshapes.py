@@ -23,9 +23,7 @@ from tilewright.ir.function import IRModule
 
 def sink_reshapes(module: IRModule) -> IRModule:
     """Move reshapes of products to the end of the operators that their kernels can take in."""
-    result = map_functions(module, _visit)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _visit)
 
 
 def _visit(function: Function) -> Function:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.graph.ir.expr import Function, GraphExpr, constant
+from tilewright.graph.ir.expr import GraphExpr, constant
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.options import GraphOptions
@@ -34,13 +34,7 @@ def sums_as_floats(module: IRModule, options: GraphOptions) -> IRModule:
     target = options.target
     if target is None or not target.is_cpu or not target.has_slow_conversions:
         return module
-
-    def rewritten(function: Function) -> Function:
-        return apply_rules(function, (_RULE,))
-
-    result = map_functions(module, rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, (_RULE,)))
 
 
 def _converted(b: Bindings) -> GraphExpr | None:

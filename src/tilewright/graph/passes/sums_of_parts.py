@@ -30,9 +30,7 @@ _RESULTS_A_COPY = 4
 
 def sums_of_parts(module: IRModule) -> IRModule:
     """Join the terms of sums."""
-    result = map_functions(module, _joined)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _joined)
 
 
 def _joined(function: Function) -> Function:

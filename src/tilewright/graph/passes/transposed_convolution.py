@@ -51,9 +51,7 @@ def transposed_convolution(module: IRModule, options: GraphOptions) -> IRModule:
         assert isinstance(changed, Function)
         return changed
 
-    result = map_functions(module, visit)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, visit)
 
 
 def _visit(

@@ -34,9 +34,7 @@ def widen_halves(module: IRModule, options: GraphOptions) -> IRModule:
     target = options.machine
     if not target.is_cpu or target.has_feature(*_STAYS):
         return module
-    result = map_functions(module, lambda function: _Widen(target).run(function))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: _Widen(target).run(function))
 
 
 class _Widen(FloatTypes):

@@ -19,9 +19,7 @@ from tilewright.ir.types import TensorType
 
 def widen_where_read(module: IRModule) -> IRModule:
     """Give every reader of widened bytes a cast of its own."""
-    result = map_functions(module, _rewritten)
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, _rewritten)
 
 
 def _widens(item: GraphExpr) -> bool:

@@ -29,9 +29,7 @@ def word_products(module: IRModule, options: GraphOptions) -> IRModule:
     if target.is_cpu:
         return module
     rules = BITS if target.has_byte_tensor_cores else (*BITS, *BYTES)
-    result = map_functions(module, lambda function: apply_rules(function, rules))
-    assert isinstance(result, IRModule)
-    return result
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
 def _matmul(b: Bindings) -> GraphExpr | None:
