@@ -16,7 +16,7 @@ import itertools
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from tilewright.topi.schedule.choices import Answer, Choices
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 _MOST_VARIANTS = 12
+_COLD_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Case:
     tolerance: float = 2e-5
     scale: float = 1.0
     """How large the random numbers of the second operand (weights) are."""
+    cold: bool = False
+    """Whether each run has weights of its own, as the layers of a model have: none come from the cache."""
 
 
 def _rows(name: str, operator: str, rows: int, columns: int, dtype: str = "float32") -> Case:
@@ -104,6 +107,17 @@ def _attention(batch: int, tokens: int, heads: int, dtype: str = "float32", size
     return Case(name, "nn.attention", (shape, shape, shape), {"scale": size**-0.5}, dtype, tolerance)
 
 
+_DECODE = ((2048, 16384), (8192, 2048), (2048, 3072), (2048, 2048))
+"""Depth and columns of a Llama layer's products in a decode step."""
+
+
+def _cold_dense(depth: int, columns: int, dtype: str) -> Case:
+    shapes = ((1, depth), (columns, depth))
+    name = f"dense cold 1x{depth}x{columns}{'' if dtype == 'float32' else ' fp16'}"
+    tolerance = 2e-5 if dtype == "float32" else 4e-3
+    return Case(name, "matmul", shapes, {"transpose_b": True}, dtype, tolerance, 0.02, cold=True)
+
+
 def _lstm(steps: int, batch: int, size: int) -> Case:
     shapes = ((steps, batch, 4, size), (4, size, size), (batch, size), (batch, size))
     return Case(f"lstm {steps}x{batch}x{size}", "nn.lstm", shapes, {"activations": _GATES}, scale=size**-0.5)
@@ -124,6 +138,7 @@ SMALL = (
     Case("dense 1x768x768", "matmul", ((1, 768), (768, 768)), scale=0.02),
     Case("dense t 1x2048x1000", "matmul", ((1, 2048), (1000, 2048)), {"transpose_b": True}, scale=0.02),
     Case("dense t 1x650x10000", "matmul", ((1, 650), (10000, 650)), {"transpose_b": True}, scale=0.02),
+    *(_cold_dense(*sizes, dtype) for dtype in ("float16", "float32") for sizes in _DECODE),
     Case("softmax 12x128x128", "nn.softmax", ((1536, 128),), {"axis": 1}),
     Case("layer norm 128x768", "nn.layer_norm", ((128, 768), (768,), (768,)), {"axis": 1}),
     Case("softmax 1x1000", "nn.softmax", ((1, 1000),), {"axis": 1}),
@@ -218,6 +233,22 @@ def _variants(func: PrimFunc, target: Target, tune: bool) -> Iterator[tuple[dict
         yield given, schedule_gpu(func, target, Choices(given)).func
 
 
+def _into(function: CudaFunction, outputs: Sequence[Any]) -> Callable[..., Any]:
+    return lambda *inputs: function(*inputs, *outputs)
+
+
+def _call(inputs: Sequence[Any], function: Callable[..., Any]) -> Any:
+    return function(*inputs)
+
+
+def _cold(inputs: Sequence[Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Calls with copies of the weights in turn, together several times the cache."""
+    first, weights = inputs
+    size = weights.numel() * weights.element_size()
+    turn = itertools.cycle([weights, *(weights.clone() for _ in range(-(-_COLD_BYTES // size)))])
+    return lambda function: function(first, next(turn))
+
+
 def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[str, Any]]:
     """Figures of a case: bytes a second, as a part of a copy's, and torch's."""
     import torch
@@ -235,7 +266,8 @@ def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[st
     outputs = [torch.full(shape, float("nan"), device="cuda", dtype=kind) for shape in shapes]
     repeats = 5 if case in CASES else 20
     moved = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, *outputs))
-    peer = seconds(_cudnn_lstm(*inputs) if case.operator == "nn.lstm" else lambda: reference(*inputs), repeats)
+    run = _cold(inputs) if case.cold else partial(_call, inputs)
+    peer = seconds(_cudnn_lstm(*inputs) if case.operator == "nn.lstm" else partial(run, reference), repeats)
     rows: list[dict[str, Any]] = []
     for given, scheduled in _variants(func, target, tune):
         try:
@@ -245,7 +277,7 @@ def measure(case: Case, copy: float, target: Target, tune: bool) -> list[dict[st
             function(*inputs, *outputs)
             torch.cuda.synchronize()
             error = largest_error(outputs, wanted)
-            time = seconds(partial(function, *inputs, *outputs), repeats)
+            time = seconds(partial(run, _into(function, outputs)), repeats)
         except Exception as failure:  # one failure must not end the run
             traceback.print_exc()
             rows.append({"case": case.name, "given": given, "failed": str(failure)[:200]})

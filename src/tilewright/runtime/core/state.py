@@ -31,10 +31,14 @@ from tilewright.runtime.core.entry import EntryRunner
 from tilewright.runtime.core.shapes import show_shape
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.model import BoundRun, DeviceRunner
+from tilewright.runtime.device.over import RunOver
 from tilewright.runtime.device.program import Device
 from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
+
+_MOST_RUNS = 64
+"""Sets of sizes that are remembered."""
 
 
 class StatefulRunner(ABC):
@@ -178,8 +182,9 @@ class DeviceState(StatefulRunner):
         self._arrays = [
             DeviceArray(device.upload(_zeros(info)), info.static_shape, info.dtype, device) for info in self.infos
         ]
-
+        self._by_input = dict(zip((item.input for item in model.state), self._arrays, strict=True))
         self._by_output = dict(zip((item.output for item in model.state), self._arrays, strict=True))
+        self._runs: dict[tuple[Any, ...], RunOver] = {}
         self._dtypes = [info.dtype for info in self.model.inputs]
 
     def _held(self) -> Sequence[Any]:
@@ -206,12 +211,14 @@ class DeviceState(StatefulRunner):
         if given is None:
             return None
         with self.lock:
-            prepared = self.inner.prepare(self.joined(values))
-            memory = self.joined(given)
-            for item, array in zip(self.whole.state, self._arrays, strict=True):
-                memory[item.input] = array.memory
-            outputs = prepared.tensors_over(memory, self._by_output, values)
-        return None if outputs is None else [outputs[number] for number in self._outputs]
+            shapes = tuple([value.shape for value in values])
+            run = self._runs.get(shapes)
+            if run is None:
+                if len(self._runs) >= _MOST_RUNS:
+                    self._runs.clear()
+                prepared = self.inner.prepare(self.joined(values))
+                run = self._runs[shapes] = RunOver(prepared, self._by_input, self._by_output)
+            return run.tensors(given, values)
 
     def bound(self, values: list[Any]) -> BoundRun:
         """A run with its arrays on the device and state where it is, to be started again and again."""

@@ -70,9 +70,14 @@ class Frame:
         """Whether inputs and outputs lie elsewhere in every call, so that copying them costs less than recording."""
         return self._seen > _MOST_PLACES
 
-    def run(self, inputs: list[Any], outputs: list[Any]) -> None:
-        """Start everything, on these pieces of memory."""
-        places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
+    def run(self, inputs: list[Any], outputs: list[Any], places: tuple[int, ...] | None = None) -> None:
+        """Start everything, on these pieces of memory.
+
+        `places` are the addresses of those that are not the same in every call, for callers that know; always of the
+        same ones.
+        """
+        if places is None:
+            places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
         self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
         starts = self._starts.get(places)
         if starts is None:

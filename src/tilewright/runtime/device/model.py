@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -121,7 +122,8 @@ class DevicePrepared:
             _nbytes(tuple(self._number(extent) for extent in item.shape), item.dtype) for item in info.inputs
         ]
         self._output_bytes = [_nbytes(shape, item.dtype) for (shape, _), item in self._outputs_with_infos()]
-        self._output_types = [(shape, item.dtype) for (shape, _), item in self._outputs_with_infos()]
+        self.output_types = [(shape, item.dtype) for (shape, _), item in self._outputs_with_infos()]
+        """Shapes and data types of the outputs."""
         self._statuses = [self._status(check) for check in info.checks]
         self._free: deque[Frame] = deque()
 
@@ -204,7 +206,7 @@ class DevicePrepared:
 
     def tensors(self, memory: list[Any], kept: object) -> list[Any] | None:
         """One run on memory of `kept` tensors, whose results are torch's tensors too; None where `call` must do it."""
-        made = None if self._statuses else self.device.tensors(self._output_types)
+        made = None if self._statuses else self.device.tensors(self.output_types)
         if made is None:
             return None
         self.device.activate()
@@ -269,7 +271,7 @@ class DevicePrepared:
                 checks = None if self.device.capturing else self._pending(frame)
             if checks is not None:
                 checks.verify()
-            own = self._written_over
+            own = self.written_over
             with self.device.lock:
                 for number in held.keys() - own:
                     self.device.copy(places[number], 0, held[number].memory, 0, self._output_bytes[number])
@@ -287,43 +289,18 @@ class DevicePrepared:
             if not self.device.capturing:
                 self.give_back(frame)
 
-    def tensors_over(self, memory: list[Any], held: Mapping[int, DeviceArray], kept: object) -> list[Any] | None:
-        """The same on memory of `kept` tensors and of state, whose results are torch's tensors; None: `call_over`."""
-        if held.keys() != self._written_over:
-            return None
-        made = self.device.tensors([kind for number, kind in enumerate(self._output_types) if number not in held])
-        if made is None:
-            return None
-        self.device.activate()
-        frame = self.take()
-        try:
-            if frame.copies:
-                return None
-            others = iter(made)
-            results = [None if number in held else next(others) for number in range(len(self._output_types))]
-            with self.device.lock:
-                places = [
-                    held[number].memory if tensor is None else self.device.address(tensor)
-                    for number, tensor in enumerate(results)
-                ]
-                frame.run(memory, places)
-                frame.kept = kept
-            return results
-        finally:
-            self.give_back(frame)
-
-    @property
-    def _written_over(self) -> set[int]:
+    @cached_property
+    def written_over(self) -> frozenset[int]:
         """The outputs that are written over what is held: none where a check may fail first."""
-        return {item.output for item in self.part.info.state if item.in_place and not self._statuses}
+        return frozenset(item.output for item in self.part.info.state if item.in_place and not self._statuses)
 
-    @property
-    def _state_inputs(self) -> set[int]:
-        return {item.input for item in self.part.info.state}
+    @cached_property
+    def _state_inputs(self) -> frozenset[int]:
+        return frozenset(item.input for item in self.part.info.state)
 
     def _places_over(self, frame: Frame, held: Mapping[int, DeviceArray], on_device: bool) -> list[Any]:
         """Where each output of a run with state goes."""
-        own = self._written_over
+        own = self.written_over
         return [
             held[number].memory
             if number in own

@@ -210,7 +210,11 @@ class VectorProduct:
     most_vectors: int
     """Vectors that weights are multiplied with; more are rows of a matrix product."""
     thread_weights: int
-    """Weights that a thread has in registers."""
+    """Weights of a result that a thread has, where there are warps enough to share them."""
+    thread_bytes: int
+    """Weights of all its results that a thread has on their way."""
+    kept_bytes: int
+    """Weights of a result that a thread can have in registers."""
     most_warps: int
     """Warps that share the sum of a result."""
     busy_warps: int

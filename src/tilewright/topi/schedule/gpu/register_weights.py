@@ -20,7 +20,7 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.packing import constant_parameters
 
 VECTOR = 4
-"""Elements that a thread reads at once, at most."""
+"""Elements that a thread of a recurrence reads at once, at most."""
 WARP = 32
 
 
@@ -45,9 +45,9 @@ class Division:
         return self.lanes * self.vector
 
 
-def vector_length(lengths: list[int]) -> int:
+def vector_length(lengths: list[int], most: int = VECTOR) -> int:
     """Elements that a thread may read at once of rows of some lengths."""
-    vector = VECTOR
+    vector = most
     while any(length % vector for length in lengths):
         vector //= 2
     return vector
@@ -86,12 +86,14 @@ def place_product(
     division: Division,
     whole: int,
     kept_at: LoopHandle | None = None,
+    states: str | None = None,
 ) -> None:
     """Compute a product with its sums of threads in the warps of its results.
 
     `weights` is the name of what each result reads a row of. All threads have the first `whole` of their steps. The
     loops of the product are over vectors, if several, and results. Weights are kept in a loop over warps of their own
-    in `kept_at`, if given: in front of what all warps do together.
+    in `kept_at`, if given: in front of what all warps do together. `states` is the name of the vectors, if a thread is
+    to read neighbours of them at once, for all its results.
     """
     sch = context.sch
     sch.compute_at(product, warp)
@@ -110,6 +112,8 @@ def place_product(
     chunks, vector = reduce[:steps], reduce[steps:]
     sch.reorder(lane, *chunks, *results, *vector)
     sch.bind(lane, "threadIdx.x")
+    if states is not None:
+        _load_states(context, partial, states, (lane, *chunks)[-1])
     for loop in (*sums, *results, *vector):
         if (context.extent(loop) or 0) > 1:
             sch.unroll(loop)
@@ -150,6 +154,17 @@ def _load_weights(
 
     sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, in_chunks)
     _unroll_chunks(context, chunk, whole)
+
+
+def _load_states(context: ScheduleContext, partial: BlockHandle, states: str, place: LoopHandle) -> None:
+    """Copy what a thread reads of the vectors in one step to registers, neighbours at once."""
+    sch = context.sch
+    copy = sch.cache_read(partial, states, "local")
+    sch.compute_at(copy, place)
+    *outer, last = _below(context, copy, place)
+    for loop in outer:
+        sch.unroll(loop)
+    sch.vectorize(last)
 
 
 def _unroll_chunks(context: ScheduleContext, loop: LoopHandle, whole: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Var, const_value
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import BufferLoad
@@ -25,6 +26,9 @@ from tilewright.topi.schedule.gpu.stage import StageContext
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
+_READ_BYTES = 16
+"""What a thread reads at once, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Form:
@@ -35,6 +39,9 @@ class _Form:
     """The number of the weights among the parameters."""
     packed: bool
     """Whether the steps of a sum already lie side by side."""
+    dtype: DataType
+    states: str
+    """The vectors."""
     column: int
     """The iterator over the weights' results."""
 
@@ -61,7 +68,7 @@ def _schedule_vector_product(context: StageContext) -> None:
     loops = sch.get_loops(output)
     column = loops[form.column]
     (count,) = context.sizes([column])
-    division, results = _divide(context, length, count)
+    division, results = _divide(context, length, count, form.dtype)
     partial = rfactor_sums(context, product, division)
     block, warp, result = sch.split(column, [None, division.warps, results])
     vectors = [loop for loop in loops if loop != column]
@@ -74,7 +81,10 @@ def _schedule_vector_product(context: StageContext) -> None:
     if results > 1:
         sch.vectorize(result)
     prefetch_constants(context, output, warp)
-    place_product(context, product, partial, form.weights, warp, division, length // division.width)
+    # Neighbours at once where all threads have all their steps, so that no guard is around the copy.
+    states = form.states if division.vector > 1 and length % division.width == 0 else None
+    whole = length // division.width
+    place_product(context, product, partial, form.weights, warp, division, whole, states=states)
 
 
 def _find(context: ScheduleContext, product: BlockHandle) -> _Form | str:
@@ -105,29 +115,36 @@ def _find(context: ScheduleContext, product: BlockHandle) -> _Form | str:
     is_short = sizes[-1] < machine.least_depth
     if spatial > machine.most_vectors * sizes[places[0]] or is_short or block.iters[-1].var is not steps[0]:
         return "vectors are many, or sums short"
-    return _Form(matrix.buffer.name, constants[matrix.buffer], matrix.indices[-1] is steps[0], places[0])
+    is_packed = matrix.indices[-1] is steps[0]
+    return _Form(
+        matrix.buffer.name, constants[matrix.buffer], is_packed, matrix.buffer.dtype, vector.buffer.name, places[0]
+    )
 
 
-def _divide(context: ScheduleContext, length: int, count: int) -> tuple[Division, int]:
+def _divide(context: ScheduleContext, length: int, count: int, dtype: DataType) -> tuple[Division, int]:
     """How sums are divided, and how many results a warp has."""
     target = context.target
     machine = context.gpu.vector_product
-    weights, busy = machine.thread_weights, target.cores * machine.busy_warps
+    busy = target.cores * machine.busy_warps
     lanes = min(WARP, target.max_threads)
-    while length > lanes * weights and lanes < WARP * machine.most_warps and 2 * lanes <= target.max_threads:
+    while length > lanes * machine.thread_weights and lanes < WARP * machine.most_warps:
+        if 2 * lanes > target.max_threads:
+            break
         lanes *= 2
     # More lanes where results are few, so that all multiprocessors have enough on its way.
     while count * lanes < busy // 4 * WARP and lanes < length // 8 and 2 * lanes <= target.max_threads:
         lanes *= 2
     possible = [n for n in (32, 64, 128, 256, 512) if n <= min(target.max_threads, max(WARP, length))]
     lanes = context.choose_again("lanes", possible, lanes) if lanes in possible else lanes
-    options = [n for n in (1, 2, 4, 8) if count % n == 0 and (n == 1 or n * length <= 2 * weights * lanes)]
-    enough = [n for n in options if count // n * lanes >= busy * WARP]
+    own = -(-length // lanes) * dtype.itemsize
+    options = [n for n in (1, 2, 4, 8) if count % n == 0 and (n == 1 or n * own <= 2 * machine.thread_bytes)]
+    enough = [n for n in options if n * own <= machine.thread_bytes and count // n * lanes >= busy * WARP]
     results = context.choose_again("results", options, max(enough, default=1))
     rows = [n for n in (1, 2, 4, 8) if n * lanes <= target.max_threads and count // results % n == 0]
     small = [n for n in rows if n * lanes <= 4 * WARP]
     warps = context.choose_again("warps", rows, max(small, default=1))
-    return Division(lanes, vector_length([length]), warps, keeps=length <= 2 * weights * lanes), results
+    vector = vector_length([length], _READ_BYTES // dtype.itemsize)
+    return Division(lanes, vector, warps, keeps=own <= machine.kept_bytes), results
 
 
 TEMPLATE = Template(
