@@ -45,7 +45,13 @@ def ranked_group_tiles(
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes and _is_usual(tile, steps, target)]
     costs = {tile: group_cost(batch, rows, columns, depth, dtype, tile, target) for tile in fitting}
-    return tuple(sorted(fitting, key=lambda tile: (costs[tile], abs(tile.stages - _STAGES))))
+    return tuple(sorted(fitting, key=lambda tile: (costs[tile], _unusual_stages(tile, steps, target))))
+
+
+def _unusual_stages(tile: GroupTile, steps: int, target: Target) -> int:
+    """How far from the best a number of copies is: where a warp group copies for the others, more hide more."""
+    is_specialized = producer_registers(tile, -(-steps // tile.parts), target) is not None
+    return -tile.stages if is_specialized else abs(tile.stages - _STAGES)
 
 
 def _is_usual(tile: GroupTile, steps: int, target: Target) -> bool:
@@ -77,11 +83,12 @@ def group_cost(
 
 
 def _specialized_cost(steps: int, dtype: DataType, tile: GroupTile, costs: GroupCosts) -> float:
-    """Cycles of a block in which one warp group copies for the others: they hardly wait for it."""
+    """Cycles of a block in which one warp group copies for the others: they hardly wait for a single copy."""
     work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
     fetched = (tile.rows + tile.columns) * 128 / costs.specialized_l2_bytes_per_cycle
     results = tile.rows * tile.columns / costs.specialized_results_per_cycle
-    return costs.specialized_start + steps * max(work, fetched) + results
+    busy = float((work**costs.overlap + fetched**costs.overlap) ** (1 / costs.overlap))
+    return costs.specialized_start + steps * busy + results
 
 
 def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, costs: GroupCosts) -> float:

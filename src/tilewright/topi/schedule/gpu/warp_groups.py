@@ -122,12 +122,13 @@ def producer_registers(tile: GroupTile, steps: int, target: Target) -> tuple[int
     """Registers of a thread that copies and of one that computes, where a warp group of its own copies for the others.
 
     Where several blocks share a multiprocessor, one computes while another waits, and there is nothing to gain; nor is
-    there where products are short (few columns) or sums go to memory (several parts). Four copies of the tiles: with
-    other numbers, places in windows of images take the copying threads too long.
+    there where products are short (few columns). Four copies of the tiles where a block has all steps: with other
+    numbers, places in windows of images take the copying threads too long.
     """
     registers = _SPECIALIZED.get(tile.groups)
-    alone = 2 * tile.shared_bytes > target.shared_bytes and tile.parts == 1
-    if registers is None or not alone or tile.stages != _SPECIALIZED_STAGES or steps <= tile.stages:
+    alone = 2 * tile.shared_bytes > target.shared_bytes
+    usual = tile.stages == _SPECIALIZED_STAGES or (tile.parts > 1 and tile.stages > _SPECIALIZED_STAGES)
+    if registers is None or not alone or not usual or steps <= tile.stages:
         return None
     if tile.columns < _SPECIALIZED_COLUMNS:
         return None
