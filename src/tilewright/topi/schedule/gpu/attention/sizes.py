@@ -85,7 +85,8 @@ class AttentionSizes:
         if mask is None:
             return sizes
         _, head, row, _ = (item.var for item in stages["attention_scores"].iters)
-        by_row = any(uses_any(index, [row, head] if packed > 1 else [row]) for index in mask.indices)
+        rows = [*([row] if places > 1 else []), *([head] if packed > 1 else [])]
+        by_row = any(uses_any(index, rows) for index in mask.indices)
         return replace(sizes, mask_bytes=mask.dtype.itemsize, masks_rows=by_row)
 
     def place(self, head: PrimExpr, query: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
@@ -125,6 +126,8 @@ class AttentionTile:
     """Groups of threads that each have a part of the keys (split-K)."""
     interleaved: int = 0
     """If not 0: of so many keys the even ones come first in the second product, which has steps in that order."""
+    parts: int = 1
+    """Blocks of threads that each have a part of the keys (flash decoding); another kernel merges their results."""
 
     def key(self, place: PrimExpr) -> PrimExpr:
         """The key at a place in the order of the second product."""
