@@ -14,6 +14,7 @@ from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.device import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
+from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.ir.expr import Mul, const_value
 from tilewright.ir.visit import transform
 from tilewright.support import settings
@@ -294,3 +295,16 @@ def test_only_attentions_become_online_softmax() -> None:
     sch = Schedule(create_prim_func([a, *apply_operator("exp", [a])], "exp"))
     with pytest.raises(ScheduleError, match="online_softmax: only attentions of known sizes have this form"):
         sch.replace_by_equivalent(*sch.blocks(), equivalent=ONLINE_SOFTMAX, tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "tolerance", "packed"), [(*KINDS[0], 1), (*KINDS[2], 1), (*KINDS[4], 4), (*KINDS[5], 2)]
+)
+@pytest.mark.parametrize(("first", "last"), [(-ANY_DIAGONAL, 0), (-19, 3), (12, ANY_DIAGONAL), (-60, -45)])
+def test_diagonals(
+    dtype: str, given: dict[str, Any], tolerance: float, packed: int, first: int, last: int
+) -> None:
+    """Tiles of keys that no query sees are skipped; what is left is as in the plain program, NaN included."""
+    shapes: list[Shape] = [(1, 50, packed, 16), (1, 1, 70, 16), (1, 70, 1, 16)]
+    func = program(shapes, dtype, scale=0.3, keys_by_head=True, first=first, last=last)
+    check(func, given, arrays(func), tolerance)

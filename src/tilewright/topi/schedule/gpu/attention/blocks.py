@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import FLOAT32, DataType
-from tilewright.ir.expr import ZERO, PrimExpr, Range, Var
+from tilewright.ir.expr import ONE, ZERO, PrimExpr, Range, Var
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.buffer import Buffer, make_buffer
@@ -138,6 +139,21 @@ class AttentionBlocks:
         for var, extent in reversed(list(zip(running, loops, strict=True))):
             result = For(var, ZERO, const(extent), LoopKind.SERIAL, result)
         return result if slice_loop is None else For(slice_loop, ZERO, const(slices), LoopKind.SERIAL, result)
+
+    def _seen_tiles(self) -> tuple[PrimExpr, PrimExpr]:
+        """The first tile of keys that some query of a tile sees, and how many follow from there on, at least one."""
+        if self.sizes.diagonals is None or self.tile.parts > 1:
+            return ZERO, const(self.tiles)
+        first, last = self.sizes.diagonals
+        keys, places = self.tile.keys * self.tile.slices, self.tile.queries // self.sizes.packed
+        place = self.row_tile * places
+        start: PrimExpr = ZERO
+        if first > -ANY_DIAGONAL:
+            start = build.minimum(build.maximum(place + first, ZERO) // keys, const(self.tiles - 1))
+        end: PrimExpr = const(self.tiles)
+        if last < ANY_DIAGONAL:
+            end = build.minimum(build.maximum(place + (places + last + keys - 1), ZERO) // keys, end)
+        return start, build.maximum(end - start, ONE)
 
     # ---------------------------------------------------------------- stages
 

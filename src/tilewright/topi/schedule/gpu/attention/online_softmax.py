@@ -29,7 +29,7 @@ from typing import Final
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import FLOAT32
-from tilewright.ir.expr import ZERO, FloatImm, Mul, PrimExpr
+from tilewright.ir.expr import ZERO, FloatImm, Mul, PrimExpr, Select
 from tilewright.ir.node import Node
 from tilewright.ir.visit import find_all, substitute, transform
 from tilewright.support.errors import UserError
@@ -141,7 +141,7 @@ class OnlineSoftmax(AttentionBlocks):
             self._per_row(self.running_max, lambda *place: MINUS_INFINITY, tile.row_threads, name="largest_start"),
             self._per_row(self.running_sum, lambda *place: ZERO_FLOAT, tile.row_threads, name="total_start"),
             self._per_row(self.accumulator, lambda *place: ZERO_FLOAT, tile.width, name="mixed_start"),
-            For(self.key_tile, ZERO, const(self.tiles), LoopKind.SERIAL, over_keys),
+            For(self.key_tile, *self._seen_tiles(), LoopKind.SERIAL, over_keys),
             self._all_reduce(self.row_sum, self.running_sum, is_max=False, by_tile=False),
             *(self._merge_slices() if tile.slices > 1 else self._output()),
         )
@@ -237,11 +237,26 @@ class OnlineSoftmax(AttentionBlocks):
         assert isinstance(block.body, BufferStore)
         value = block.body.value
         products = self.stages["attention_products"].writes[0].buffer
+        seen: PrimExpr | None = None
+        if isinstance(value, Select) and not find_all(value.condition, BufferLoad):
+            seen, value = value.condition, value.a
+        places = [item.var for item in block.iters]
+
+        def shown(score: PrimExpr, *place: PrimExpr) -> PrimExpr:
+            """A score, or minus infinity where its key lies on no diagonal that the query sees."""
+            b, h, i, j = place
+            of_all = self._of_all(self._head(h), self._of_part(h, j))
+            at = (b, *self.sizes.place(self._whole_head(self._head(h)), i), of_all)
+            if seen is None:
+                return score
+            return build.select(substitute(seen, dict(zip(places, at, strict=True))), score, MINUS_INFINITY)
+
+        alone = None if seen is None else shown
         match value:
             case Mul(a=BufferLoad(buffer=source), b=FloatImm(value=scale)) if source is products and scale > 0:
-                return None, scale / math.log(2)
+                return alone, scale / math.log(2)
             case BufferLoad(buffer=source) if source is products:
-                return None, 1 / math.log(2)
+                return alone, 1 / math.log(2)
 
         def score(product: PrimExpr, *place: PrimExpr) -> PrimExpr:
             b, h, i, j = place
@@ -254,7 +269,7 @@ class OnlineSoftmax(AttentionBlocks):
                 assert self.mask is not None and self.mask_shared is not None and item.buffer is self.mask.buffer
                 return self.mask_shared[b, self._head(h), i if self.sizes.masks_rows else ZERO, self._of_part(h, j)]
 
-            return transform(value, visit)
+            return shown(transform(value, visit), *place)
 
         return score, 1 / math.log(2)
 

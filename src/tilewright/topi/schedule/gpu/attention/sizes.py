@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Final
 
+from tilewright.graph.ops.attention import Diagonals
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, substitute, uses_any
+from tilewright.tir.annotations import DIAGONALS
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block
 
@@ -65,6 +67,8 @@ class AttentionSizes:
     """Heads of queries that are rows of one tile, because they share keys and values."""
     sharing: int = 1
     """Heads (so packed) that share a head of keys and values."""
+    diagonals: Diagonals | None = None
+    """Those of the keys that queries see, unless they see all."""
 
     @staticmethod
     def of(stages: Stages) -> AttentionSizes | None:
@@ -78,8 +82,9 @@ class AttentionSizes:
         # Tiles hold the queries of whole places.
         packed = gcd(heads // shared, LEAST_TILE)
         sharing = heads // shared // packed
+        seen = DIAGONALS.of(stages["attention_products"])
         sizes = AttentionSizes(
-            batch, heads // packed, places * packed, keys, depth, width, packed=packed, sharing=sharing
+            batch, heads // packed, places * packed, keys, depth, width, packed=packed, sharing=sharing, diagonals=seen
         )
         mask = mask_of(stages)
         if mask is None:
