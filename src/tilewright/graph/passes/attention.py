@@ -145,7 +145,8 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     _, group = _ungrouped_pair(scores.product.args[1], outer.args[1])
     # Of few queries, reading the keys is what takes time, however empty their tile is.
     fills_tiles = queries * group >= limits.least_queries or (dtype in _HALVES and keys >= _MANY_KEYS)
-    fills_tiles = fills_tiles and max(width, depth) <= limits.most_tiled_size
+    # Tensor cores leave registers for the results of the largest heads.
+    fills_tiles = fills_tiles and (dtype in _HALVES or max(width, depth) <= limits.most_tiled_size)
     if dtype in ("float32", *_HALVES) and "sm_80" in target.feature_set and fills_tiles and static:
         return _replace(b)
     if dtype in _HALVES:

@@ -46,8 +46,10 @@ _PARTS = tuple(
     for parts in (2, 4, 8, 16, 32, 64)
 )
 """Where queries are few and keys many."""
+_MOST_REGISTERS = 224
+"""Registers of a thread for fragments; the others hold places and what is on its way."""
 _GROUPS = tuple(
-    WarpGroupsTile(groups, keys, stages) for groups in (1, 2, 3) for keys in (64, 96, 128) for stages in (2, 3)
+    WarpGroupsTile(groups, keys, stages) for groups in (1, 2, 3) for keys in (32, 64, 96, 128) for stages in (2, 3)
 )
 
 
@@ -124,6 +126,9 @@ def _preferred(sizes: AttentionSizes, item: WarpProduct, target: Target) -> list
     is_long = sizes.keys >= machine.many_keys
     tiles: list[WarpsTile | WarpGroupsTile] = []
     if 2 * blocks[64] >= cores:
+        if sizes.width > 2 * PANEL:
+            # Two groups share tiles that are short, because registers are full of queries and sums.
+            tiles.append(WarpGroupsTile(2 if blocks[128] >= cores else 1, 32))
         if is_long and sizes.width == PANEL and blocks[64] < 4 * cores:
             tiles.append(WarpGroupsTile(1, 128))
         tiles.append(WarpGroupsTile(1, 64))
@@ -141,7 +146,9 @@ def _preferred(sizes: AttentionSizes, item: WarpProduct, target: Target) -> list
 def _fits(sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile, target: Target) -> bool:
     """Whether warp groups can have a tile: elements of a head are whole panels, and keys fill a tile."""
     name = item.row.name
-    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width not in (PANEL, 2 * PANEL) or sizes.keys < tile.keys:
+    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width % PANEL or sizes.keys < tile.keys:
+        return False
+    if tile.registers(sizes) > _MOST_REGISTERS:
         return False
     needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, sizes.width, tile.keys)
     has_products = all(find_instruction(product).is_on(target) for product in needed)
