@@ -42,8 +42,6 @@ _TYPES = ("float32", "float64", *_HALVES)
 """Types of attention; processors compute that of 16 bits in float32 and round once."""
 _MOST_SIZE = 256
 """Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
-_MANY_KEYS = 128
-"""Keys from which on one kernel of a few queries is worth more than a kernel for each step."""
 _HEADS_LAST = (0, 2, 1, 3)
 """Axes of a transpose between (batch, heads, places, size) and (batch, places, heads, size)."""
 
@@ -143,8 +141,9 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     static = all(isinstance(size, int) and size > 0 for size in (*sizes, width, depth))
     limits = gpu_parameters(target).attention
     _, group = _ungrouped_pair(scores.product.args[1], outer.args[1])
-    # Of few queries, reading the keys is what takes time, however empty their tile is.
-    fills_tiles = queries * group >= limits.least_queries or (dtype in _HALVES and keys >= _MANY_KEYS)
+    # Of few queries on tensor cores, an empty tile takes less time than starting a kernel for each step would:
+    # blocks of threads share keys from where on reading them takes longer than that.
+    fills_tiles = queries * group >= limits.least_queries or dtype in _HALVES
     # Tensor cores leave registers for the results of the largest heads.
     fills_tiles = fills_tiles and (dtype in _HALVES or max(width, depth) <= limits.most_tiled_size)
     if dtype in ("float32", *_HALVES) and "sm_80" in target.feature_set and fills_tiles and static:
@@ -221,6 +220,10 @@ def _leads_to_product(item: GraphExpr, sizes: Sequence[Size]) -> bool:
     while isinstance(item, Call) and known_sizes(item) == tuple(sizes):
         if is_call_to(item, "matmul"):
             return True
+        hidden = _hidden(item)
+        if hidden is not None:
+            item = hidden[1]
+            continue
         if not (is_call_to(item, "add") or is_call_to(item, "multiply")):
             return False
         item = next((arg for arg in item.args if known_sizes(arg) == tuple(sizes)), item.args[0])
