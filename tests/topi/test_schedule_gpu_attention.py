@@ -110,7 +110,13 @@ def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zer
 
 @pytest.mark.parametrize(
     ("dtype", "given", "tolerance", "heads", "mask"),
-    [(*KINDS[0], 8, "keys"), (*KINDS[0], 12, "heads"), (*KINDS[2], 8, ""), (*KINDS[4], 6, "keys"), (*KINDS[5], 8, "keys")],
+    [
+        (*KINDS[0], 8, "keys"),
+        (*KINDS[0], 12, "heads"),
+        (*KINDS[2], 8, ""),
+        (*KINDS[4], 6, "keys"),
+        (*KINDS[5], 8, "keys"),
+    ],
 )
 def test_groups_of_queries(dtype: str, given: dict[str, Any], tolerance: float, heads: int, mask: str) -> None:
     """Queries of heads that share keys are rows of one tile; caches have heads before places."""
@@ -298,12 +304,16 @@ def test_only_attentions_become_online_softmax() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "given", "tolerance", "packed"), [(*KINDS[0], 1), (*KINDS[2], 1), (*KINDS[4], 4), (*KINDS[5], 2)]
+    ("dtype", "given", "tolerance", "packed", "first", "last"),
+    [
+        (*KINDS[0], 1, -ANY_DIAGONAL, 0),
+        (*KINDS[0], 1, -60, -45),
+        (*KINDS[2], 1, 12, ANY_DIAGONAL),
+        (*KINDS[4], 4, -19, 3),
+        (*KINDS[5], 2, -ANY_DIAGONAL, 0),
+    ],
 )
-@pytest.mark.parametrize(("first", "last"), [(-ANY_DIAGONAL, 0), (-19, 3), (12, ANY_DIAGONAL), (-60, -45)])
-def test_diagonals(
-    dtype: str, given: dict[str, Any], tolerance: float, packed: int, first: int, last: int
-) -> None:
+def test_diagonals(dtype: str, given: dict[str, Any], tolerance: float, packed: int, first: int, last: int) -> None:
     """Tiles of keys that no query sees are skipped; what is left is as in the plain program, NaN included."""
     shapes: list[Shape] = [(1, 50, packed, 16), (1, 1, 70, 16), (1, 70, 1, 16)]
     func = program(shapes, dtype, scale=0.3, keys_by_head=True, first=first, last=last)

@@ -38,6 +38,29 @@ def _diagonals(attributes: Any) -> dict[str, object]:
     return {} if attributes.sees_all else DIAGONALS.entry((attributes.first, attributes.last))
 
 
+def _scoring(products: Tensor, masks: list[Tensor], attributes: Any) -> Callable[..., PrimExpr]:
+    """Scores by their places: scaled products, with a mask if there is one, of the diagonals that queries see."""
+    wide, shape = products.dtype, products.shape
+    hidden = const(-math.inf, wide)
+
+    def masked(*i: ExprLike) -> PrimExpr:
+        score = products[i] * const(attributes.scale, wide)
+        if not masks:
+            return score
+        mask = masks[0][broadcast_index(masks[0], shape, i)]
+        return build.select(mask, score, hidden) if mask.dtype.is_bool else score + cast(mask, wide)
+
+    def score(b: ExprLike, h: ExprLike, i: ExprLike, c: ExprLike) -> PrimExpr:
+        bounds = []
+        if attributes.first > -ANY_DIAGONAL:
+            bounds.append(build.le(build.add(i, const(attributes.first)), c))
+        if attributes.last < ANY_DIAGONAL:
+            bounds.append(build.le(c, build.add(i, const(attributes.last))))
+        return build.select(build.all_of(bounds), masked(b, h, i, c), hidden) if bounds else masked(b, h, i, c)
+
+    return score
+
+
 @compute_of("nn.attention")
 def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     """Keys of a head are transposed so that scores of neighbouring keys are a vector; values of a head lie together."""
@@ -62,24 +85,7 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         ANCHOR.entry(Anchor.ATTENTION) | _diagonals(attributes),
     )
 
-    def score_of(b: ExprLike, h: ExprLike, i: ExprLike, c: ExprLike) -> PrimExpr:
-        score, bounds = scaled(b, h, i, c), []
-        if attributes.first > -ANY_DIAGONAL:
-            bounds.append(build.le(build.add(i, const(attributes.first)), c))
-        if attributes.last < ANY_DIAGONAL:
-            bounds.append(build.le(c, build.add(i, const(attributes.last))))
-        return build.select(build.all_of(bounds), score, const(-math.inf, wide)) if bounds else score
-
-    def scaled(*i: ExprLike) -> PrimExpr:
-        score = products[i] * const(attributes.scale, wide)
-        if len(inputs) < 4:
-            return score
-        mask = inputs[3][broadcast_index(inputs[3], shape, i)]
-        if inputs[3].dtype.is_bool:
-            return build.select(mask, score, const(-math.inf, wide))
-        return score + cast(mask, wide)
-
-    scores = compute(shape, score_of, "attention_scores")
+    scores = compute(shape, _scoring(products, inputs[3:], attributes), "attention_scores")
     row_max = compute(shape[:3], lambda b, h, i: reduction.max(scores[b, h, i, top], [top]), "attention_max")
     exponentials = compute(
         shape, lambda b, h, i, c: intrinsics.exp(scores[b, h, i, c] - row_max[b, h, i]), "attention_powers"

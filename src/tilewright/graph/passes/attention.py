@@ -6,8 +6,9 @@ After:   transpose(nn.attention(x, ..., mask, scale), (0, 2, 1, 3))      (batch,
 
 The operator reads heads where projections leave them, side by side: the changes of order around attention cancel with
 those that are put in here. Keys and values whose heads are repeated for groups of queries' heads are read as they are
-before that. Masks of diagonals (causal, of a sliding window; `diagonals.py`) become two numbers. Products without heads (of three dimensions) are attention of one head. Masks may be added,
-or hide: where(seen, scores, -inf); queries that see nothing may give 0: where(max(scores) == -inf, 0, softmax(scores)),
+before that. Products without heads (of three dimensions) are attention of one head. Masks may be added,
+or hide: where(seen, scores, -inf); those of diagonals (causal, of a sliding window; `diagonals.py`) become two numbers.
+Queries that see nothing may give 0: where(max(scores) == -inf, 0, softmax(scores)),
 or, with a gradient that is a number too, where(max(scores) == -inf, 0, softmax(where(max(scores) == -inf, 0, scores))).
 """
 

@@ -43,7 +43,9 @@ def merge_parts(program: Parts) -> Stmt:
     sizes, parts = program.sizes, program.tile.parts
     extents = (sizes.batch, sizes.heads, sizes.queries, sizes.width)
     loops = [Var(f"merged_{name}") for name in ("sequence", "head", "query", "element")]
-    best, total, merged = (make_buffer(name, extents, FLOAT32, "local") for name in ("best_part", "merged_sum", "merged"))
+    best, total, merged = (
+        make_buffer(name, extents, FLOAT32, "local") for name in ("best_part", "merged_sum", "merged")
+    )
     program.buffers.extend((best, total, merged))
 
     def stage(name: str, store: Callable[..., BufferStore], start: BufferStore | None = None) -> Stmt:
