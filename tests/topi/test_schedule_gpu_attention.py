@@ -14,6 +14,7 @@ from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.device import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
+from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.ir.expr import Mul, const_value
 from tilewright.ir.visit import transform
 from tilewright.support import settings
@@ -36,6 +37,7 @@ HOPPER = Target("cuda -arch=sm_90 -num-cores=132 -shared-bytes=232448")
 TF32 = HOPPER.replace(features="+tf32")
 WARPS = {"attention_tile": (16, 2, 32, 2, 1)}
 SLICES = {"attention_tile": (16, 1, 16, 2, 2)}
+PARTS = {"attention_tile": (16, 1, 16, 2, 2, 2)}
 THREADS = {"attention_threads": (2, 2, 32, 2)}
 Shape = tuple[int, ...]
 
@@ -78,6 +80,8 @@ def check(func: PrimFunc, given: dict[str, Any], values: list[np.ndarray], toler
 
 KINDS = [("float16", WARPS, 2e-3), ("bfloat16", WARPS, 2e-2), ("float32", THREADS, 2e-6), ("float32", WARPS, 2e-6)]
 KINDS.append(("float16", SLICES, 2e-3))
+KINDS.append(("float16", PARTS, 2e-3))
+KINDS.append(("float32", PARTS, 2e-6))
 
 
 @pytest.mark.parametrize(("dtype", "given", "tolerance"), KINDS)
@@ -86,7 +90,7 @@ def test_sizes_that_divide_nothing(dtype: str, given: dict[str, Any], tolerance:
     check(func, given, arrays(func), tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "given", "tolerance"), [KINDS[0], KINDS[2], KINDS[4]])
+@pytest.mark.parametrize(("dtype", "given", "tolerance"), [KINDS[0], KINDS[2], KINDS[4], KINDS[5]])
 @pytest.mark.parametrize("blind_is_zero", [False, True])
 def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zero: bool) -> None:
     """Masks are added or hide; queries that see no key, or none of a tile, are as in the plain program."""
@@ -106,7 +110,13 @@ def test_masks(dtype: str, given: dict[str, Any], tolerance: float, blind_is_zer
 
 @pytest.mark.parametrize(
     ("dtype", "given", "tolerance", "heads", "mask"),
-    [(*KINDS[0], 8, "keys"), (*KINDS[0], 12, "heads"), (*KINDS[2], 8, ""), (*KINDS[4], 6, "keys")],
+    [
+        (*KINDS[0], 8, "keys"),
+        (*KINDS[0], 12, "heads"),
+        (*KINDS[2], 8, ""),
+        (*KINDS[4], 6, "keys"),
+        (*KINDS[5], 8, "keys"),
+    ],
 )
 def test_groups_of_queries(dtype: str, given: dict[str, Any], tolerance: float, heads: int, mask: str) -> None:
     """Queries of heads that share keys are rows of one tile; caches have heads before places."""
@@ -118,13 +128,13 @@ def test_groups_of_queries(dtype: str, given: dict[str, Any], tolerance: float, 
     if mask == "keys":
         values[3][..., 0] = True
     scheduled = check(func, given, values, tolerance)
-    assert len(device_kernels(scheduled, HOPPER if given is THREADS else TF32).kernels) == 1
+    assert len(device_kernels(scheduled, HOPPER if given is THREADS else TF32).kernels) == (2 if given is PARTS else 1)
 
 
-def test_a_step_of_decoding_is_one_kernel() -> None:
+def decoding(keys: int, batch: int = 1, width: int = 64) -> PrimFunc:
     """One place, 32 heads of queries, a cache of 8 heads with a length that a mask has."""
-    func = program(
-        [(1, 1, 32, 64), (1, 8, 1024, 64), (1, 8, 1024, 64), (1, 1024)],
+    return program(
+        [(batch, 1, 32, width), *[(batch, 8, keys, width)] * 2, (1, keys)],
         "float16",
         "bool",
         scale=0.125,
@@ -132,14 +142,28 @@ def test_a_step_of_decoding_is_one_kernel() -> None:
         keys_by_head=True,
         values_by_head=True,
     )
-    split = device_kernels(schedule_gpu(func, HOPPER, Choices({})), HOPPER)
-    assert len(split.kernels) == 1 and not split.workspaces
-    # Keys are shared by the heads of a group, and by no others.
-    assert [int(str(extent)) for extent in map(const_value, split.kernels[0].grid)] == [8, 1, 1]
+
+
+def test_blocks_share_the_keys_of_a_step_of_decoding() -> None:
+    """Parts of the keys for all multiprocessors, and a kernel that merges them."""
+    split = device_kernels(schedule_gpu(decoding(1024), HOPPER, Choices({})), HOPPER)
+    grids = [[int(str(extent)) for extent in map(const_value, kernel.grid)] for kernel in split.kernels]
+    # Keys are shared by the heads of a group, and by no others: 8 heads of 16 parts; 2048 results, 64 a block.
+    assert grids == [[128, 1, 1], [32, 1, 1]]
+    assert [buffer.name for buffer in split.workspaces] == ["part_max", "part_sum", "part_values"]
     text = device_source(split.kernels, HOPPER)
     assert "tw_mma_f16(" in text
     require_nvrtc()
     assert compile_cuda(text, "sm_90")
+
+
+@pytest.mark.parametrize(("keys", "batch", "parts"), [(128, 1, 1), (1024, 32, 1), (16384, 1, 16), (16384, 4, 4)])
+def test_parts_are_as_many_as_multiprocessors_have_room_for(keys: int, batch: int, parts: int) -> None:
+    """Few keys, or many sequences, need no second kernel."""
+    choices = Choices({})
+    schedule_gpu(decoding(keys, batch, 128), HOPPER, choices)
+    (answer,) = choices.answers.values()
+    assert isinstance(answer, tuple) and answer[5:] == ((parts,) if parts > 1 else ())
 
 
 @pytest.mark.parametrize(
@@ -237,6 +261,8 @@ TILES = [
     AttentionTile(64, 32, 32, 16, 4, 2, 2, True, 16),
     AttentionTile(16, 16, 32, 16, 4, 2, 2, True, 32, 2, 8),
     AttentionTile(32, 32, 20, 32, 8, 1, 4, False),
+    AttentionTile(16, 16, 32, 16, 4, 2, 2, True, 32, 2, 8, 2),
+    AttentionTile(64, 32, 32, 16, 4, 2, 2, True, 16, parts=2),
 ]
 
 
@@ -275,3 +301,20 @@ def test_only_attentions_become_online_softmax() -> None:
     sch = Schedule(create_prim_func([a, *apply_operator("exp", [a])], "exp"))
     with pytest.raises(ScheduleError, match="online_softmax: only attentions of known sizes have this form"):
         sch.replace_by_equivalent(*sch.blocks(), equivalent=ONLINE_SOFTMAX, tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "tolerance", "packed", "first", "last"),
+    [
+        (*KINDS[0], 1, -ANY_DIAGONAL, 0),
+        (*KINDS[0], 1, -60, -45),
+        (*KINDS[2], 1, 12, ANY_DIAGONAL),
+        (*KINDS[4], 4, -19, 3),
+        (*KINDS[5], 2, -ANY_DIAGONAL, 0),
+    ],
+)
+def test_diagonals(dtype: str, given: dict[str, Any], tolerance: float, packed: int, first: int, last: int) -> None:
+    """Tiles of keys that no query sees are skipped; what is left is as in the plain program, NaN included."""
+    shapes: list[Shape] = [(1, 50, packed, 16), (1, 1, 70, 16), (1, 70, 1, 16)]
+    func = program(shapes, dtype, scale=0.3, keys_by_head=True, first=first, last=last)
+    check(func, given, arrays(func), tolerance)

@@ -272,6 +272,9 @@ LAYOUT: Final = Annotation("layout", _one_of(Layout), Place.BLOCK, "the order of
 PHASES: Final = Annotation(
     "phases", _PAIR, Place.BLOCK, "rows and columns of a transposed convolution repeat with these periods (its strides)"
 )
+DIAGONALS: Final = Annotation(
+    "diagonals", _PAIR, Place.BLOCK, "an attention whose query i sees the keys from i plus the first to i plus the last"
+)
 TILES: Final = Annotation("tiles", _number(1), Place.BLOCK, "Winograd's algorithm: output tiles of all images")
 COLUMNS: Final = Annotation("columns", _number(1), Place.BLOCK, "Winograd's algorithm: output tiles in a row")
 KEPT: Final = Annotation("kept", _SWITCH, Place.BLOCK, "the block keeps a buffer of its own: it is not inlined")

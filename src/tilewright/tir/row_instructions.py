@@ -65,7 +65,7 @@ for _kind in ROUND_PAIR:
         for _fresh in (False, True):
             _name = held_product(_kind, True, _columns, 64, _fresh)
             define(_name, "", "int32", _HANDLES, ("sm_90a",), _refuse, _doc, pure=False)
-    for _columns in (64, 128):
+    for _columns in (64, 128, 192, 256):
         for _steps in (32, 64, 96, 128):
             _doc = "the same with panels of columns, which lie so many bytes apart"
             _name = held_product(_kind, False, _columns, _steps)

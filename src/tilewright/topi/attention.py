@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.ir import build, intrinsics
 from tilewright.ir.build import cast, const
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
@@ -13,7 +14,7 @@ from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
-from tilewright.tir.annotations import ANCHOR, Anchor
+from tilewright.tir.annotations import ANCHOR, DIAGONALS, Anchor
 from tilewright.topi.elementwise import broadcast_index
 from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, result_shape
@@ -30,6 +31,34 @@ def _group(heads: PrimExpr, shared: PrimExpr) -> Callable[[ExprLike], ExprLike]:
 def _element(operand: Tensor, by_head: bool) -> Callable[..., PrimExpr]:
     """An element of keys or values by sequence, head, place and number, in whatever order they lie."""
     return (lambda b, h, j, e: operand[b, h, j, e]) if by_head else (lambda b, h, j, e: operand[b, j, h, e])
+
+
+def _diagonals(attributes: Any) -> dict[str, object]:
+    """The note for schedules that skip keys which no query sees."""
+    return {} if attributes.sees_all else DIAGONALS.entry((attributes.first, attributes.last))
+
+
+def _scoring(products: Tensor, masks: list[Tensor], attributes: Any) -> Callable[..., PrimExpr]:
+    """Scores by their places: scaled products, with a mask if there is one, of the diagonals that queries see."""
+    wide, shape = products.dtype, products.shape
+    hidden = const(-math.inf, wide)
+
+    def masked(*i: ExprLike) -> PrimExpr:
+        score = products[i] * const(attributes.scale, wide)
+        if not masks:
+            return score
+        mask = masks[0][broadcast_index(masks[0], shape, i)]
+        return build.select(mask, score, hidden) if mask.dtype.is_bool else score + cast(mask, wide)
+
+    def score(b: ExprLike, h: ExprLike, i: ExprLike, c: ExprLike) -> PrimExpr:
+        bounds = []
+        if attributes.first > -ANY_DIAGONAL:
+            bounds.append(build.le(build.add(i, const(attributes.first)), c))
+        if attributes.last < ANY_DIAGONAL:
+            bounds.append(build.le(c, build.add(i, const(attributes.last))))
+        return build.select(build.all_of(bounds), masked(b, h, i, c), hidden) if bounds else masked(b, h, i, c)
+
+    return score
 
 
 @compute_of("nn.attention")
@@ -53,19 +82,10 @@ def _attention(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         shape,
         lambda b, h, i, c: reduction.sum(cast(query[b, i, h, d], wide) * cast(keys[b, group(h), d, c], wide), [d]),
         "attention_products",
-        ANCHOR.entry(Anchor.ATTENTION),
+        ANCHOR.entry(Anchor.ATTENTION) | _diagonals(attributes),
     )
 
-    def scaled(*i: ExprLike) -> PrimExpr:
-        score = products[i] * const(attributes.scale, wide)
-        if len(inputs) < 4:
-            return score
-        mask = inputs[3][broadcast_index(inputs[3], shape, i)]
-        if inputs[3].dtype.is_bool:
-            return build.select(mask, score, const(-math.inf, wide))
-        return score + cast(mask, wide)
-
-    scores = compute(shape, scaled, "attention_scores")
+    scores = compute(shape, _scoring(products, inputs[3:], attributes), "attention_scores")
     row_max = compute(shape[:3], lambda b, h, i: reduction.max(scores[b, h, i, top], [top]), "attention_max")
     exponentials = compute(
         shape, lambda b, h, i, c: intrinsics.exp(scores[b, h, i, c] - row_max[b, h, i]), "attention_powers"

@@ -229,6 +229,11 @@ CASES: list[Case] = [
     ),
     Case(
         "nn.attention",
+        ((normal, (1, 3, 2, 2)), (normal, (1, 4, 2, 2)), (normal, (1, 4, 2, 2))),
+        {"first": -1, "last": 1},
+    ),
+    Case(
+        "nn.attention",
         ((normal, (1, 2, 1, 2)), (normal, (1, 3, 1, 2)), (normal, (1, 3, 1, 2)), (truth, (2, 3))),
         {"blind_is_zero": True},
     ),

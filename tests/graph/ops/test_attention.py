@@ -42,12 +42,15 @@ def test_what_does_not_fit(shapes: tuple[tuple[int, ...], ...], message: str) ->
         infer(*shapes)
 
 
-def test_meaning() -> None:
+@pytest.mark.parametrize("diagonals", [{}, {"last": 1}, {"first": -1, "last": 2}])
+def test_meaning(diagonals: dict[str, int]) -> None:
     random = np.random.default_rng(0)
     query, key, value = (random.standard_normal(shape).astype(np.float32) for shape in SHAPES)
     found = get_operator("nn.attention")
-    actual = found.reference([query, key, value], found.attributes_class(scale=0.5))
+    actual = found.reference([query, key, value], found.attributes_class(scale=0.5, **diagonals))
+    distance = np.arange(7) - np.arange(5)[:, None]
+    seen = (diagonals.get("first", -9) <= distance) & (distance <= diagonals.get("last", 9))
     for batch, head in np.ndindex(2, 3):
-        scores = np.exp(0.5 * query[batch, :, head] @ key[batch, :, head].T)
+        scores = np.exp(0.5 * query[batch, :, head] @ key[batch, :, head].T) * seen
         expected = scores / scores.sum(axis=1, keepdims=True) @ value[batch, :, head]
         np.testing.assert_allclose(actual[batch, :, head], expected, rtol=1e-4, atol=1e-5)

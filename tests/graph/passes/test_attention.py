@@ -11,6 +11,7 @@ from tilewright.graph.ir.expr import GraphExpr, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.canonicalize import canonicalize
@@ -114,6 +115,53 @@ def test_masks_that_hide(blind: str, inverted: bool) -> None:
     (call,) = operators(after, "nn.attention")
     assert call.attributes.blind_is_zero == bool(blind)
     assert call.args[3].tensor_type.dtype.is_bool
+    assert (call.attributes.first, call.attributes.last) == (-ANY_DIAGONAL, 0)
+
+
+@pytest.mark.parametrize("written", ["places", "truth values", "numbers"])
+@pytest.mark.parametrize(("first", "last"), [(-ANY_DIAGONAL, 0), (-2, 1), (-ANY_DIAGONAL, COLUMNS - ROWS)])
+def test_masks_of_diagonals(written: str, first: int, last: int) -> None:
+    """Causal masks and windows are two numbers, however they are written; another kind of mask may come with them."""
+    q, k, v = inputs()
+    extra = var("m", BATCH, 1, 1, COLUMNS)
+    scores: GraphExpr = op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1))
+    distance = np.arange(COLUMNS) - np.arange(ROWS)[:, None]
+    seen = (first <= distance) & (distance <= last)
+    if written == "numbers":
+        scores = op("add", scores, constant(np.where(seen, 0, -np.inf).astype(np.float32)))
+    elif written == "truth values":
+        scores = op("where", constant(seen), scores, number(-np.inf))
+    else:
+        column = op("arange", count=COLUMNS)
+        rows = [op("reshape", op("arange", count=ROWS, start=start), shape=(ROWS, 1)) for start in (last, first)]
+        shown = op("greater_equal", rows[0], column)
+        if first > -ANY_DIAGONAL:
+            shown = op("logical_and", shown, op("logical_not", op("less", column, rows[1])))
+        scores = op("where", shown, scores, number(-np.inf))
+    body = op("matmul", op("nn.softmax", op("add", scores, extra), axis=3), heads(v, 0, 2, 1, 3))
+    after = check(module(body, q, k, v, extra), [QUERY, KEY, KEY, (BATCH, 1, 1, COLUMNS)])
+    (call,) = operators(after, "nn.attention")
+    assert (call.attributes.first, call.attributes.last) == (first, last)
+    assert call.args[3] is extra
+
+
+@pytest.mark.parametrize("kind", ["scattered", "of a sequence each", "places two apart"])
+def test_masks_of_no_diagonals(kind: str) -> None:
+    """Other masks stay masks."""
+    table = np.tri(ROWS, COLUMNS, dtype=bool)
+    mask: GraphExpr = constant(table)
+    if kind == "scattered":
+        table[4, 1] = False
+    elif kind == "of a sequence each":
+        mask = constant(np.stack([table, table])[:, None])
+    else:
+        rows = op("reshape", op("arange", count=ROWS, step=2), shape=(ROWS, 1))
+        mask = op("greater_equal", rows, op("arange", count=COLUMNS))
+    q, k, v = inputs()
+    scores = op("where", mask, op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1)), number(-np.inf))
+    body = op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3))
+    (call,) = operators(check(module(body, q, k, v), [QUERY, KEY, KEY]), "nn.attention")
+    assert call.attributes.sees_all and len(call.args) == 4
 
 
 def test_masks_of_two_kinds_stay() -> None:
@@ -201,7 +249,9 @@ def test_heads_that_are_repeated_in_another_order_are_no_groups() -> None:
         ("cuda -arch=sm_80", "bfloat16", 17, 20, 1),
         ("cuda -arch=sm_90", "float32", 17, 20, 1),
         ("cuda -arch=sm_90", "float16", 1, 20, 0),
-        ("cuda -arch=sm_90", "float16", 17, 200, 0),
+        ("cuda -arch=sm_90", "float16", 17, 200, 1),
+        ("cuda -arch=sm_90", "float16", 17, 264, 0),
+        ("cuda -arch=sm_90", "float32", 17, 200, 0),
         ("cuda -arch=sm_75", "float16", 32, 64, 0),
         ("opencl", "float32", 17, 20, 0),
         ("opencl", "float32", 32, 32, 1),

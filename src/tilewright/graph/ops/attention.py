@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -24,19 +25,31 @@ from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
 
 _NAMES = ("query", "key", "value", "mask")
+ANY_DIAGONAL: Final = 1 << 30
+"""A distance that no key has from a query."""
+Diagonals = tuple[int, int]
+"""Which keys queries see: query i sees key j where j - i is from the first number to the last."""
 
 
 @node()
 class AttentionAttributes(Attributes):
     """What products of queries and keys are multiplied by; whether queries that see no key give 0 instead of NaN.
 
-    `keys_by_head`, `values_by_head`: heads come before places, as caches have them.
+    `keys_by_head`, `values_by_head`: heads come before places, as caches have them. Query i sees the keys from
+    i + `first` to i + `last`: causal attention has `last=0`, and a window of n keys `first=1 - n` as well.
     """
 
     scale: float = 1.0
     blind_is_zero: bool = False
     keys_by_head: bool = False
     values_by_head: bool = False
+    first: int = -ANY_DIAGONAL
+    last: int = ANY_DIAGONAL
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether every query sees every key, but for a mask."""
+        return self.first == -ANY_DIAGONAL and self.last == ANY_DIAGONAL
 
 
 def _attention(args: list[Array], attributes: AttentionAttributes) -> Array:
@@ -49,6 +62,10 @@ def _attention(args: list[Array], attributes: AttentionAttributes) -> Array:
         if len(args) > 3:
             hides = args[3].dtype == np.bool_
             scores = np.where(args[3], scores, -np.inf) if hides else scores + args[3].astype(np.float64)
+        if not attributes.sees_all:
+            distance = np.arange(scores.shape[3]) - np.arange(scores.shape[2])[:, np.newaxis]
+            seen = (attributes.first <= distance) & (distance <= attributes.last)
+            scores = np.where(seen, scores, -np.inf)
         largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
         weights = np.exp(scores - largest)
         weights = weights / weights.sum(axis=-1, keepdims=True)
@@ -87,7 +104,8 @@ def attention(types: Types, attributes: AttentionAttributes) -> Type:
     Queries are (batch, places, heads, size), keys and values likewise for places of their own. These may have fewer
     heads (grouped queries): as many heads of queries in a row read one of theirs; and they may be (batch, heads,
     places, size). The mask broadcasts to (batch, heads,
-    places of queries, places of keys): numbers are added, truth values hide keys where they are false.
+    places of queries, places of keys): numbers are added, truth values hide keys where they are false. Query i sees
+    keys i + first to i + last.
     """
     inputs = tensors(types, _NAMES[: len(types)])
     added = [item for n, item in enumerate(inputs) if n < 3 or not item.dtype.is_bool]

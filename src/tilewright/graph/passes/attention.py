@@ -7,7 +7,8 @@ After:   transpose(nn.attention(x, ..., mask, scale), (0, 2, 1, 3))      (batch,
 The operator reads heads where projections leave them, side by side: the changes of order around attention cancel with
 those that are put in here. Keys and values whose heads are repeated for groups of queries' heads are read as they are
 before that. Products without heads (of three dimensions) are attention of one head. Masks may be added,
-or hide: where(seen, scores, -inf); queries that see nothing may give 0: where(max(scores) == -inf, 0, softmax(scores)),
+or hide: where(seen, scores, -inf); those of diagonals (causal, of a sliding window; `diagonals.py`) become two numbers.
+Queries that see nothing may give 0: where(max(scores) == -inf, 0, softmax(scores)),
 or, with a gradient that is a number too, where(max(scores) == -inf, 0, softmax(where(max(scores) == -inf, 0, scores))).
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -24,11 +25,13 @@ from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Var
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.ir.traverse import map_functions
+from tilewright.graph.ops.attention import ANY_DIAGONAL, Diagonals
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
 from tilewright.graph.ops.normalization import SoftmaxAttributes
 from tilewright.graph.ops.reduce import ReduceAttributes
 from tilewright.graph.options import GraphOptions
+from tilewright.graph.passes.diagonals import common_diagonals, diagonals_of
 from tilewright.ir.dtype import FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -40,8 +43,6 @@ _TYPES = ("float32", "float64", *_HALVES)
 """Types of attention; processors compute that of 16 bits in float32 and round once."""
 _MOST_SIZE = 256
 """Sizes of a head up to which the results of a block of queries stay in registers and the near caches."""
-_MANY_KEYS = 128
-"""Keys from which on one kernel of a few queries is worth more than a kernel for each step."""
 _HEADS_LAST = (0, 2, 1, 3)
 """Axes of a transpose between (batch, heads, places, size) and (batch, places, heads, size)."""
 
@@ -61,6 +62,8 @@ class _Scores:
     scale: float
     masks: tuple[GraphExpr, ...]
     """Numbers to add, or truth values that are false where a key is hidden."""
+    diagonals: Diagonals
+    """Those of the keys that queries see."""
 
 
 def _replace_on_cpu(b: Bindings) -> GraphExpr | None:
@@ -114,6 +117,8 @@ def _replace(b: Bindings, computed: DataType | None = None) -> GraphExpr | None:
         blind_is_zero=blind_is_zero,
         keys_by_head=by_head[0],
         values_by_head=by_head[1],
+        first=scores.diagonals[0],
+        last=scores.diagonals[1],
     )
     if computed is not None:
         result = make("cast", result, dtype=outer.tensor_type.dtype)
@@ -137,9 +142,11 @@ def _replace_on_gpu(target: Target, b: Bindings) -> GraphExpr | None:
     static = all(isinstance(size, int) and size > 0 for size in (*sizes, width, depth))
     limits = gpu_parameters(target).attention
     _, group = _ungrouped_pair(scores.product.args[1], outer.args[1])
-    # Of few queries, reading the keys is what takes time, however empty their tile is.
-    fills_tiles = queries * group >= limits.least_queries or (dtype in _HALVES and keys >= _MANY_KEYS)
-    fills_tiles = fills_tiles and max(width, depth) <= limits.most_tiled_size
+    # Of few queries on tensor cores, an empty tile takes less time than starting a kernel for each step would:
+    # blocks of threads share keys from where on reading them takes longer than that.
+    fills_tiles = queries * group >= limits.least_queries or dtype in _HALVES
+    # Tensor cores leave registers for the results of the largest heads.
+    fills_tiles = fills_tiles and (dtype in _HALVES or max(width, depth) <= limits.most_tiled_size)
     if dtype in ("float32", *_HALVES) and "sm_80" in target.feature_set and fills_tiles and static:
         return _replace(b)
     if dtype in _HALVES:
@@ -186,9 +193,12 @@ def _scores(b: Bindings, start: GraphExpr, sizes: Sequence[Size]) -> _Scores | N
     alone = item is start or b.uses(item) == 1
     if not alone or known_sizes(item) != tuple(sizes) or item.tensor_type.dtype.name not in _TYPES:
         return None
-    if len({mask.tensor_type.dtype for mask in masks}) > 1:
+    shown = [diagonals_of(mask) for mask in masks]
+    others = [mask for mask, found in zip(masks, shown, strict=True) if found is None]
+    if len({mask.tensor_type.dtype for mask in others}) > 1:
         return None
-    return _Scores(item, scale, tuple(masks))
+    diagonals = reduce(common_diagonals, filter(None, shown), (-ANY_DIAGONAL, ANY_DIAGONAL))
+    return _Scores(item, scale, tuple(others), diagonals)
 
 
 def _hidden(item: GraphExpr) -> tuple[GraphExpr, GraphExpr] | None:
@@ -211,6 +221,10 @@ def _leads_to_product(item: GraphExpr, sizes: Sequence[Size]) -> bool:
     while isinstance(item, Call) and known_sizes(item) == tuple(sizes):
         if is_call_to(item, "matmul"):
             return True
+        hidden = _hidden(item)
+        if hidden is not None:
+            item = hidden[1]
+            continue
         if not (is_call_to(item, "add") or is_call_to(item, "multiply")):
             return False
         item = next((arg for arg in item.args if known_sizes(arg) == tuple(sizes)), item.args[0])

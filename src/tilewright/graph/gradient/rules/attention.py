@@ -22,7 +22,7 @@ from tilewright.graph.gradient.rules.normalization import softmax_cotangent
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.rewrite import make
-from tilewright.graph.ops.attention import AttentionAttributes
+from tilewright.graph.ops.attention import ANY_DIAGONAL, AttentionAttributes
 
 _HEADS_FIRST = (0, 2, 1, 3)
 
@@ -44,6 +44,18 @@ def _summed(cotangent: GraphExpr, shared: Size, by_head: bool) -> GraphExpr:
     return cotangent if by_head else transpose(cotangent, _HEADS_FIRST)
 
 
+def _seen(attributes: AttentionAttributes, rows: Size, columns: Size) -> list[GraphExpr]:
+    """Truth values of the diagonals that queries see, by their first and their last one; nothing where they see all."""
+    key, bounds = make("arange", count=columns), []
+    if attributes.first > -ANY_DIAGONAL:
+        least = reshape(make("arange", count=rows, start=attributes.first), (rows, 1))
+        bounds.append(compare("less_equal", least, key))
+    if attributes.last < ANY_DIAGONAL:
+        most = reshape(make("arange", count=rows, start=attributes.last), (rows, 1))
+        bounds.append(compare("greater_equal", most, key))
+    return bounds
+
+
 @reverse_rule("nn.attention")
 def attention(call: Call, cotangent: GraphExpr) -> Cotangents:
     """The chain through weights @ value, softmax, and query @ key' * scale + mask."""
@@ -61,6 +73,8 @@ def attention(call: Call, cotangent: GraphExpr) -> Cotangents:
     if mask is not None:
         hides = mask.tensor_type.dtype.is_bool
         scores = where(mask, scores, -math.inf) if hides else make("add", scores, mask)
+    for seen in _seen(call.attributes, *sizes_of(scores)[2:]):
+        scores = where(seen, scores, -math.inf)
     weights: GraphExpr = make("nn.softmax", scores, axis=3)
     if blind_is_zero:
         largest = make("max", scores, axes=(3,), keepdims=True)

@@ -5,7 +5,8 @@ columns each, the second has columns 2 and 3 of every eight. Queries, keys and e
 tiles.
 
 Several slices may each have a part of every tile of keys, and all queries of a block. Until they are merged, they are
-heads of their own: slice s of head h is number h * slices + s.
+heads of their own: slice s of head h is number h * slices + s. So are the parts of the keys that several blocks of
+threads have: part p of head h is number h * parts + p, and has keys of its own, numbered from 0.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import FLOAT32, DataType
-from tilewright.ir.expr import ZERO, PrimExpr, Range, Var
+from tilewright.ir.expr import ONE, ZERO, PrimExpr, Range, Var
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.buffer import Buffer, make_buffer
+from tilewright.tir.machine import machine_call
+from tilewright.tir.row_instructions import POWER_OF_TWO
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, round_up
 
@@ -35,8 +39,12 @@ class AttentionBlocks:
 
     def __init__(self, sizes: AttentionSizes, tile: AttentionTile) -> None:
         self.sizes, self.tile = sizes, tile
-        self.rows, self.all_keys = round_up(sizes.queries, tile.queries), round_up(sizes.keys, tile.keys * tile.slices)
-        self.columns = self.all_keys // tile.slices
+        self.rows = round_up(sizes.queries, tile.queries)
+        self.part_keys = round_up(-(-sizes.keys // tile.parts), tile.keys * tile.slices)
+        """Keys of a part, and among them those that are not there."""
+        self.heads = sizes.heads * tile.parts
+        """Parts of all heads."""
+        self.columns = self.part_keys // tile.slices
         """Keys of a slice."""
         self.tiles = self.columns // tile.keys
         self.sequence, self.head = Var("sequence"), Var("head")
@@ -49,17 +57,29 @@ class AttentionBlocks:
         self, name: str, shape: tuple[int, ...], scope: str = "local", dtype: DataType = FLOAT32, sliced: bool = True
     ) -> Buffer:
         """A buffer with a place for each sequence, head and slice."""
-        heads = self.sizes.heads * (self.tile.slices if sliced else 1)
+        heads = self.heads * (self.tile.slices if sliced else 1)
         buffer = make_buffer(name, (self.sizes.batch, heads, *shape), dtype, scope)
         self.buffers.append(buffer)
         return buffer
 
     def _head(self, sliced: PrimExpr) -> PrimExpr:
-        """The head of a slice."""
+        """The head, or the part of one, of a slice."""
         return sliced if self.tile.slices == 1 else sliced // self.tile.slices
 
-    def _of_all(self, sliced: PrimExpr, key: PrimExpr) -> PrimExpr:
-        """The number among all keys of a key of a slice."""
+    def _whole_head(self, part: PrimExpr) -> PrimExpr:
+        """The head of a part."""
+        return part if self.tile.parts == 1 else part // self.tile.parts
+
+    def _of_all(self, part: PrimExpr, key: PrimExpr) -> PrimExpr:
+        """The number among all keys of a key of a part."""
+        return key if self.tile.parts == 1 else part % self.tile.parts * self.part_keys + key
+
+    def _key_limit(self, part: PrimExpr, key: PrimExpr) -> tuple[PrimExpr, int, int]:
+        """A limit: a key of a part is there."""
+        return self._of_all(part, key), self.sizes.keys, self.part_keys * self.tile.parts
+
+    def _of_part(self, sliced: PrimExpr, key: PrimExpr) -> PrimExpr:
+        """The number among the keys of a part of a key of a slice."""
         if self.tile.slices == 1:
             return key
         count = self.tile.keys
@@ -77,7 +97,7 @@ class AttentionBlocks:
 
     def _any_key(self, loop: PrimExpr) -> Axis:
         """A key of any slice."""
-        return self.all_keys, IterKind.SPATIAL, self.key_tile * (self.tile.keys * self.tile.slices) + loop
+        return self.part_keys, IterKind.SPATIAL, self.key_tile * (self.tile.keys * self.tile.slices) + loop
 
     def _step(self, kind: IterKind = IterKind.SPATIAL) -> Axis:
         """The tile of keys."""
@@ -100,7 +120,7 @@ class AttentionBlocks:
     ) -> Stmt:
         """Loops around one block: `axes` from loops to iterators, the rest from iterators (sequence, head, ...)."""
         running = [Var(f"{name}_{letter}") for letter in "ijkl"[: len(loops)]]
-        heads, head, slices = self.sizes.heads, self.head, self.tile.slices
+        heads, head, slices = self.heads, self.head, self.tile.slices
         slice_loop = Var(f"{name}_slice") if sliced and slices > 1 else None
         outer: list[Axis] = [
             (self.sizes.batch, IterKind.SPATIAL, self.sequence),
@@ -120,6 +140,21 @@ class AttentionBlocks:
             result = For(var, ZERO, const(extent), LoopKind.SERIAL, result)
         return result if slice_loop is None else For(slice_loop, ZERO, const(slices), LoopKind.SERIAL, result)
 
+    def _seen_tiles(self) -> tuple[PrimExpr, PrimExpr]:
+        """The first tile of keys that some query of a tile sees, and how many follow from there on, at least one."""
+        if self.sizes.diagonals is None or self.tile.parts > 1:
+            return ZERO, const(self.tiles)
+        first, last = self.sizes.diagonals
+        keys, places = self.tile.keys * self.tile.slices, self.tile.queries // self.sizes.packed
+        place = self.row_tile * places
+        start: PrimExpr = ZERO
+        if first > -ANY_DIAGONAL:
+            start = build.minimum(build.maximum(place + first, ZERO) // keys, const(self.tiles - 1))
+        end: PrimExpr = const(self.tiles)
+        if last < ANY_DIAGONAL:
+            end = build.minimum(build.maximum(place + (places + last + keys - 1), ZERO) // keys, end)
+        return start, build.maximum(end - start, ONE)
+
     # ---------------------------------------------------------------- stages
 
     def _per_score(self, name: str, buffer: Buffer, value: Callable[..., PrimExpr]) -> Stmt:
@@ -134,7 +169,14 @@ class AttentionBlocks:
         return self._stage(name, [self.tile.queries, self.tile.keys], axes, store)
 
     def _per_row(
-        self, buffer: Buffer, value: Callable[..., PrimExpr], extent: int, *, by_tile: bool = False, name: str = ""
+        self,
+        buffer: Buffer,
+        value: Callable[..., PrimExpr],
+        extent: int,
+        *,
+        by_tile: bool = False,
+        name: str = "",
+        sliced: bool = True,
     ) -> Stmt:
         """What belongs to each row and thread, or to each row and element: (b, h, i, thread), and the tile of keys."""
 
@@ -145,7 +187,7 @@ class AttentionBlocks:
         def store(*place: PrimExpr) -> BufferStore:
             return BufferStore(buffer, place, value(*place))
 
-        return self._stage(name or buffer.name, [self.tile.queries, extent], axes, store)
+        return self._stage(name or buffer.name, [self.tile.queries, extent], axes, store, sliced=sliced)
 
     def _update(self, name: str, buffer: Buffer, extent: int, value: Callable[..., PrimExpr]) -> Stmt:
         """A change in place of what belongs to each row and thread, or element, with each tile of keys."""
@@ -239,3 +281,13 @@ class AttentionBlocks:
             return BufferStore(buffer, (b, h, *step, i, thread), MINUS_INFINITY if is_max else ZERO_FLOAT)
 
         return self._stage(buffer.name, [self.tile.queries, threads, threads], axes, store, init)
+
+
+def exp2(exponent: PrimExpr) -> PrimExpr:
+    """A power of two."""
+    return machine_call(POWER_OF_TWO, exponent)
+
+
+def unless_masked(largest: PrimExpr, value: PrimExpr, masked: PrimExpr) -> PrimExpr:
+    """A value, or another one for queries all of whose keys are masked."""
+    return build.select(build.eq(largest, MINUS_INFINITY), masked, value)

@@ -35,6 +35,10 @@ class WarpGroupsTile:
         """The tile as an answer of a tuner."""
         return self.groups, self.keys, self.stages
 
+    def registers(self, sizes: AttentionSizes) -> int:
+        """Registers of a thread for queries, sums, scores and exponentials: of 64 rows it has one in 128."""
+        return sizes.depth // 4 + sizes.width // 2 + self.keys // 2 + self.keys // 4
+
     def shared_bytes(self, sizes: AttentionSizes) -> int:
         """Shared memory that a block needs."""
         rows = self.keys * 2 * (sizes.depth + sizes.width)

@@ -35,11 +35,19 @@ class WarpsTile:
     """Tiles of keys and values in shared memory: one is computed with, the others are on their way."""
     slices: int = 1
     """Groups of warps that each have so many keys of a tile; their results are added up (split-K)."""
+    parts: int = 1
+    """Blocks that each have a part of the keys; another kernel merges their results."""
 
     @property
     def answer(self) -> tuple[int, ...]:
-        """The tile as an answer of a tuner."""
-        return self.rows, self.warps, self.keys, self.stages, self.slices
+        """The tile as an answer of a tuner, with its parts where there are several."""
+        parts = (self.parts,) if self.parts > 1 else ()
+        return self.rows, self.warps, self.keys, self.stages, self.slices, *parts
+
+    def fills_parts(self, sizes: AttentionSizes) -> bool:
+        """Whether every part has keys."""
+        each = round_up(-(-sizes.keys // self.parts), self.keys * self.slices)
+        return (self.parts - 1) * each < sizes.keys
 
     def shared_bytes(self, sizes: AttentionSizes, item: WarpProduct) -> int:
         """Shared memory that a block needs: rows are padded by 16 bytes against bank conflicts."""
@@ -56,7 +64,7 @@ def map_to_warps(context: ScheduleContext, sizes: AttentionSizes, item: WarpProd
     # A thread has two neighbouring keys of a row; operands of 32 bits have the second four steps further.
     pairs = 0 if item.group == 2 else 2 * PARTS
     shape = AttentionTile(
-        tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, item.depth, tile.slices, pairs
+        tile.rows * tile.warps, tile.keys, depth, width, PARTS, 2, 2, True, item.depth, tile.slices, pairs, tile.parts
     )
     WarpMapping(context, sizes, shape, RowMapping(tile.warps, (tile.rows // ROWS, 2), 8), tile.stages).schedule(item)
 
@@ -79,6 +87,8 @@ class WarpMapping(ThreadMapping):
             self.map_merge(2)
         else:
             self.map_scores(("result",), 2)
+        if self.tile.parts > 1:
+            self.map_parts()
         self._round_exponentials(item)
         self.map_row_reductions()
         self.map_all_reductions()

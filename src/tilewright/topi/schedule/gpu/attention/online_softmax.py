@@ -29,19 +29,25 @@ from typing import Final
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import FLOAT32
-from tilewright.ir.expr import ZERO, FloatImm, Mul, PrimExpr
+from tilewright.ir.expr import ZERO, FloatImm, Mul, PrimExpr, Select
 from tilewright.ir.node import Node
 from tilewright.ir.visit import find_all, substitute, transform
 from tilewright.support.errors import UserError
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.equivalents import Equivalent, Parameters, declare_equivalent
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.machine import machine_call
-from tilewright.tir.row_instructions import POWER_OF_TWO
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Block, BufferStore, For, IterKind, LoopKind, Stmt, seq
-from tilewright.topi.schedule.gpu.attention.blocks import MINUS_INFINITY, ZERO_FLOAT, AttentionBlocks, Axis
+from tilewright.topi.schedule.gpu.attention.blocks import (
+    MINUS_INFINITY,
+    ZERO_FLOAT,
+    AttentionBlocks,
+    Axis,
+    exp2,
+    unless_masked,
+)
+from tilewright.topi.schedule.gpu.attention.parts import merge_parts
 from tilewright.topi.schedule.gpu.attention.sizes import (
     AttentionSizes,
     AttentionTile,
@@ -71,7 +77,7 @@ def _build(func: PrimFunc, parameters: Parameters) -> PrimFunc:
     sizes = AttentionSizes.of(stages) if {"attention", "attention_products"} <= stages.keys() else None
     if sizes is None:
         raise UserError("only attentions of known sizes have this form")
-    return _OnlineSoftmax(func, stages, sizes, AttentionTile(**parameters)).program()  # type: ignore[arg-type]
+    return OnlineSoftmax(func, stages, sizes, AttentionTile(**parameters)).program()  # type: ignore[arg-type]
 
 
 ONLINE_SOFTMAX: Final = declare_equivalent(
@@ -81,7 +87,7 @@ ONLINE_SOFTMAX: Final = declare_equivalent(
 )
 
 
-class _OnlineSoftmax(AttentionBlocks):
+class OnlineSoftmax(AttentionBlocks):
     """The program of one attention, being built."""
 
     def __init__(self, func: PrimFunc, stages: Stages, sizes: AttentionSizes, tile: AttentionTile) -> None:
@@ -112,6 +118,10 @@ class _OnlineSoftmax(AttentionBlocks):
         self.shift = self._buffer("shift", by_tile)
         self.rescale = self._buffer("shrink", by_tile)
         self.row_sum = self._buffer("sums", (rows, tile.row_threads))
+        if tile.parts > 1:
+            self.part_max = self._buffer("part_max", (rows, tile.row_threads), "global", sliced=False)
+            self.part_sum = self._buffer("part_sum", (rows, tile.row_threads), "global", sliced=False)
+            self.part_values = self._buffer("part_values", (rows, tile.width), "global", sliced=False)
 
     def program(self) -> PrimFunc:
         """The program: one nest of loops over sequences, heads and tiles of queries."""
@@ -131,13 +141,15 @@ class _OnlineSoftmax(AttentionBlocks):
             self._per_row(self.running_max, lambda *place: MINUS_INFINITY, tile.row_threads, name="largest_start"),
             self._per_row(self.running_sum, lambda *place: ZERO_FLOAT, tile.row_threads, name="total_start"),
             self._per_row(self.accumulator, lambda *place: ZERO_FLOAT, tile.width, name="mixed_start"),
-            For(self.key_tile, ZERO, const(self.tiles), LoopKind.SERIAL, over_keys),
+            For(self.key_tile, *self._seen_tiles(), LoopKind.SERIAL, over_keys),
             self._all_reduce(self.row_sum, self.running_sum, is_max=False, by_tile=False),
-            *(self._merge_slices() if tile.slices > 1 else [self._output()]),
+            *(self._merge_slices() if tile.slices > 1 else self._output()),
         )
         row_tiles = self.rows // tile.queries
-        for var, extent in ((self.row_tile, row_tiles), (self.head, sizes.heads), (self.sequence, sizes.batch)):
+        for var, extent in ((self.row_tile, row_tiles), (self.head, self.heads), (self.sequence, sizes.batch)):
             body = For(var, ZERO, const(extent), LoopKind.SERIAL, body)
+        if tile.parts > 1:
+            body = seq(body, merge_parts(self))
         return self.func.replace(body=self.func.root.replace(body=body, allocations=tuple(self.buffers)))
 
     # ---------------------------------------------------------------- operands
@@ -146,21 +158,22 @@ class _OnlineSoftmax(AttentionBlocks):
         """A tile of an operand, near its use."""
         size, padded = elements
         is_query = name.startswith("queries")
-        places, there = (self.rows, self.sizes.queries) if is_query else (self.all_keys, self.sizes.keys)
+        places = self.rows if is_query else self.part_keys
         sliced = is_query and scope == "local"
         buffer = self._buffer(name, (places, padded), scope, source.dtype, sliced)
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, d: PrimExpr) -> BufferStore:
-            row = self.tile.key(i) if name == "values_shared" else i
-            limits = [(row, there, places), (d, size, padded)]
-            head = self._head(h) if sliced else h
+            part = self._head(h) if sliced else h
+            whole = self._whole_head(part)
             if is_query:
-                head, row = self.sizes.place(head, row)
+                limit: tuple[PrimExpr, int, int] = (i, self.sizes.queries, self.rows)
+                head, row = self.sizes.place(whole, i)
                 element: PrimExpr = source[b, row, head, d]
             else:
-                shared = self.sizes.shared_head(head)
-                element = element_of(self.stages, name.removesuffix("_shared"), b, shared, row, d)
-            value = self._inside(element, const(0.0, source.dtype), *limits)
+                limit = self._key_limit(part, self.tile.key(i) if name == "values_shared" else i)
+                shared = self.sizes.shared_head(whole)
+                element = element_of(self.stages, name.removesuffix("_shared"), b, shared, limit[0], d)
+            value = self._inside(element, const(0.0, source.dtype), limit, (d, size, padded))
             return BufferStore(buffer, (b, h, i, d), value)
 
         def axes(i: PrimExpr, d: PrimExpr) -> Sequence[Axis]:
@@ -175,7 +188,7 @@ class _OnlineSoftmax(AttentionBlocks):
         if mask is None:
             return []
         rows, count = (self.rows, self.tile.queries) if by_row else (1, 1)
-        buffer = self._buffer("mask_shared", (rows, self.all_keys), "shared", mask.buffer.dtype, sliced=False)
+        buffer = self._buffer("mask_shared", (rows, self.part_keys), "shared", mask.buffer.dtype, sliced=False)
         self.mask_shared = buffer
         iters = self.stages["attention_scores"].iters
 
@@ -183,9 +196,9 @@ class _OnlineSoftmax(AttentionBlocks):
             return [self._row(i) if by_row else (1, IterKind.SPATIAL, i), self._any_key(j)]
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> BufferStore:
-            places = (b, *self.sizes.place(h, i), j)
+            places = (b, *self.sizes.place(self._whole_head(h), i), self._of_all(h, j))
             value = substitute(mask, {item.var: at for item, at in zip(iters, places, strict=True)})
-            limits = [(j, self.sizes.keys, self.all_keys), (i, self.sizes.queries, rows)]
+            limits = [self._key_limit(h, j), (i, self.sizes.queries, rows)]
             other = const(0, mask.dtype) if not mask.dtype.is_float else const(0.0, mask.dtype)
             return BufferStore(buffer, (b, h, i, j), self._inside(value, other, *limits))
 
@@ -202,7 +215,7 @@ class _OnlineSoftmax(AttentionBlocks):
                 return end - first, IterKind.REDUCE, d
 
             def operands(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr, d: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-                return self.queries[b, h, i, d + first], self.keys[b, self._head(h), self._of_all(h, j), d + first]
+                return self.queries[b, h, i, d + first], self.keys[b, self._head(h), self._of_part(h, j), d + first]
 
             return self._matmul(name, products, (tile.keys, self._key), (end - first, steps), operands, starts)
 
@@ -224,11 +237,26 @@ class _OnlineSoftmax(AttentionBlocks):
         assert isinstance(block.body, BufferStore)
         value = block.body.value
         products = self.stages["attention_products"].writes[0].buffer
+        seen: PrimExpr | None = None
+        if isinstance(value, Select) and not find_all(value.condition, BufferLoad):
+            seen, value = value.condition, value.a
+        places = [item.var for item in block.iters]
+
+        def shown(score: PrimExpr, *place: PrimExpr) -> PrimExpr:
+            """A score, or minus infinity where its key lies on no diagonal that the query sees."""
+            b, h, i, j = place
+            of_all = self._of_all(self._head(h), self._of_part(h, j))
+            at = (b, *self.sizes.place(self._whole_head(self._head(h)), i), of_all)
+            if seen is None:
+                return score
+            return build.select(substitute(seen, dict(zip(places, at, strict=True))), score, MINUS_INFINITY)
+
+        alone = None if seen is None else shown
         match value:
             case Mul(a=BufferLoad(buffer=source), b=FloatImm(value=scale)) if source is products and scale > 0:
-                return None, scale / math.log(2)
+                return alone, scale / math.log(2)
             case BufferLoad(buffer=source) if source is products:
-                return None, 1 / math.log(2)
+                return alone, 1 / math.log(2)
 
         def score(product: PrimExpr, *place: PrimExpr) -> PrimExpr:
             b, h, i, j = place
@@ -239,15 +267,15 @@ class _OnlineSoftmax(AttentionBlocks):
                 if item.buffer is products:
                     return product
                 assert self.mask is not None and self.mask_shared is not None and item.buffer is self.mask.buffer
-                return self.mask_shared[b, self._head(h), i if self.sizes.masks_rows else ZERO, self._of_all(h, j)]
+                return self.mask_shared[b, self._head(h), i if self.sizes.masks_rows else ZERO, self._of_part(h, j)]
 
-            return transform(value, visit)
+            return shown(transform(value, visit), *place)
 
         return score, 1 / math.log(2)
 
     def _score_stage(self) -> tuple[Buffer, list[Stmt]]:
         """Scores, and the stage that makes them of products; no stage where they are the same."""
-        if self.score_of is None and self.sizes.keys == self.all_keys:
+        if self.score_of is None and self.sizes.keys == self.part_keys * self.tile.parts:
             return self.products, []
         scores = self._buffer("scores", (self.rows, self.columns))
 
@@ -255,7 +283,7 @@ class _OnlineSoftmax(AttentionBlocks):
             score: PrimExpr = self.products[b, h, i, j]
             if self.score_of is not None:
                 score = self.score_of(score, b, h, i, j)
-            return self._inside(score, MINUS_INFINITY, (self._of_all(h, j), self.sizes.keys, self.all_keys))
+            return self._inside(score, MINUS_INFINITY, self._key_limit(self._head(h), self._of_part(h, j)))
 
         return scores, [self._per_score("scores", scores, value)]
 
@@ -269,10 +297,10 @@ class _OnlineSoftmax(AttentionBlocks):
             return running_max[b, h, i, thread]
 
         def shift(*place: PrimExpr) -> PrimExpr:
-            return _unless_masked(new_max[place], new_max[place] * self.factor, ZERO_FLOAT)
+            return unless_masked(new_max[place], new_max[place] * self.factor, ZERO_FLOAT)
 
         def rescale(*place: PrimExpr) -> PrimExpr:
-            return _exp2(before(*place) * self.factor - self.shift[place])
+            return exp2(before(*place) * self.factor - self.shift[place])
 
         return [
             self._per_row(self.thread_max, before, threads, by_tile=True, name="own_start"),
@@ -290,7 +318,7 @@ class _OnlineSoftmax(AttentionBlocks):
         def exponential(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
             step = build.floordiv(j, const(tile.keys))
             shift = self.shift[b, h, step, i, j % tile.key_span // tile.key_run]
-            return _exp2(self.scores[b, h, i, j] * self.factor - shift)
+            return exp2(self.scores[b, h, i, j] * self.factor - shift)
 
         def rounded(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
             return cast(exponentials[b, h, i, tile.key(j)], dtype)
@@ -313,7 +341,7 @@ class _OnlineSoftmax(AttentionBlocks):
             return old * rescale[b, h, step, i, self._thread_of(e)]
 
         def operands(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-            return self.rounded[b, h, i, j], self.values[b, self._head(h), self._of_all(h, j), e]
+            return self.rounded[b, h, i, j], self.values[b, self._head(h), self._of_part(h, j), e]
 
         return [
             self._update("total_shrunk", self.running_sum, tile.row_threads, rescaled),
@@ -345,16 +373,20 @@ class _OnlineSoftmax(AttentionBlocks):
             return reduce(build.maximum, over_slices(slice_max, b, self._head(h), *place))
 
         def weight_of(*place: PrimExpr) -> PrimExpr:
-            shift = _unless_masked(overall_max[place], overall_max[place] * self.factor, ZERO_FLOAT)
-            return _exp2(self.running_max[place] * self.factor - shift)
+            shift = unless_masked(overall_max[place], overall_max[place] * self.factor, ZERO_FLOAT)
+            return exp2(self.running_max[place] * self.factor - shift)
 
         def weighted(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> PrimExpr:
             return self.accumulator[b, h, i, e] * weight[b, h, i, self._thread_of(e)]
 
-        def element(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-            accumulator = reduce(build.add, over_slices(rescaled, b, h, i, e))
-            row_sum = reduce(build.add, over_slices(slice_sum, b, h, i, ZERO))
-            return accumulator, row_sum, reduce(build.maximum, over_slices(slice_max, b, h, i, ZERO))
+        def total(b: PrimExpr, h: PrimExpr, *place: PrimExpr) -> PrimExpr:
+            return reduce(build.add, over_slices(slice_sum, b, h, *place))
+
+        def overall(b: PrimExpr, h: PrimExpr, *place: PrimExpr) -> PrimExpr:
+            return reduce(build.maximum, over_slices(slice_max, b, h, *place))
+
+        def element(b: PrimExpr, h: PrimExpr, *place: PrimExpr) -> PrimExpr:
+            return reduce(build.add, over_slices(rescaled, b, h, *place))
 
         return [
             self._per_row(slice_max, lambda *place: self.running_max[place], threads),
@@ -362,28 +394,38 @@ class _OnlineSoftmax(AttentionBlocks):
             self._per_row(weight, weight_of, threads),
             self._per_row(slice_sum, lambda *place: self.row_sum[place] * weight[place], threads),
             self._per_row(rescaled, weighted, self.tile.width),
-            self._result(element),
+            *self._results(element, total, overall, lambda e: ZERO),
         ]
 
-    def _output(self) -> Stmt:
-        def element(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-            row = (b, h, i, self._thread_of(e))
-            return self.accumulator[b, h, i, e], self.row_sum[row], self.running_max[row]
+    def _output(self) -> list[Stmt]:
+        def element(*place: PrimExpr) -> PrimExpr:
+            return self.accumulator[place]
 
-        return self._result(element)
+        def total(*place: PrimExpr) -> PrimExpr:
+            return self.row_sum[place]
 
-    def _result(self, element: Callable[..., tuple[PrimExpr, PrimExpr, PrimExpr]]) -> Stmt:
-        """The result, from the accumulator, the sum of exponentials, and the largest score."""
-        result = self.result
-        loads = find_all(self.stages["attention"].body, BufferLoad)
-        is_zero = any(load.buffer.name == "attention_max" for load in loads)
-        all_masked = ZERO_FLOAT if is_zero else const(math.nan, FLOAT32)
+        def largest(*place: PrimExpr) -> PrimExpr:
+            return self.running_max[place]
+
+        return self._results(element, total, largest, self._thread_of)
+
+    def _results(
+        self,
+        element: Callable[..., PrimExpr],
+        total: Callable[..., PrimExpr],
+        largest: Callable[..., PrimExpr],
+        thread: Callable[[PrimExpr], PrimExpr],
+    ) -> list[Stmt]:
+        """The result, or what a part leaves of it, by the accumulator's elements and the sums and maxima of rows.
+
+        `thread` has the number of the thread whose sum and maximum belong to an element.
+        """
 
         def store(b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr) -> BufferStore:
-            accumulator, row_sum, largest = element(b, h, i, e)
-            value = _unless_masked(largest, accumulator * (const(1.0, FLOAT32) / row_sum), all_masked)
-            head, place = self.sizes.place(h, i)
-            return BufferStore(result, (b, place, head, e), cast(value, result.dtype))
+            if self.tile.parts > 1:
+                return BufferStore(self.part_values, (b, h, i, e), element(b, h, i, e))
+            row = (b, h, i, thread(e))
+            return self.store_result(b, h, i, e, element(b, h, i, e), total(*row), largest(*row))
 
         def axes(i: PrimExpr, e: PrimExpr) -> Sequence[Axis]:
             return [self._row(i), (self.tile.width, IterKind.SPATIAL, e)]
@@ -395,13 +437,22 @@ class _OnlineSoftmax(AttentionBlocks):
             return build.all_of([build.lt(place[number], const(size)) for number, size in padded])
 
         loops = [self.tile.queries, self.tile.width]
-        return self._stage("result", loops, axes, store, None, predicate, sliced=False)
+        result = self._stage("result", loops, axes, store, None, predicate, sliced=False)
+        if self.tile.parts == 1:
+            return [result]
+        threads = self.tile.row_threads
+        return [
+            self._per_row(self.part_max, largest, threads, sliced=False),
+            self._per_row(self.part_sum, total, threads, sliced=False),
+            result,
+        ]
 
-
-def _exp2(exponent: PrimExpr) -> PrimExpr:
-    return machine_call(POWER_OF_TWO, exponent)
-
-
-def _unless_masked(largest: PrimExpr, value: PrimExpr, masked: PrimExpr) -> PrimExpr:
-    """A value, or another one for queries all of whose keys are masked."""
-    return build.select(build.eq(largest, MINUS_INFINITY), masked, value)
+    def store_result(self, b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr, *found: PrimExpr) -> BufferStore:
+        """An element of the result, from that of the accumulator, the sum of exponentials, and the largest score."""
+        accumulator, row_sum, largest = found
+        loads = find_all(self.stages["attention"].body, BufferLoad)
+        is_zero = any(load.buffer.name == "attention_max" for load in loads)
+        all_masked = ZERO_FLOAT if is_zero else const(math.nan, FLOAT32)
+        value = unless_masked(largest, accumulator * (const(1.0, FLOAT32) / row_sum), all_masked)
+        head, place = self.sizes.place(h, i)
+        return BufferStore(self.result, (b, place, head, e), cast(value, self.result.dtype))

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Final
 
+from tilewright.graph.ops.attention import Diagonals
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, substitute, uses_any
+from tilewright.tir.annotations import DIAGONALS
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block
 
@@ -65,6 +67,8 @@ class AttentionSizes:
     """Heads of queries that are rows of one tile, because they share keys and values."""
     sharing: int = 1
     """Heads (so packed) that share a head of keys and values."""
+    diagonals: Diagonals | None = None
+    """Those of the keys that queries see, unless they see all."""
 
     @staticmethod
     def of(stages: Stages) -> AttentionSizes | None:
@@ -78,14 +82,16 @@ class AttentionSizes:
         # Tiles hold the queries of whole places.
         packed = gcd(heads // shared, LEAST_TILE)
         sharing = heads // shared // packed
+        seen = DIAGONALS.of(stages["attention_products"])
         sizes = AttentionSizes(
-            batch, heads // packed, places * packed, keys, depth, width, packed=packed, sharing=sharing
+            batch, heads // packed, places * packed, keys, depth, width, packed=packed, sharing=sharing, diagonals=seen
         )
         mask = mask_of(stages)
         if mask is None:
             return sizes
         _, head, row, _ = (item.var for item in stages["attention_scores"].iters)
-        by_row = any(uses_any(index, [row, head] if packed > 1 else [row]) for index in mask.indices)
+        rows = [*([row] if places > 1 else []), *([head] if packed > 1 else [])]
+        by_row = any(uses_any(index, rows) for index in mask.indices)
         return replace(sizes, mask_bytes=mask.dtype.itemsize, masks_rows=by_row)
 
     def place(self, head: PrimExpr, query: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
@@ -125,6 +131,8 @@ class AttentionTile:
     """Groups of threads that each have a part of the keys (split-K)."""
     interleaved: int = 0
     """If not 0: of so many keys the even ones come first in the second product, which has steps in that order."""
+    parts: int = 1
+    """Blocks of threads that each have a part of the keys (flash decoding); another kernel merges their results."""
 
     def key(self, place: PrimExpr) -> PrimExpr:
         """The key at a place in the order of the second product."""

@@ -30,8 +30,9 @@ def small_attention(func: PrimFunc, parameters: Parameters) -> tuple[PrimFunc, P
     sizes, tile = AttentionSizes.of(stages), AttentionTile(**parameters)  # type: ignore[arg-type]
     assert sizes is not None
     keys = min(tile.keys, _MOST_KEYS)
-    tiles = 2 if sizes.keys > tile.keys * tile.slices else 1
-    columns = keys * tile.slices * tiles - (_QUERIES if sizes.keys % (tile.keys * tile.slices) else 0)
+    keys_of_all, parts = tile.keys * tile.slices * tile.parts, min(tile.parts, 2)
+    tiles = 2 if sizes.keys > keys_of_all else 1
+    columns = keys * tile.slices * parts * tiles - (_QUERIES if sizes.keys % keys_of_all else 0)
     options = _ODD_QUERIES if sizes.queries % tile.queries else (_QUERIES,)
     queries = next(count for count in options if count == options[-1] or columns % count)
     has_one_buffer = len(set(operands_of(stages))) < 3
@@ -51,5 +52,5 @@ def small_attention(func: PrimFunc, parameters: Parameters) -> tuple[PrimFunc, P
             values[item.value] = size
     last = stages["attention"].iters[-1].value
     assert isinstance(last, Var)
-    small = replace(tile, queries=queries, keys=keys, depth=depth, width=padded_width, first_depth=first)
+    small = replace(tile, queries=queries, keys=keys, depth=depth, width=padded_width, first_depth=first, parts=parts)
     return resized(func, {**values, last: width}), asdict(small)

@@ -22,6 +22,7 @@ from tilewright.topi.schedule.gpu.attention.by_threads import (
 )
 from tilewright.topi.schedule.gpu.attention.by_warp_groups import WarpGroupsTile, map_to_warp_groups
 from tilewright.topi.schedule.gpu.attention.by_warps import WarpsTile, map_to_warps
+from tilewright.topi.schedule.gpu.attention.costs import few_queries_cost
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, Stages, operands_of
 from tilewright.topi.schedule.gpu.attention.whole_rows import row_options, schedule_whole_rows
 from tilewright.topi.schedule.template import Template
@@ -37,8 +38,18 @@ _WARPS = tuple(
     for stages in (2, 3)
     if keys > 16 or slices > 1
 )
+_PARTS = tuple(
+    WarpsTile(16, 1, keys, stages, slices, parts)
+    for slices in (2, 4, 8)
+    for keys in (16, 32)
+    for stages in (2, 3)
+    for parts in (2, 4, 8, 16, 32, 64)
+)
+"""Where queries are few and keys many."""
+_MOST_REGISTERS = 224
+"""Registers of a thread for fragments; the others hold places and what is on its way."""
 _GROUPS = tuple(
-    WarpGroupsTile(groups, keys, stages) for groups in (1, 2, 3) for keys in (64, 96, 128) for stages in (2, 3)
+    WarpGroupsTile(groups, keys, stages) for groups in (1, 2, 3) for keys in (32, 64, 96, 128) for stages in (2, 3)
 )
 
 
@@ -75,7 +86,8 @@ def _instruction(context: ScheduleContext) -> WarpProduct | str:
 
 def _tiles(context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct) -> list[WarpsTile | WarpGroupsTile]:
     target = context.target
-    warps = [tile for tile in _WARPS if tile.shared_bytes(sizes, item) <= target.shared_bytes]
+    options = [*_WARPS, *(tile for tile in _PARTS if tile.fills_parts(sizes))]
+    warps = [tile for tile in options if tile.shared_bytes(sizes, item) <= target.shared_bytes]
     return [*warps, *(tile for tile in _GROUPS if _fits(sizes, item, tile, target))] if warps else []
 
 
@@ -93,7 +105,7 @@ def _schedule_on_tensor_cores(context: ScheduleContext) -> None:
     sizes, item = _known_sizes(context), _instruction(context)
     assert isinstance(item, WarpProduct)
     tiles = _tiles(context, sizes, item)
-    default = next(tile for tile in (*_preferred(sizes, context.target), *tiles) if tile in tiles)
+    default = next(tile for tile in (*_preferred(sizes, item, context.target), *tiles) if tile in tiles)
     answer = context.choose("attention_tile", [tile.answer for tile in tiles], default.answer)
     chosen = next(tile for tile in tiles if tile.answer == answer)
     if isinstance(chosen, WarpsTile):
@@ -102,11 +114,11 @@ def _schedule_on_tensor_cores(context: ScheduleContext) -> None:
         map_to_warp_groups(context, sizes, item, chosen)
 
 
-def _preferred(sizes: AttentionSizes, target: Target) -> list[WarpsTile | WarpGroupsTile]:
+def _preferred(sizes: AttentionSizes, item: WarpProduct, target: Target) -> list[WarpsTile | WarpGroupsTile]:
     """Tiles from the best one on, as measured on an H200; not all of them need to fit.
 
     Large tiles read keys and values less often, if there is work for all cores; where queries are few, slices share
-    the keys.
+    the keys, and blocks, where a second kernel costs less than they gain.
     """
     machine, cores = gpu_parameters(target).attention, target.cores
     heads = sizes.batch * sizes.heads
@@ -114,6 +126,9 @@ def _preferred(sizes: AttentionSizes, target: Target) -> list[WarpsTile | WarpGr
     is_long = sizes.keys >= machine.many_keys
     tiles: list[WarpsTile | WarpGroupsTile] = []
     if 2 * blocks[64] >= cores:
+        if sizes.width > 2 * PANEL:
+            # Two groups share tiles that are short, because registers are full of queries and sums.
+            tiles.append(WarpGroupsTile(2 if blocks[128] >= cores else 1, 32))
         if is_long and sizes.width == PANEL and blocks[64] < 4 * cores:
             tiles.append(WarpGroupsTile(1, 128))
         tiles.append(WarpGroupsTile(1, 64))
@@ -124,13 +139,16 @@ def _preferred(sizes: AttentionSizes, target: Target) -> list[WarpsTile | WarpGr
     slices = 8 if 4 * blocks[16] < cores else 4
     while slices > 1 and sizes.keys <= 16 * slices:
         slices //= 2
-    return [*tiles, WarpsTile(16, 1, 32, 2, slices)]
+    few = [WarpsTile(16, 1, 32, 2, slices), *(tile for tile in _PARTS if (tile.keys, tile.stages) == (32, 2))]
+    return [*tiles, *sorted(few, key=lambda tile: few_queries_cost(sizes, item, tile, target))]
 
 
 def _fits(sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile, target: Target) -> bool:
     """Whether warp groups can have a tile: elements of a head are whole panels, and keys fill a tile."""
     name = item.row.name
-    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width not in (PANEL, 2 * PANEL) or sizes.keys < tile.keys:
+    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width % PANEL or sizes.keys < tile.keys:
+        return False
+    if tile.registers(sizes) > _MOST_REGISTERS:
         return False
     needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, sizes.width, tile.keys)
     has_products = all(find_instruction(product).is_on(target) for product in needed)

@@ -19,7 +19,9 @@ from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, Attenti
 from tilewright.topi.schedule.gpu.matrix_form import lanes_along
 
 WARP = 32
-_SHARED_BY_SLICES = ("keys_shared", "values_shared", "mask_shared", "result")
+_MERGED = 64
+"""Results of a block of threads that merges parts."""
+_SHARED_BY_SLICES = ("keys_shared", "values_shared", "mask_shared", "part_max", "part_sum", "result")
 """Stages that all slices compute together."""
 
 
@@ -133,6 +135,15 @@ class ThreadMapping:
         if vector > 1:
             self.sch.vectorize(lane)
 
+    def map_parts(self) -> None:
+        """The kernel that merges parts: each thread has a result."""
+        loops = self.sch.get_loops(self.stage["merged"])
+        block, thread = self.sch.split(self.sch.fuse(*loops[:4]), [None, _MERGED])
+        self.sch.bind(block, "blockIdx.x")
+        self.sch.bind(thread, "threadIdx.x")
+        for name in ("best_part", "merged_sum", "merged"):
+            self.unroll(self.sch.get_loops(self.stage[name])[-1])
+
     def map_scores(self, names: Sequence[str], run: int) -> None:
         """Stages of every row and column, of which a thread has runs."""
         for name in names:
@@ -151,7 +162,8 @@ class ThreadMapping:
         """Stages of every row and thread of it."""
         starts = ("largest_start", "total_start", "own_start")
         merged = ("peaks_shared", "best", "weight", "portions_shared") if self.tile.slices > 1 else ()
-        for name in (*starts, "largest", "shift", "shrink", "total_shrunk", *merged):
+        left = ("part_max", "part_sum") if self.tile.parts > 1 else ()
+        for name in (*starts, "largest", "shift", "shrink", "total_shrunk", *merged, *left):
             row, thread = self.below(name)
             warp, own, row_thread = self.split_rows(row)
             self.sch.reorder(warp, row_thread, thread, *own)
