@@ -146,7 +146,7 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     dtype, second = _operand_types(product)
     order = _operand_order(context, form, dtype)
     if order is None:
-        return "operands cannot be copied by 16 bytes"
+        return "too few elements of the operands are neighbours to be copied in passing"
     panels, across = order
     if panels and form.column_count < GROUP_PANELS[0] // 2:
         return "panels would be mostly empty"
