@@ -77,35 +77,38 @@ GROUP: Final = 128
 GROUP_PRODUCTS: Final = {types: name.replace(".mma.", ".wgmma.") for types, name in PRODUCTS.items()}
 """The product of a warp group: 64 rows by as many columns as its name ends with, 32 bytes of steps."""
 IN_PANELS: Final = ("float16", "bfloat16")
-"""Types whose second operand may lie in panels of columns."""
+"""Types whose operands may lie in panels: the first of rows, the second of columns."""
 GROUP_PANELS: Final = (64, 128, 192, 256)
 """Columns of the instructions whose second operand lies in panels of 64 columns."""
 GROUP_COLUMNS: Final = (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 """Columns of the instructions whose second operand has a row of steps for each column."""
 
-for (_row, _), _name in GROUP_PRODUCTS.items():
-    for _columns in GROUP_PANELS if _row in IN_PANELS else ():
-        define(
-            f"{_name}.panels.n{_columns}",
-            "",
-            "int32",
-            ("handle", "handle", "handle", "int64"),
-            ("sm_90a",),
-            _refuse,
-            "starts to add a product of swizzled tiles in shared memory; panels of the second lie so many bytes apart",
-            pure=False,
-        )
-    for _columns in GROUP_COLUMNS:
-        define(
-            f"{_name}.n{_columns}",
-            "",
-            "int32",
-            ("handle", "handle", "handle"),
-            ("sm_90a",),
-            _refuse,
-            "starts to add a product of swizzled tiles in shared memory, both in rows of steps",
-            pure=False,
-        )
+for (_row, _), _base in GROUP_PRODUCTS.items():
+    for _name in (_base, f"{_base}.across") if _row in IN_PANELS else (_base,):
+        _first = "in a panel of rows" if _name != _base else "in rows of steps"
+        for _columns in GROUP_PANELS if _row in IN_PANELS else ():
+            define(
+                f"{_name}.panels.n{_columns}",
+                "",
+                "int32",
+                ("handle", "handle", "handle", "int64"),
+                ("sm_90a",),
+                _refuse,
+                "starts to add a product of swizzled tiles in shared memory: "
+                f"the first {_first}, the second in panels so many bytes apart",
+                pure=False,
+            )
+        for _columns in GROUP_COLUMNS:
+            define(
+                f"{_name}.n{_columns}",
+                "",
+                "int32",
+                ("handle", "handle", "handle"),
+                ("sm_90a",),
+                _refuse,
+                f"starts to add a product of swizzled tiles in shared memory: the first {_first}, the second in rows",
+                pure=False,
+            )
 for _columns in GROUP_COLUMNS:
     # They name the sums, which no compiler may then move over to their other side; sums of integers are of integers.
     for _name, _doc in (

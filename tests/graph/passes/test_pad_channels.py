@@ -7,7 +7,7 @@ import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tilewright.graph.interpreter import evaluate
-from tilewright.graph.ir.expr import Call, Constant, constant
+from tilewright.graph.ir.expr import Call, Constant, Tuple, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
@@ -47,6 +47,23 @@ def test_channels_are_filled_with_zeros(channels: int, filled: int) -> None:
     assert weight.data.shape == (3, 3, filled, 6) and not weight.data[:, :, channels:].any()
     x = random(1, 1, channels, 9, 8).astype("float16")
     np.testing.assert_array_equal(evaluate(after, x), evaluate(before, x))
+    assert pad_channels(after, GraphOptions(target=HOPPER))["main"] is after["main"]
+
+
+def test_weights_that_are_trained_and_their_gradients_are_filled_too() -> None:
+    x, w, g = var("x", 2, 3, 9, 8, dtype="float16"), var("w", 3, 3, 3, 6), var("g", 2, 5, 4, 6, dtype="float16")
+    attributes = {**CHANNELS_LAST, "strides": (2, 2), "padding": (1, 1, 1, 1)}
+    image = op("transpose", x, axes=(0, 2, 3, 1))
+    forward = op("nn.conv2d", image, op("cast", w, dtype=FLOAT16), **attributes)
+    back = op("nn.conv2d_weight_gradient", image, g, kernel=(3, 3), **attributes)
+    before = infer_types(IRModule([function([x, w, g], Tuple((forward, back)))]))
+    after = pad_channels(before, GraphOptions(target=HOPPER))
+    assert all(is_call_to(item, "pad") for item in convolution(after).args)
+    (found,) = (item for item in post_order(after["main"]) if is_call_to(item, "nn.conv2d_weight_gradient"))
+    assert isinstance(found, Call) and is_call_to(found.args[0], "pad")
+    given = [random(0, 2, 3, 9, 8).astype("float16"), random(1, 3, 3, 3, 6), random(2, 2, 5, 4, 6).astype("float16")]
+    for one, other in zip(evaluate(after, *given), evaluate(before, *given), strict=True):
+        np.testing.assert_array_equal(one, other)
     assert pad_channels(after, GraphOptions(target=HOPPER))["main"] is after["main"]
 
 

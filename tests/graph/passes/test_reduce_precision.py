@@ -18,6 +18,7 @@ from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, tensor_type
 from tilewright.support.errors import UserError
+from tilewright.target import Target
 
 
 def network() -> IRModule:
@@ -47,6 +48,14 @@ def kinds(module: IRModule) -> list[tuple[str, DataType]]:
         for item in post_order(main)
         if isinstance(item, Call) and isinstance(item.callee, Operator) and isinstance(item.type, TensorType)
     ]
+
+
+@pytest.mark.parametrize(("target", "dtype"), [("cuda -arch=sm_90a", FLOAT16), ("native", FLOAT32)])
+def test_weight_gradients_are_halves_on_devices(target: str, dtype: DataType) -> None:
+    x, g = Var("x", tensor_type((2, 3, 6, 6), "float32")), Var("g", tensor_type((2, 5, 4, 4), "float32"))
+    main = Function("main", (x, g), call("nn.conv2d_weight_gradient", x, g, kernel=(3, 3)))
+    made = reduce_precision(infer_types(IRModule([main])), GraphOptions(target=Target(target), half=FLOAT16))
+    assert ("nn.conv2d_weight_gradient", dtype) in kinds(made)
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])

@@ -174,6 +174,18 @@ def test_reindex_gives_plain_operands() -> None:
     check_compiled(schedule, func)
 
 
+def test_reindex_takes_what_no_condition_needs_to_guard() -> None:
+    mask, a = te.placeholder((5, 4), "bool", "mask"), te.placeholder((5, 8), "float32", "a")
+    chosen = te.compute((5, 4), lambda i, j: te.select(mask[i, j], te.const(0.0), a[i, j * 2]), "chosen")
+    func = te.create_prim_func([mask, a, chosen], "where")
+    schedule = Schedule(func)
+    block = schedule.get_block("chosen")
+    for name in ("mask", "a"):
+        schedule.reindex(block, name)
+    assert [region.buffer.name for region in schedule.block(block).reads] == ["mask_reindex", "a_reindex"]
+    check_compiled(schedule, func)
+
+
 def test_reindex_refusals() -> None:
     schedule = Schedule(convolution())
     with pytest.raises(ScheduleError, match="only where a condition holds"):

@@ -102,7 +102,7 @@ def _group(instruction: str) -> str:
     if kind in ("commit", "wait"):
         return f'{_HEAD} {name}() {{ asm volatile("{order};" ::: "memory"); }}'
     columns = int(rest[-1].removeprefix("n"))
-    panels = rest[0] == "panels"
+    across, panels = "across" in rest, "panels" in rest
     count = columns // 2
     shape, types, register = _MMA.get(f"cuda.mma.{kind}", ("", "", "r" if rest[0] == "s32" else "f"))
     element, zero = ("float", "0x80000000") if register == "f" else ("int", "0")
@@ -125,7 +125,7 @@ def _group(instruction: str) -> str:
     descriptor = "(((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
     distance = "((unsigned long long)(panel >> 4) << 16)" if panels else "(1ull << 16)"
     # Signs of the operands (integers have their own), and which of them lie across (16 bits have the choice).
-    flags = "p" if register == "r" else f"p, 1, 1, 0, {int(panels)}" if kind in _ACROSS else "p, 1, 1"
+    flags = "p" if register == "r" else f"p, 1, 1, {int(across)}, {int(panels)}" if kind in _ACROSS else "p, 1, 1"
     return (
         f"{_HEAD} {name}({element}* d, const void* a, const void* b{', long long panel' if panels else ''}) {{\n"
         f"  unsigned int at = (unsigned int)__cvta_generic_to_shared(a);\n"

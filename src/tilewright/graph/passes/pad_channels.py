@@ -1,10 +1,10 @@
 """Convolutions of few channels on tensor cores: zeros fill the channels up, so that pixels are copied whole.
 
-Before:  nn.conv2d(x[n, h, w, 3], w[7, 7, 3, 64])
-After:   nn.conv2d(pad(x)[n, h, w, 4], w'[7, 7, 4, 64])
+Before:  nn.conv2d(x[n, h, w, 3], w[7, 7, 3, 64])          nn.conv2d_weight_gradient(x[n, h, w, 3], dy)
+After:   nn.conv2d(pad(x)[n, h, w, 4], w'[7, 7, 4, 64])    slice(nn.conv2d_weight_gradient(pad(x), dy))
 
 Three halves lie nowhere at multiples of anything, and would be copied one by one. The pixels are mostly made by a
-change of layout or type that writes them anyway.
+change of layout or type that writes them anyway; weights that are trained are padded where they are rounded.
 """
 
 from __future__ import annotations
@@ -31,34 +31,51 @@ _MADE_BY: Final = ("cast", "transpose")
 
 
 def pad_channels(module: IRModule, options: GraphOptions) -> IRModule:
-    """Fill up the channels of images for tensor cores (channels last, constant weights)."""
+    """Fill up the channels of images for tensor cores (channels last)."""
     target = options.machine
     if not target.has_tensor_cores:
         return module
     most = gpu_parameters(target).convolution.padded_channels
     types = [FLOAT16, BFLOAT16, *([FLOAT32] if target.has_feature("tf32") else [])]
 
-    def convolution(b: Bindings) -> GraphExpr | None:
-        call = b.call("root")
-        data, weight = call.args
+    def missing(call: Call) -> int:
+        """The channels that images lack, where they are to be filled up."""
+        data = call.args[0]
         assert isinstance(call.attributes, Conv2dAttributes)
         shape = static_shape(data)
-        if shape is None or not isinstance(weight, Constant) or data.tensor_type.dtype not in types:
-            return None
+        if shape is None or data.tensor_type.dtype not in types:
+            return 0
         layouts = (call.attributes.data_layout, call.attributes.kernel_layout)
         if layouts != ("NHWC", "HWIO") or call.attributes.groups != 1 or 0 in shape:
-            return None
-        if shape[-1] % _GROUP == 0 or not _GROUP // 2 < shape[-1] < most:
-            return None
-        if not any(is_call_to(data, name) for name in _MADE_BY):
-            return None
-        return _padded(call, weight, -shape[-1] % _GROUP)
+            return 0
+        is_made = any(is_call_to(data, name) for name in _MADE_BY)
+        return -shape[-1] % _GROUP if is_made and _GROUP // 2 < shape[-1] < most else 0
 
-    rule = Rule("channels filled up", P.op("nn.conv2d", name="root"), convolution)
-    return map_functions(module, lambda function: apply_rules(function, [rule]))
+    def convolution(b: Bindings) -> GraphExpr | None:
+        call = b.call("root")
+        extra = missing(call)
+        if not extra:
+            return None
+        return fill_type(call.replace(args=(_filled(call.args[0], 3, extra), _filled(call.args[1], 2, extra))))
+
+    def gradient(b: Bindings) -> GraphExpr | None:
+        call = b.call("root")
+        extra, shape = missing(call), static_shape(call)
+        if not extra or shape is None:
+            return None
+        found = fill_type(call.replace(args=(_filled(call.args[0], 3, extra), call.args[1])))
+        return make("slice", found, begin=(0, 0, 0, 0), end=shape, strides=(1, 1, 1, 1), span=call.span)
+
+    rules = [
+        Rule("channels filled up", P.op("nn.conv2d", name="root"), convolution),
+        Rule("channels of gradients filled up", P.op("nn.conv2d_weight_gradient", name="root"), gradient),
+    ]
+    return map_functions(module, lambda function: apply_rules(function, rules))
 
 
-def _padded(call: Call, weight: Constant, extra: int) -> GraphExpr:
-    values = np.pad(weight.data, ((0, 0), (0, 0), (0, extra), (0, 0)))
-    data = make("pad", call.args[0], before=(0, 0, 0, 0), after=(0, 0, 0, extra), span=call.span)
-    return fill_type(call.replace(args=(data, Constant(values, weight.tensor_type.dtype))))
+def _filled(item: GraphExpr, axis: int, extra: int) -> GraphExpr:
+    """A tensor of four axes with zeros at the end of one."""
+    after = tuple(extra if number == axis else 0 for number in range(4))
+    if isinstance(item, Constant):
+        return Constant(np.pad(item.data, [(0, count) for count in after]), item.tensor_type.dtype)
+    return make("pad", item, before=(0, 0, 0, 0), after=after, span=item.span)

@@ -21,6 +21,8 @@ from tilewright.ir.function import IRModule
 
 PRODUCTS = frozenset(["matmul", "nn.conv2d", "nn.conv2d_transpose", "nn.attention"])
 """Operators whose float32 inputs become halves."""
+ON_DEVICES = frozenset(["nn.conv2d_weight_gradient"])
+"""The same on devices, whose tensor cores take halves; CPUs add up pixels of float32."""
 PACKED = frozenset(["packed.matmul"])
 """The same on devices, of float16: their scales are halves too."""
 FOLLOWERS = frozenset(
@@ -38,8 +40,10 @@ def reduce_precision(module: IRModule, options: GraphOptions) -> IRModule:
     if dtype is None:
         return module
     on_device = options.target is not None and not options.target.is_cpu
-    packed = PACKED if on_device and dtype is FLOAT16 else frozenset()
-    return map_functions(module, lambda function: _Reduce(dtype, PRODUCTS | packed).run(function))
+    products = PRODUCTS | (ON_DEVICES if on_device else frozenset())
+    if on_device and dtype is FLOAT16:
+        products |= PACKED
+    return map_functions(module, lambda function: _Reduce(dtype, products).run(function))
 
 
 class _Reduce(FloatTypes):

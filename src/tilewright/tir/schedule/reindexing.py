@@ -152,13 +152,22 @@ def _only_access(state: ScheduleState, block: Block, buffer: Buffer, mode: str, 
     (indices,) = accesses
     if any(isinstance(item, BufferLoad) for index in indices for item in pre_order(index)):
         state.fail(f"{what}: an index of {buffer.name} is read from memory", block)
-    if mode == "read" and is_conditional(block.body, buffer):
+    if mode == "read" and is_conditional(block.body, buffer) and not _is_inside(block, buffer, indices):
         state.fail(
             f"{what}: block {block.name} reads {buffer.name} only where a condition holds",
             block,
             "copy it with the condition in a stage of its own first",
         )
     return indices
+
+
+def _is_inside(block: Block, buffer: Buffer, indices: Sequence[PrimExpr]) -> bool:
+    """Whether an access is within the buffer wherever the block is, so that no condition needs to guard it."""
+    analyzer = Analyzer()
+    for item in block.iters:
+        analyzer.bind(item.var, item.domain)
+    places = zip(indices, buffer.shape, strict=True)
+    return all(analyzer.prove_nonnegative(at) and analyzer.prove_less(at, extent) for at, extent in places)
 
 
 def is_conditional(body: Stmt, buffer: Buffer) -> bool:

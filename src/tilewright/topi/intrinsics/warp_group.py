@@ -2,8 +2,9 @@
 
     c[i, j] += sum over k of wide(a[i, k]) * wide(b[k, j])         64 rows, up to 256 columns, 128 bytes of steps
 
-Both operands are read from shared memory in rows of 128 bytes, swizzled (`storage_swizzle`): `a` in rows of steps, `b`
-too (a row for each column), or in panels of 64 columns, `[j // 64, k, j % 64]`, which types of 16 bits may. Sums of
+Both operands are read from shared memory in rows of 128 bytes, swizzled (`storage_swizzle`): in rows of steps, one for
+each row of `a` and each column of `b`. Types of 16 bits may lie across instead, in panels of 64 rows or 64 columns:
+`a` as `[i // 64, k, i % 64]`, `b` as `[j // 64, k, j % 64]`, for operands whose steps are no neighbours. Sums of
 bytes are int32, and exact; those of 8-bit floats lose digits inside the instruction (it keeps some 14 bits). The sums
 are fragments, as those of `tensor_core.py`. Products are not done when `multiply` is: those of one call may go on
 during the next, and `finish` waits for all. float32 means tf32: the low bits of operands are
@@ -48,6 +49,8 @@ class GroupProduct:
     """Whether the second operand lies in panels of columns, not in rows of steps."""
     column: DataType | None = None
     """The type of the second operand, if it is another one."""
+    across: bool = False
+    """Whether the first operand lies in panels of rows, not in rows of steps."""
     wide: bool = False
     """Whether threads have eight neighbouring columns, of 32; four, of 16, otherwise."""
 
@@ -84,12 +87,17 @@ class GroupProduct:
     @property
     def instruction(self) -> str:
         """The name of the instruction."""
-        return _instruction(self.dtype, self.second, self.columns, self.panels)
+        return _instruction(self.dtype, self.second, self.columns, self.panels, self.across)
 
     @property
     def sums(self) -> str:
         """What the names of instructions on sums end with."""
         return f"{'' if self.total is FLOAT32 else 's32.'}n{self.columns}"
+
+    def rows_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
+        """The first operand [..., i, k] in panels, or as it is: in rows of steps."""
+        *outer, i, k = index
+        return (*outer, i // ROWS, k, i % ROWS) if self.across else index
 
     def columns_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
         """The second operand [..., k, j] in panels, or in rows of steps."""
@@ -119,20 +127,21 @@ class GroupProduct:
         return _finish(self)
 
 
-def _instruction(row: DataType, column: DataType, columns: int, panels: bool) -> str:
-    return f"{GROUP_PRODUCTS[row.name, column.name]}.{'panels.' if panels else ''}n{columns}"
+def _instruction(row: DataType, column: DataType, columns: int, panels: bool, across: bool) -> str:
+    order = f"{'across.' if across else ''}{'panels.' if panels else ''}"
+    return f"{GROUP_PRODUCTS[row.name, column.name]}.{order}n{columns}"
 
 
 def group_product(
-    target: Target, row: DataType, column: DataType, columns: int, panels: bool = False
+    target: Target, row: DataType, column: DataType, columns: int, panels: bool = False, across: bool = False
 ) -> GroupProduct | None:
     """The product that a GPU has, of so many columns; float32 means tf32, which the caller must have allowed."""
     if (row.name, column.name) not in GROUP_PRODUCTS or columns not in (GROUP_PANELS if panels else GROUP_COLUMNS):
         return None
-    if panels and row.name not in IN_PANELS:
+    if (panels or across) and row.name not in IN_PANELS:
         return None
-    instruction = find_instruction(_instruction(row, column, columns, panels))
-    return GroupProduct(row, columns, panels, column) if instruction.is_on(target) else None
+    instruction = find_instruction(_instruction(row, column, columns, panels, across))
+    return GroupProduct(row, columns, panels, column, across) if instruction.is_on(target) else None
 
 
 def _each_thread(body: list[Stmt], thread: Var) -> Stmt:
@@ -160,7 +169,8 @@ def _multiply(item: GroupProduct) -> TensorIntrin:
         body: list[Stmt] = [Evaluate(machine_call(f"cuda.wgmma.fence.{item.sums}", sums))]
         for start in range(0, steps, depth):
             end = start + depth - 1
-            arguments = [sums, pointer(left, "r", (0, start), (ROWS - 1, end))]
+            ends = ((start, 0), (end, ROWS - 1)) if item.across else ((0, start), (ROWS - 1, end))
+            arguments = [sums, pointer(left, "r", *ends)]
             if item.panels:
                 last = item.columns // PANEL - 1
                 distance = right.strides[0] * item.dtype.itemsize
@@ -172,7 +182,11 @@ def _multiply(item: GroupProduct) -> TensorIntrin:
         body += [Evaluate(machine_call("cuda.wgmma.commit")), Evaluate(machine_call("cuda.wgmma.wait.1"))]
         return None, _zeros(total, item), _each_thread(body, thread)
 
-    layouts = [("b", item.columns_layout), ("c", lambda i, j: item.sums_layout(i, j)[2:])]
+    layouts = [
+        ("a", lambda i, k: item.rows_layout(i, k)[-2:]),
+        ("b", item.columns_layout),
+        ("c", lambda i, j: item.sums_layout(i, j)[2:]),
+    ]
     return declared(c, rule, f"{item.instruction}{'.wide' if item.wide else ''}", layouts)
 
 

@@ -92,7 +92,7 @@ def place_sum_of_parts(
     start = sch.decompose_reduction(form.anchor, held)
     sch.vectorize(n)
     sch.vectorize(loops_below(context, start, vector)[-1])
-    write_lanes(context, lane, lanes == VECTOR)
+    write_lanes(context, lane, lanes)
     bind_blocks(context, [*batch, block_row, block_column])
     (written,) = sch.get_consumers(sums)
     sch.compute_at(written, block_column, preserve_unit_loops=True)
@@ -124,12 +124,12 @@ def residual_operands(context: ScheduleContext, form: MatrixForm) -> dict[str, i
     }
 
 
-def write_lanes(context: ScheduleContext, lane: LoopHandle, together: bool) -> None:
-    """A loop over neighbouring results: as one vector where they lie so."""
-    if together:
-        context.sch.vectorize(lane)
-    else:
-        context.sch.unroll(lane)
+def write_lanes(context: ScheduleContext, lane: LoopHandle, lanes: int) -> None:
+    """A loop over neighbouring results, as vectors of so many."""
+    if lanes < (context.extent(lane) or 1):
+        turn, lane = context.sch.split(lane, [None, lanes])
+        context.sch.unroll(turn)
+    context.sch.vectorize(lane)
 
 
 def bind_blocks(context: ScheduleContext, outer: list[LoopHandle]) -> None:

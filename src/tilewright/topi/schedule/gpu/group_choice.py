@@ -40,7 +40,7 @@ def ranked_group_tiles(
     steps = -(-depth // steps_at_a_time(dtype))
     tiles = [
         GroupTile(groups, width, stages, _TOGETHER, parts)
-        for groups, width, stages, parts in product((1, 2, 3), widths, (3, 4, 5, 6), (1, 2, 4, 8, 16))
+        for groups, width, stages, parts in product((1, 2, 3), widths, (3, 4, 5, 6), (1, 2, 4, 8, 16, 32, 64))
         if parts == 1 or steps >= 2 * parts
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes and _is_usual(tile, steps, target)]

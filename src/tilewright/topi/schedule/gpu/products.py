@@ -144,9 +144,10 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
         return reason
     context, form = product.form(steps_last=True)
     dtype, second = _operand_types(product)
-    panels = _lies_in_panels(context, form, dtype)
-    if panels is None:
-        return "operands cannot be copied by 16 bytes"
+    order = _operand_order(context, form, dtype)
+    if order is None:
+        return "too few elements of the operands are neighbours to be copied in passing"
+    panels, across = order
     if panels and form.column_count < GROUP_PANELS[0] // 2:
         return "panels would be mostly empty"
     sizes = (form.batch, form.row_count, form.column_count, form.depth)
@@ -168,19 +169,25 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     if not answer:
         return "the product is small" if not is_large else "single warps are estimated to be quicker"
     tile = GroupTile(*answer)
-    item = group_product(product.target, dtype, second, tile.columns, panels)
+    item = group_product(product.target, dtype, second, tile.columns, panels, across)
     return "there is no instruction of this width" if item is None else tile
 
 
-def _lies_in_panels(context: ScheduleContext, form: MatrixForm, dtype: DataType) -> bool | None:
-    """Whether columns are neighbours in the second operand, not steps; None if 16 bytes of neither can be copied."""
-    lanes = 16 // dtype.itemsize
+def _operand_order(context: ScheduleContext, form: MatrixForm, dtype: DataType) -> tuple[bool, bool] | None:
+    """Whether columns are neighbours in the second operand, and rows in the first, not steps.
+
+    None if threads cannot copy neighbours of either while they go on.
+    """
     last = len(context.block(form.rows).iters) - 1
-    if lanes_along(context, form.rows, last, lanes) < lanes:
+    most, least = 16 // dtype.itemsize, max(1, _LEAST_COPY // dtype.itemsize)
+    rows = [lanes_along(context, form.rows, last - n, most, reads_only=True) for n in (0, 1)]
+    columns = [lanes_along(context, form.columns, last - n, most, reads_only=True) for n in (0, 1)]
+    may_lie_across = dtype.name in IN_PANELS
+    across = may_lie_across and rows[1] > rows[0]
+    panels = may_lie_across and columns[0] > columns[1]
+    if min(rows[across], columns[not panels]) < least:
         return None
-    if lanes_along(context, form.columns, last - 1, lanes, reads_only=True) == lanes:
-        return False
-    return True if dtype.name in IN_PANELS and lanes_along(context, form.columns, last, lanes) == lanes else None
+    return panels, across
 
 
 def _why_not_warp_groups(product: ProductContext) -> str | None:
@@ -191,11 +198,11 @@ def _schedule_by_warp_groups(product: ProductContext) -> None:
     assert isinstance(product.group_tile, GroupTile)
     context, form = product.form(steps_last=True)
     dtype, second = _operand_types(product)
-    panels = _lies_in_panels(context, form, dtype)
-    assert panels is not None
-    item = group_product(product.target, dtype, second, product.group_tile.columns, panels)
+    order = _operand_order(context, form, dtype)
+    assert order is not None
+    item = group_product(product.target, dtype, second, product.group_tile.columns, *order)
     assert item is not None
-    if not panels and item.columns % 32 == 0 and dtype.bits == 16:
+    if not item.panels and item.columns % 32 == 0 and dtype.bits == 16:
         last = len(context.block(form.output).iters) - 1
         item = replace(item, wide=lanes_along(context, form.output, last, 8) == 8)
     schedule_group_tiles(context, form, item, product.group_tile)
@@ -206,15 +213,20 @@ def _schedule_by_warp_groups(product: ProductContext) -> None:
 
 
 def _least_vector(product: ProductContext) -> int:
-    """Neighbouring columns of a thread: more than two for bytes with steps for neighbours, some copied at once.
+    """Neighbouring columns of a thread: more than two where the second operand has steps for neighbours, some copied
+    at once: bytes that do or can, and other types that must.
 
     Fragments then come from shared memory by an instruction, which there is for columns of 16 bits only otherwise.
     """
-    if any(dtype.bits != 8 for dtype in _operand_types(product)):
+    dtypes = _operand_types(product)
+    if any(dtype.bits > 16 for dtype in dtypes):
         return 2
-    context, form = product.form(steps_last=True)
+    context, form = product.form(steps_last=dtypes[0].bits == 8)
     last = len(context.block(form.columns).iters) - 1
-    return 4 if lanes_along(context, form.columns, last - 1, _LEAST_COPY, reads_only=True) == _LEAST_COPY else 2
+    least = max(1, _LEAST_COPY // dtypes[1].itemsize)
+    if dtypes[1].bits > 8 and lanes_along(context, form.columns, last, least) == least:
+        return 2
+    return 4 if lanes_along(context, form.columns, last - 1, least, reads_only=True) == least else 2
 
 
 def _instruction(product: ProductContext) -> WarpProduct | str:

@@ -133,7 +133,7 @@ def _place_output(context: ScheduleContext, form: MatrixForm, tile: Tile) -> Loo
     sch.bind(column_thread, "threadIdx.x")
     for loop in (row_inner, column_inner):
         sch.unroll(loop)
-    write_lanes(context, lane, lanes == VECTOR)
+    write_lanes(context, lane, lanes)
     bind_blocks(context, [*batch, block_row, block_column])
     return block_column
 

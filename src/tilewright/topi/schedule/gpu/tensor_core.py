@@ -130,7 +130,7 @@ def _place_output(context: ScheduleContext, form: MatrixForm, item: WarpProduct,
     block_column, rest_column = sch.split(column, [None, tile.block_columns])
     sch.reorder(block_row, block_column, rest_row, rest_column)
     element = _divide_tile(context, item, tile, rest_row, rest_column)
-    write_lanes(context, element, lanes == item.vector)
+    write_lanes(context, element, lanes)
     bind_blocks(context, [*batch, block_row, block_column])
     return block_column
 

@@ -2,7 +2,8 @@
 
 for blocks of rows, of columns:
     for 64 steps:  (the copies for later steps are under way meanwhile, and so are the products of this one)
-        rows_shared = rows;  columns_shared = columns                   swizzled rows of 128 bytes, cp.async
+        rows_shared = rows;  columns_shared = columns                   swizzled rows of 128 bytes, cp.async;
+                                                                        by steps, or by rows and columns (across)
         for warp groups: acc += rows_shared * columns_shared            (wgmma: 64 rows, all columns of the block)
     done = acc                                                          (when all products are)
     for threads: result = epilogue(done)
@@ -99,13 +100,15 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     for copy in (form.rows, form.columns):
         sch.compute_at(copy, step, preserve_unit_loops=True)
     # After the placement: regions of the plain arrangement are boxes.
-    columns = context.block(form.columns).writes[0].buffer
-    sch.transform_layout(form.columns, columns.name, IndexMap.of(item.columns_layout, columns.ndim))
+    for copy, layout in ((form.rows, item.rows_layout), (form.columns, item.columns_layout)):
+        buffer = context.block(copy).writes[0].buffer
+        sch.transform_layout(copy, buffer.name, IndexMap.of(layout, buffer.ndim))
     _schedule_sums(context, anchor, done, item, tile, place, step, row)
     producers = producer_registers(tile, context.extent(step) or 0, context.target)
     sharing = 1 if producers else tile.groups
     for copy in (form.rows, form.columns):
-        stage_tile(context, copy, step, item, sharing, across=copy == form.columns and not item.panels)
+        across = item.across if copy == form.rows else not item.panels
+        stage_tile(context, copy, step, item, sharing, across)
         sch.storage_swizzle(copy, 0)
     for other in others:
         *_, row, column = loops_below(context, other, place)
@@ -198,7 +201,7 @@ def place_output(context: ScheduleContext, output: BlockHandle, item: GroupProdu
     outer_row, block_row = sch.split(block_row, [None, gcd(tile.together, context.extent(block_row) or 1)])
     sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
     element = divide_tile(context, item, tile, rest_row, rest_column)
-    write_lanes(context, element, lanes == item.vector)
+    write_lanes(context, element, lanes)
     bind_blocks(context, [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row])
     return block_row
 
@@ -247,7 +250,7 @@ def stage_tile(
 ) -> None:
     """Copy a tile of an operand to shared memory at each step, some groups together, 16 bytes a thread where possible.
 
-    `across`: the loop over steps is the outer one, though neighbours lie along it.
+    `across`: neighbours lie along the outer one of the tile's loops.
     """
     sch = context.sch
     lanes = lanes_along(context, copy, len(context.block(copy).iters) - (2 if across else 1), item.lanes)
@@ -256,9 +259,12 @@ def stage_tile(
         sch.reorder(inner, outer)
         outer, inner = inner, outer
     lane: LoopHandle | None = None
+    # Rows of shared memory one after the other, so that places in them are those of threads, whatever their number.
+    panel, inner = sch.split(inner, [None, gcd(item.steps, context.extent(inner) or 1)])
     if lanes > 1:
         inner, lane = sch.split(inner, [None, lanes])
-    turn, group, thread = sch.split(sch.fuse(outer, inner), [None, groups, 128])
+    sch.reorder(panel, outer, inner)
+    turn, group, thread = sch.split(sch.fuse(panel, outer, inner), [None, groups, 128])
     if groups > 1:
         sch.bind(group, "threadIdx.y")
     sch.bind(thread, "threadIdx.x")
