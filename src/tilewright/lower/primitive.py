@@ -15,7 +15,7 @@ from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import post_order, variables
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
-from tilewright.te.language import compute, placeholder
+from tilewright.te.language import compute, compute_many, placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.te.tensor import PlaceholderOp, Tensor
 from tilewright.tir.function import CONSTANTS, PrimFunc
@@ -48,6 +48,9 @@ def lower_primitive(
         if id(tensor) in seen:
             outputs[n] = _copy(tensor)
         seen.add(id(outputs[n]))
+    if isinstance(function.body, Tuple):
+        # Results of one shape, element by element: stored together, so that each may be written over what it replaces.
+        outputs = list(compute_many(outputs[0].shape, lambda *i: tuple(item[i] for item in outputs), "joint"))
     func = create_prim_func([*inputs, *outputs], name)
     hidden = _hidden_symbols(function, func)
     if hidden:

@@ -66,13 +66,23 @@ def could_share(func: PrimFunc, pair: Pair) -> bool:
         loads = [item for item in pre_order(block) if isinstance(item, BufferLoad) and item.buffer in derived]
         if not loads:
             continue
-        store = block.body
-        if not isinstance(store, BufferStore) or not _is_pointwise(block, store):
+        stores = _last_stores(block.body)
+        if not stores or not all(_is_pointwise(block, store) for store in stores):
             return False
-        if any(load.indices != store.indices or load.buffer.shape != store.buffer.shape for load in loads):
+        first = stores[0]
+        if any(load.indices != first.indices or load.buffer.shape != first.buffer.shape for load in loads):
             return False
-        derived.add(store.buffer)
+        derived.update(store.buffer for store in stores)
     return result in derived
+
+
+def _last_stores(stmt: Stmt) -> list[BufferStore]:
+    """The stores of a statement that computes all values before it stores the first; none for any other."""
+    while isinstance(stmt, LetStmt):
+        stmt = stmt.body
+    stores = [item for item in (stmt.stmts if isinstance(stmt, SeqStmt) else (stmt,)) if isinstance(item, BufferStore)]
+    is_all = len(stores) == (len(stmt.stmts) if isinstance(stmt, SeqStmt) else 1)
+    return stores if is_all else []
 
 
 def _buffers(func: PrimFunc, pair: Pair) -> tuple[Buffer, Buffer]:
@@ -122,6 +132,10 @@ def _reads_where_it_writes(body: Stmt, source: Buffer, result: Buffer) -> bool:
             if stmt.buffer is source or any(_touches(index, source, result) for index in stmt.indices):
                 return False
             allowed = stmt.indices if stmt.buffer is result else ()
+        if isinstance(stmt, LetStmt):
+            # The value is computed before all that is in the body: there it may be stored over what it was made of.
+            inside = [item for item in _last_stores(stmt.body) if item.buffer is result]
+            allowed = inside[0].indices if inside else ()
         for root in stmt.children():
             if isinstance(root, PrimExpr) and not _is_harmless(root, source, result, allowed):
                 return False
