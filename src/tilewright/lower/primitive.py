@@ -7,6 +7,7 @@ import numpy as np
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.ir.op import Operator
+from tilewright.graph.passes.joint_results import JOINT
 from tilewright.ir import small_floats
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import BFLOAT16, FLOAT32
@@ -48,8 +49,8 @@ def lower_primitive(
         if id(tensor) in seen:
             outputs[n] = _copy(tensor)
         seen.add(id(outputs[n]))
-    if isinstance(function.body, Tuple):
-        # Results of one shape, element by element: stored together, so that each may be written over what it replaces.
+    if function.notes.get(JOINT):
+        # Elements of all results are stored together, so that each may be written over what it replaces.
         outputs = list(compute_many(outputs[0].shape, lambda *i: tuple(item[i] for item in outputs), "joint"))
     func = create_prim_func([*inputs, *outputs], name)
     hidden = _hidden_symbols(function, func)

@@ -131,7 +131,13 @@ class _Sorted:
             row = build.maximum(build.minimum(sorted_places[place[0]], self.rows), 0)
             sums = let(row, count_of, "row")
             return with_memory(
-                "total", [total], sources, results, put(total, 0, const(0, wide)), sums, put(results[0], place, total[0])
+                "total",
+                [total],
+                sources,
+                results,
+                put(total, 0, const(0, wide)),
+                sums,
+                put(results[0], place, total[0]),
             )
 
         shape = (const(self.count), const(1), *self.shape[1:])

@@ -13,6 +13,7 @@ nothing waits for the joint kernel but the end; they are of one shape, and eleme
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.ir.infer import fill_type
@@ -23,6 +24,9 @@ from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import MAX_GROUP, is_primitive
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
+
+JOINT: Final = "joint"
+"""The note of a kernel whose results are of one shape, and computed together element by element."""
 
 
 def joint_results(module: IRModule, options: GraphOptions) -> IRModule:
@@ -104,7 +108,7 @@ def _primitive(group: Sequence[Call], inputs: Sequence[GraphExpr], results: Sequ
         names.append(str(function.notes["name"]))
         nodes.update(dict.fromkeys(function.notes["nodes"]))
     body = fill_type(Tuple(tuple(values[id(call)] for call in results)))
-    notes: dict[str, object] = {"primitive": True, "name": f"joint_{names[-1]}", "nodes": tuple(nodes)}
+    notes: dict[str, object] = {"primitive": True, "name": f"joint_{names[-1]}", "nodes": tuple(nodes), JOINT: True}
     result = Function("", params, body, body.type, (), notes)
     result.span = results[-1].span
     fill_type(result)

@@ -19,13 +19,14 @@ from typing import Final
 import numpy as np
 
 from tilewright.ir import expr as e
-from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.index import statements
 from tilewright.tir.analysis.index_values import NotAnIndex, Numbers, evaluate
+from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, LetStmt, SeqStmt, Stmt, While
@@ -33,7 +34,7 @@ from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, I
 IN_PLACE: Final = "in_place"
 """The attribute of a function that lists pairs of parameters (an input and a result) that may be the same memory."""
 _MOST_ELEMENTS = 1 << 24
-"""Results beyond this are not counted element by element: they stay apart from their inputs."""
+"""Results beyond this are not counted element by element: the index of their one store must show it."""
 
 _MOST_TRIED = 4
 """Loops that run more often than this for each element certainly store some element twice, or hardly ever store."""
@@ -113,12 +114,39 @@ def may_share(func: PrimFunc, pair: Pair) -> bool:
     shape = result.static_shape
     if shape is None or source.static_shape != shape or not _alike(source, result):
         return False
-    if math.prod(shape) > _MOST_ELEMENTS or not _reads_where_it_writes(func.body, source, result):
+    if not _reads_where_it_writes(func.body, source, result):
         return False
+    if math.prod(shape) > _MOST_ELEMENTS:
+        return _has_own_places(func.body, result)
     try:
         return _Writes(result, math.prod(shape)).are_distinct(func.body)
     except (_Unknown, NotAnIndex):
         return False
+
+
+def _has_own_places(body: Stmt, result: Buffer) -> bool:
+    """Whether a buffer has one store, whose index is another one in each iteration of the loops around it.
+
+    So is `1024 * i + 4 * j + k` for j below 256 and k below 4: no step is as long as all shorter ones together.
+    """
+    stores = [item for item in statements(body) if isinstance(item, BufferStore) and item.buffer is result]
+    if len(stores) != 1:
+        return False
+    around = [item for item in statements(body) if isinstance(item, For) and stores[0] in statements(item)]
+    (index,) = stores[0].indices
+    lanes = index.lanes if isinstance(index, e.Ramp) else 1
+    form = linear(index.base if isinstance(index, e.Ramp) else index)
+    extents = {item.var: item.extent.value for item in around if isinstance(item.extent, e.IntImm)}
+    steps = sorted((abs(step), extents.get(term, 0)) for term, step in form.terms.items() if isinstance(term, Var))
+    known = len(steps) == len(form.terms) == len(extents) == len(around)
+    if not known or (isinstance(index, e.Ramp) and const_value(index.stride) != 1):
+        return False
+    reach = lanes
+    for step, extent in steps:
+        if step < reach:
+            return False
+        reach += step * (extent - 1)
+    return True
 
 
 def _reads_where_it_writes(body: Stmt, source: Buffer, result: Buffer) -> bool:
