@@ -1,8 +1,8 @@
 """Sums of rows that are data: the gradient of a lookup.
 
 Devices bring the updates of a row together first, by sorting places; then the first of a row's updates adds all of them
-up, in their order, and rows of the result are copies of such sums, or zeros. Where there are few rows, each looks for its
-updates instead. CPUs add one update after the other.
+up, in their order, and rows of the result are copies of such sums, or zeros. Where there are few rows, each looks for
+its updates instead. CPUs add one update after the other.
 """
 
 from __future__ import annotations

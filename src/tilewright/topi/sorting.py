@@ -49,6 +49,7 @@ class Ranks:
         self.largest = largest
 
     def at(self, i: tuple[ExprLike, ...], place: ExprLike) -> tuple[ExprLike, ...]:
+        """Indices with another place along the axis."""
         return (*i[: self.axis], place, *i[self.axis + 1 :])
 
     def best(self, x: Tensor, block: ExprLike, count: ExprLike, chosen: ExprLike) -> Tensor:

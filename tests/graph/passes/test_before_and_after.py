@@ -287,7 +287,9 @@ def test_joint_results() -> None:
         return (where(moves, speed, v), where(moves, subtract(p, multiply(speed, rate)), p), nn.softmax(g, axis=1))
         """,
         """
-        @graph.closure(notes={"primitive": True, "name": "joint_fused_multiply_subtract_where", "nodes": (), "joint": True})
+        @graph.closure(
+            notes={"primitive": True, "name": "joint_fused_multiply_subtract_where", "nodes": (), "joint": True}
+        )
         def update(
             v: Tensor[(4, 6), "float32"], g: Tensor[(4, 6), "float32"], moves: Tensor[(), "bool"],
             rate: Tensor[(), "float32"], p: Tensor[(4, 6), "float32"],
