@@ -44,3 +44,13 @@ def test_compiled(reduction):
     operator = get_operator("scatter")
     wanted = operator.reference(values, operator.attributes_class(reduction=reduction))
     np.testing.assert_allclose(executable(*values), wanted, rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(-2, 12), min_size=1, max_size=9), st.sampled_from(["float32", "float16", "int32"]))
+def test_sums_of_any_segments(segments, dtype):
+    """Few rows look for their updates, many have them sorted."""
+    updates = random_array(RANDOM, (len(segments), 3), dtype)
+    for count in (2, 11):
+        check("segment_sum", updates, np.array(segments, np.int64), count=count)
+    check("segment_sum", updates[:, 0], np.array(segments, np.int32), count=30)

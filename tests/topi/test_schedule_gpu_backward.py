@@ -33,3 +33,13 @@ def test_kernels_are_bound(name: str) -> None:
     for kernel in compilation.kernels:
         text = str(compilation.scheduled(kernel))
         assert "blockIdx.x" in text and "threadIdx.x" in text, kernel
+
+
+def test_a_sum_of_elements_at_places_that_are_data_has_a_block_of_threads() -> None:
+    params = tuple(
+        Var(name, tensor_type(*kind)) for name, kind in {"x": ((5000,), "float32"), "i": ((2048,), "int64")}.items()
+    )
+    body = call("sum", call("take", *params, axis=0), axes=(0,))
+    compilation = tw.Compilation(IRModule([Function("main", params, body)]), target="cuda -arch=sm_90")
+    (kernel,) = (item for item in compilation.kernels if "sum" in str(item))
+    assert 'thread_binding("threadIdx.x", 256)' in str(compilation.scheduled(kernel))

@@ -34,6 +34,7 @@ from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.integer_recurrence import integer_recurrence
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.passes.joint_results import joint_results
 from tilewright.graph.passes.narrow_results import narrow_results
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
@@ -167,6 +168,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
         passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options))
+        passes.append(module_pass("joint_results", requires="graph_fused")(joint_results).with_options(options))
     return Pipeline("graph", passes)
 
 

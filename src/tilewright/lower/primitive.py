@@ -7,6 +7,7 @@ import numpy as np
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.ir.op import Operator
+from tilewright.graph.passes.joint_results import JOINT
 from tilewright.ir import small_floats
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import BFLOAT16, FLOAT32
@@ -15,7 +16,7 @@ from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import post_order, variables
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
-from tilewright.te.language import compute, placeholder
+from tilewright.te.language import compute, compute_many, placeholder
 from tilewright.te.program import create_prim_func
 from tilewright.te.tensor import PlaceholderOp, Tensor
 from tilewright.tir.function import CONSTANTS, PrimFunc
@@ -48,6 +49,9 @@ def lower_primitive(
         if id(tensor) in seen:
             outputs[n] = _copy(tensor)
         seen.add(id(outputs[n]))
+    if function.notes.get(JOINT):
+        # Elements of all results are stored together, so that each may be written over what it replaces.
+        outputs = list(compute_many(outputs[0].shape, lambda *i: tuple(item[i] for item in outputs), "joint"))
     func = create_prim_func([*inputs, *outputs], name)
     hidden = _hidden_symbols(function, func)
     if hidden:

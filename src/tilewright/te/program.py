@@ -162,7 +162,7 @@ class _ProgramMaker:
         self, op: ComputeOp, targets: list[Buffer], indices: tuple[PrimExpr, ...], mapping: dict[Var, PrimExpr]
     ) -> tuple[Stmt | None, Stmt]:
         if not isinstance(op.body[0], Reduce):
-            return None, _stores(targets, indices, [self._lower(value, mapping) for value in op.body])
+            return None, _held_stores(targets, indices, [self._lower(value, mapping) for value in op.body])
         reduce = op.body[0]
         reducer = reduce.reducer
         # Both may speak of axes: the greatest of a row's own number and its elements, say.
@@ -175,14 +175,7 @@ class _ProgramMaker:
         for variable, source, identity in zip(reducer.right, reduce.sources, identities, strict=True):
             combine[variable] = select(condition, self._lower(source, mapping), identity)
         results = [substitute(self._lower(value, mapping), combine) for value in reducer.results]
-        if len(results) == 1:
-            return init, BufferStore(targets[0], indices, results[0])
-        # Both values are computed before either is stored: each may depend on both old ones.
-        held = [Var(f"{target.name}_next", target.dtype) for target in targets]
-        body = _stores(targets, indices, held)
-        for variable, value in zip(reversed(held), reversed(results), strict=True):
-            body = LetStmt(variable, value, body)
-        return init, body
+        return init, _held_stores(targets, indices, results)
 
     def _scan(self, op: ScanOp) -> Stmt:
         """Rows of `init` first, then a serial loop over time around everything that depends on the state."""
@@ -295,6 +288,17 @@ class _ProgramMaker:
 def _loads(stmt: Stmt, buffer: Buffer) -> bool:
     """Whether a statement reads a buffer."""
     return any(load.buffer is buffer for load in find_all(stmt, BufferLoad))
+
+
+def _held_stores(targets: Sequence[Buffer], indices: tuple[PrimExpr, ...], values: Sequence[PrimExpr]) -> Stmt:
+    """Stores of values that are all computed before the first is stored: each may depend on what all replace."""
+    if len(values) == 1:
+        return BufferStore(targets[0], indices, values[0])
+    held = [Var(f"{target.name}_next", target.dtype) for target in targets]
+    body = _stores(targets, indices, held)
+    for variable, value in zip(reversed(held), reversed(values), strict=True):
+        body = LetStmt(variable, value, body)
+    return body
 
 
 def _stores(targets: Sequence[Buffer], indices: tuple[PrimExpr, ...], values: Sequence[PrimExpr]) -> Stmt:

@@ -89,23 +89,6 @@ def _scatter(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     )
 
 
-@compute_of("segment_sum")
-def _segment_sum(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    updates, segments = inputs
-    update = reduce_axis((0, segments.shape[0]), "u")
-    wide = accumulator_type(updates.dtype)
-
-    def total(*i: ExprLike) -> PrimExpr:
-        named = build.eq(cast(segments[update], INDEX), i[0])
-        value = cast(updates[(update, *i[1:])], wide)
-        return reduction.sum(build.select(named, value, const(0, wide)), [update])
-
-    sums = compute(result_shape(result), total, "segment_sum")
-    if wide is updates.dtype:
-        return sums
-    return compute(sums.shape, lambda *i: cast(sums[i], updates.dtype), "narrowed")
-
-
 @compute_of("scatter_elements")
 def _scatter_elements(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     indices, axis = inputs[1], attributes.axis
@@ -161,8 +144,8 @@ def _in_order(name: str, inputs: list[Tensor], how: str, result: Type, written: 
         given, places, updates = sources
         (target,) = results
         return seq(
-            _nest(target.shape, lambda i: put(target, i, given[i])),
-            _nest(places.shape, lambda i: written(target, places, updates, i), "u"),
+            nest(target.shape, lambda i: put(target, i, given[i])),
+            nest(places.shape, lambda i: written(target, places, updates, i), "u"),
         )
 
     found = extern(result_shape(result), inputs, statement, name, data.dtype)
@@ -170,11 +153,11 @@ def _in_order(name: str, inputs: list[Tensor], how: str, result: Type, written: 
     return found
 
 
-def _nest(extents: tuple[PrimExpr, ...], body: Callable[[tuple[PrimExpr, ...]], Stmt], name: str = "i") -> Stmt:
+def nest(extents: tuple[PrimExpr, ...], body: Callable[[tuple[PrimExpr, ...]], Stmt], name: str = "i") -> Stmt:
     """Loops over a shape."""
     if not extents:
         return body(())
-    return repeat(extents[0], lambda i: _nest(extents[1:], lambda rest: body((i, *rest)), name), name)
+    return repeat(extents[0], lambda i: nest(extents[1:], lambda rest: body((i, *rest)), name), name)
 
 
 def _update(target: Buffer, where: tuple[PrimExpr, ...], value: PrimExpr, how: str) -> Stmt:
@@ -182,7 +165,8 @@ def _update(target: Buffer, where: tuple[PrimExpr, ...], value: PrimExpr, how: s
     return put(target, where, value if how == "none" else _REDUCTIONS[how][2](target[where], value))
 
 
-def _inside(place: PrimExpr, size: PrimExpr) -> list[PrimExpr]:
+def inside(place: PrimExpr, size: PrimExpr) -> list[PrimExpr]:
+    """Conditions that a place is one of so many."""
     return [build.le(0, place), build.lt(place, size)]
 
 
@@ -192,36 +176,12 @@ def _scatter_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Te
 
     def written(target: Buffer, places: Buffer, updates: Buffer, i: tuple[PrimExpr, ...]) -> Stmt:
         def at(place: Var) -> Stmt:
-            row = _nest(target.shape[1:], lambda rest: _update(target, (place, *rest), updates[(*i, *rest)], how))
-            return row if attributes.inside else when(build.all_of(_inside(place, target.shape[0])), row)
+            row = nest(target.shape[1:], lambda rest: _update(target, (place, *rest), updates[(*i, *rest)], how))
+            return row if attributes.inside else when(build.all_of(inside(place, target.shape[0])), row)
 
         return let(cast(places[i], INDEX), at, "place")
 
     return _in_order("scatter", inputs, how, result, written)
-
-
-@compute_on_cpus("segment_sum")
-def _segment_sum_in_order(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
-    dtype = inputs[0].dtype
-    if accumulator_type(dtype) is not dtype:
-        return None
-
-    def statement(sources: list[Buffer], results: list[Buffer]) -> Stmt:
-        updates, segments = sources
-        (target,) = results
-
-        def added(u: PrimExpr, place: Var) -> Stmt:
-            row = _nest(target.shape[1:], lambda i: _update(target, (place, *i), updates[(u, *i)], "add"))
-            return row if attributes.inside else when(build.all_of(_inside(place, target.shape[0])), row)
-
-        return seq(
-            _nest(target.shape, lambda i: put(target, i, const(0, dtype))),
-            repeat(segments.shape[0], lambda u: let(cast(segments[u], INDEX), lambda at: added(u, at), "place"), "u"),
-        )
-
-    found = extern(result_shape(result), inputs, statement, "segment_sum", dtype)
-    assert isinstance(found, Tensor)
-    return found
 
 
 @compute_on_cpus("scatter_elements")
@@ -232,7 +192,7 @@ def _scatter_elements_in_order(inputs: list[Tensor], attributes: Any, result: Ty
         def at(place: Var) -> Stmt:
             conditions = _beside(i, indices.shape, target.shape, axis)
             if not attributes.inside:
-                conditions += _inside(place, target.shape[axis])
+                conditions += inside(place, target.shape[axis])
             stored = _update(target, (*i[:axis], place, *i[axis + 1 :]), updates[i], how)
             return when(build.all_of(conditions), stored) if conditions else stored
 

@@ -41,7 +41,7 @@ _FEWER = 2
 """How many times fewer candidates a round must leave than it had."""
 
 
-class _Ranks:
+class Ranks:
     """The best elements along an axis, by counting in blocks."""
 
     def __init__(self, axis: int, largest: bool) -> None:
@@ -49,6 +49,7 @@ class _Ranks:
         self.largest = largest
 
     def at(self, i: tuple[ExprLike, ...], place: ExprLike) -> tuple[ExprLike, ...]:
+        """Indices with another place along the axis."""
         return (*i[: self.axis], place, *i[self.axis + 1 :])
 
     def best(self, x: Tensor, block: ExprLike, count: ExprLike, chosen: ExprLike) -> Tensor:
@@ -103,7 +104,7 @@ class _Ranks:
 @compute_of("topk")
 def _topk(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
     (x,) = inputs
-    ranks = _Ranks(attributes.axis, attributes.largest)
+    ranks = Ranks(attributes.axis, attributes.largest)
     wanted = result_shape(result, 1)[attributes.axis]
     candidates, origin = x, None
     for size, block, chosen in rounds(const_value(x.shape[attributes.axis]), const_value(wanted)):

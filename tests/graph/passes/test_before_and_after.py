@@ -37,6 +37,7 @@ from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.integer_recurrence import integer_recurrence
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
+from tilewright.graph.passes.joint_results import joint_results
 from tilewright.graph.passes.narrow_results import narrow_results
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
@@ -274,6 +275,40 @@ def test_fuse() -> None:
         x="f32[1, 3, 4, 4]",
         w="f32[2, 3, 1, 1]",
         b="f32[2, 1, 1]",
+    )
+
+
+def test_joint_results() -> None:
+    """What is remembered of a parameter, and the parameter: what both are made of is never stored."""
+    assert_becomes(
+        lambda module: joint_results(fuse(module, GraphOptions()), GraphOptions()),
+        """
+        speed = add(multiply(v, constant(0.5, "float32")), g)
+        return (where(moves, speed, v), where(moves, subtract(p, multiply(speed, rate)), p), nn.softmax(g, axis=1))
+        """,
+        """
+        @graph.closure(
+            notes={"primitive": True, "name": "joint_fused_multiply_subtract_where", "nodes": (), "joint": True}
+        )
+        def update(
+            v: Tensor[(4, 6), "float32"], g: Tensor[(4, 6), "float32"], moves: Tensor[(), "bool"],
+            rate: Tensor[(), "float32"], p: Tensor[(4, 6), "float32"],
+        ) -> Tuple[Tensor[(4, 6), "float32"], Tensor[(4, 6), "float32"]]:
+            speed = add(multiply(v, constant(0.5, "float32")), g)
+            return (where(moves, speed, v), where(moves, subtract(p, multiply(speed, rate)), p))
+
+        @graph.closure(notes={"primitive": True, "name": "nn_softmax", "nodes": ()})
+        def softmax(x: Tensor[(4, 6), "float32"]) -> Tensor[(4, 6), "float32"]:
+            return nn.softmax(x, axis=1)
+
+        both = update(v, g, moves, rate, p)
+        return (both[0], both[1], softmax(g))
+        """,
+        v="f32[4, 6]",
+        g="f32[4, 6]",
+        p="f32[4, 6]",
+        rate="f32[]",
+        moves="bool[]",
     )
 
 

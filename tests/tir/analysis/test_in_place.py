@@ -14,13 +14,16 @@ from tilewright.backends.llvm.jit import JitLibrary
 from tilewright.backends.llvm.pool import runtime_imports
 from tilewright.graph.ir.expr import Tuple
 from tilewright.graph.ir.infer import infer_types
+from tilewright.graph.passes.joint_results import JOINT
 from tilewright.ir.build import const, lt, select
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import Broadcast, IntImm, Ramp, Var
 from tilewright.ir.function import IRModule
 from tilewright.lower.primitive import lower_primitive
 from tilewright.lower.schedules import schedule_kernel
+from tilewright.tir.analysis import in_place
 from tilewright.tir.analysis.in_place import could_share, in_place_pairs, may_share, with_in_place
+from tilewright.tir.analysis.index import statements
 from tilewright.tir.buffer import BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
@@ -196,6 +199,22 @@ def test_a_second_result_must_not_see_what_the_first_one_wrote():
         assert not may_share(lowered, pair)
 
 
+def test_results_that_are_stored_together_may_both_lie_over_inputs():
+    params, body = two_results()
+    module = infer_types(IRModule([function(params, body)]))
+    func = lower_primitive(module["main"].replace(notes={JOINT: True}), "kernel")
+    pairs = ((0, 2), (1, 3))
+    assert all(could_share(func, pair) for pair in pairs)
+    lowered = lower(schedule_kernel(with_in_place(func, pairs), HOST).func, HOST)
+    assert in_place_pairs(lowered) == pairs
+    apart = arguments_of(func)
+    interpret(func, *apart)
+    given = arguments_of(func)[:2]
+    library = JitLibrary([compile_lowered(lowered, HOST)], runtime_imports())
+    assert call(library, lowered, [*given, *given]) == 0
+    np.testing.assert_array_equal(given, apart[2:])
+
+
 # Flat programs: what schedules and lowering make of a kernel.
 
 A, B = make_buffer("A", (16,)), make_buffer("B", (16,))
@@ -236,10 +255,9 @@ FLAT = {
     "the neighbour": (loop(N, 15, copy(N, N + 1)), False),
     "a choice of elements": (loop(N, 16, copy(N, select(lt(N, 4), N, IntImm(0)))), False),
     "an accumulation": (loop(N, 16, BufferStore(B, (N,), B[N] + A[N])), False),
-    "read ahead": (
-        loop(N, 16, LetStmt(Var("v", A.dtype), A[N], copy(N))),
-        False,
-    ),
+    "read ahead": (loop(N, 16, LetStmt(Var("v", A.dtype), A[N], copy(N))), True),
+    "the neighbour read ahead": (loop(N, 15, LetStmt(Var("v", A.dtype), A[N + 1], copy(N))), False),
+    "read ahead of a loop": (loop(N, 4, LetStmt(Var("v", A.dtype), A[N], loop(J, 4, copy(N * 4 + J)))), False),
     "a condition on the data": (loop(N, 16, IfThenElse(lt(A[N], ONE), copy(N))), False),
     "ends that vary": (
         loop(N, 4, For(J, IntImm(0), N + 1, LoopKind.SERIAL, copy(N * 4 + J))),
@@ -260,6 +278,16 @@ def test_elements_are_counted(name):
         interpret(func, *apart)
         interpret(func, together, together)
         np.testing.assert_array_equal(together, apart[1])
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_large_results_are_not_counted(name, monkeypatch):
+    """The index of the one store says whether places differ; what it does not say is refused."""
+    monkeypatch.setattr(in_place, "_MOST_ELEMENTS", 8)
+    body, expected = FLAT[name]
+    alone = sum(isinstance(item, BufferStore) for item in statements(body)) == 1
+    # The tail of a row is masked: lanes are next to each other all the same.
+    assert may_share(flat(body), (0, 1)) is (expected and alone)
 
 
 def test_only_the_pair_gives_up_its_promise():

@@ -18,6 +18,7 @@ _GPU = gpu_kind(
         least_shared_bytes=4,
         expanded_mathematics=None,
         written_out=True,
+        most_buffers=8,
     ),
     cores=16,
     vector_registers=128,

@@ -19,13 +19,14 @@ from typing import Final
 import numpy as np
 
 from tilewright.ir import expr as e
-from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.index import statements
 from tilewright.tir.analysis.index_values import NotAnIndex, Numbers, evaluate
+from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, LetStmt, SeqStmt, Stmt, While
@@ -33,7 +34,7 @@ from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, I
 IN_PLACE: Final = "in_place"
 """The attribute of a function that lists pairs of parameters (an input and a result) that may be the same memory."""
 _MOST_ELEMENTS = 1 << 24
-"""Results beyond this are not counted element by element: they stay apart from their inputs."""
+"""Results beyond this are not counted element by element: the index of their one store must show it."""
 
 _MOST_TRIED = 4
 """Loops that run more often than this for each element certainly store some element twice, or hardly ever store."""
@@ -66,13 +67,23 @@ def could_share(func: PrimFunc, pair: Pair) -> bool:
         loads = [item for item in pre_order(block) if isinstance(item, BufferLoad) and item.buffer in derived]
         if not loads:
             continue
-        store = block.body
-        if not isinstance(store, BufferStore) or not _is_pointwise(block, store):
+        stores = _last_stores(block.body)
+        if not stores or not all(_is_pointwise(block, store) for store in stores):
             return False
-        if any(load.indices != store.indices or load.buffer.shape != store.buffer.shape for load in loads):
+        first = stores[0]
+        if any(load.indices != first.indices or load.buffer.shape != first.buffer.shape for load in loads):
             return False
-        derived.add(store.buffer)
+        derived.update(store.buffer for store in stores)
     return result in derived
+
+
+def _last_stores(stmt: Stmt) -> list[BufferStore]:
+    """The stores of a statement that computes all values before it stores the first; none for any other."""
+    while isinstance(stmt, LetStmt):
+        stmt = stmt.body
+    stores = [item for item in (stmt.stmts if isinstance(stmt, SeqStmt) else (stmt,)) if isinstance(item, BufferStore)]
+    is_all = len(stores) == (len(stmt.stmts) if isinstance(stmt, SeqStmt) else 1)
+    return stores if is_all else []
 
 
 def _buffers(func: PrimFunc, pair: Pair) -> tuple[Buffer, Buffer]:
@@ -103,12 +114,39 @@ def may_share(func: PrimFunc, pair: Pair) -> bool:
     shape = result.static_shape
     if shape is None or source.static_shape != shape or not _alike(source, result):
         return False
-    if math.prod(shape) > _MOST_ELEMENTS or not _reads_where_it_writes(func.body, source, result):
+    if not _reads_where_it_writes(func.body, source, result):
         return False
+    if math.prod(shape) > _MOST_ELEMENTS:
+        return _has_own_places(func.body, result)
     try:
         return _Writes(result, math.prod(shape)).are_distinct(func.body)
     except (_Unknown, NotAnIndex):
         return False
+
+
+def _has_own_places(body: Stmt, result: Buffer) -> bool:
+    """Whether a buffer has one store, whose index is another one in each iteration of the loops around it.
+
+    So is `1024 * i + 4 * j + k` for j below 256 and k below 4: no step is as long as all shorter ones together.
+    """
+    stores = [item for item in statements(body) if isinstance(item, BufferStore) and item.buffer is result]
+    if len(stores) != 1:
+        return False
+    around = [item for item in statements(body) if isinstance(item, For) and stores[0] in statements(item)]
+    (index,) = stores[0].indices
+    lanes = index.lanes if isinstance(index, e.Ramp) else 1
+    form = linear(index.base if isinstance(index, e.Ramp) else index)
+    extents = {item.var: item.extent.value for item in around if isinstance(item.extent, e.IntImm)}
+    steps = sorted((abs(step), extents.get(term, 0)) for term, step in form.terms.items() if isinstance(term, Var))
+    known = len(steps) == len(form.terms) == len(extents) == len(around)
+    if not known or (isinstance(index, e.Ramp) and const_value(index.stride) != 1):
+        return False
+    reach = lanes
+    for step, extent in steps:
+        if step < reach:
+            return False
+        reach += step * (extent - 1)
+    return True
 
 
 def _reads_where_it_writes(body: Stmt, source: Buffer, result: Buffer) -> bool:
@@ -122,6 +160,10 @@ def _reads_where_it_writes(body: Stmt, source: Buffer, result: Buffer) -> bool:
             if stmt.buffer is source or any(_touches(index, source, result) for index in stmt.indices):
                 return False
             allowed = stmt.indices if stmt.buffer is result else ()
+        if isinstance(stmt, LetStmt):
+            # The value is computed before all that is in the body: there it may be stored over what it was made of.
+            inside = [item for item in _last_stores(stmt.body) if item.buffer is result]
+            allowed = inside[0].indices if inside else ()
         for root in stmt.children():
             if isinstance(root, PrimExpr) and not _is_harmless(root, source, result, allowed):
                 return False

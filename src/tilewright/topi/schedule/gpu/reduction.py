@@ -369,9 +369,12 @@ def _why_not_split(context: StageContext) -> str | None:
 
 def _blocks(context: StageContext, results: int, steps: int) -> int:
     """Blocks of threads where each has the whole of its results."""
-    return (
-        results if reduces_contiguous(context.block(context.stage)) else -(-results // _across(context, results, steps))
-    )
+    return results if _has_rows(context, results) else -(-results // _across(context, results, steps))
+
+
+def _has_rows(context: StageContext, results: int) -> bool:
+    """Whether a block of threads has a result: its steps are neighbours in memory, or there is no other result."""
+    return results == 1 or reduces_contiguous(context.block(context.stage))
 
 
 def _schedule_split(context: StageContext) -> None:
@@ -394,7 +397,7 @@ def _why_not_row(context: StageContext) -> str | None:
         return sizes
     if _fits_one_thread(context, *sizes):
         return "a thread does all steps of its results"
-    return None if reduces_contiguous(context.block(context.stage)) else "steps are not neighbours in memory"
+    return None if _has_rows(context, sizes[0]) else "steps are not neighbours in memory"
 
 
 def _schedule_row(context: StageContext) -> None:
