@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.ir import expr as e
 from tilewright.ir.expr import PrimExpr, Var
 from tilewright.support.errors import UnsupportedError
@@ -13,6 +15,11 @@ class Lanes:
 
     def __init__(self) -> None:
         self._memo: dict[tuple[PrimExpr, int | Var], PrimExpr] = {}
+        self._names: dict[Var, Sequence[Var]] = {}
+
+    def name(self, vector: Var, lanes: Sequence[Var]) -> None:
+        """Let the lanes of a variable have names of their own."""
+        self._names[vector] = lanes
 
     def of(self, expr: PrimExpr, lane: int | Var) -> PrimExpr:
         """Lane number `lane` of an expression, a variable for any of them; a scalar is all its lanes."""
@@ -30,6 +37,8 @@ class Lanes:
                 return expr.base + expr.stride * lane
             case e.Broadcast():
                 return expr.value
+            case Var() if expr in self._names and isinstance(lane, int):
+                return self._names[expr][lane]
             case BufferLoad():
                 return BufferLoad(expr.buffer, tuple(self.of(index, lane) for index in expr.indices))
             case e.Select():

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from tilewright.codegen.lanes import Lanes
 from tilewright.codegen.operators import KernelOperators, reads_memory
-from tilewright.ir.expr import Call, PrimExpr, Range, StringImm
+from tilewright.ir.expr import Call, PrimExpr, Range, StringImm, Var
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -111,6 +111,8 @@ class KernelStatements(ABC, Generic[E]):
                 self.choose(stmt)
             case While():
                 self._while(stmt)
+            case LetStmt() if stmt.var.dtype.lanes > 1:
+                self._let_lanes(stmt)
             case LetStmt():
                 self.values.start(stmt.value)
                 self.let(stmt, lambda: self.statement(stmt.body))
@@ -131,6 +133,22 @@ class KernelStatements(ABC, Generic[E]):
             raise UnsupportedError(f"{self.language} kernels do not call for an effect: {value}")
         scope = value.args[0]
         self.barrier(scope.value if isinstance(scope, StringImm) else "shared")
+
+    def _let_lanes(self, stmt: LetStmt) -> None:
+        """A name for each lane of a vector."""
+        names = [Var(f"{stmt.var.name}_{lane}", stmt.var.dtype.element) for lane in range(stmt.var.dtype.lanes)]
+        values = [self.lanes.of(stmt.value, lane) for lane in range(len(names))]
+        self.lanes.name(stmt.var, names)
+        self.values.start(*values)
+        self.prepare(stmt.value)
+
+        def bind(lane: int) -> None:
+            if lane == len(names):
+                self.statement(stmt.body)
+            else:
+                self.let(LetStmt(names[lane], values[lane], stmt.body), lambda: bind(lane + 1))
+
+        bind(0)
 
     def _for(self, loop: For) -> None:
         if loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL):

@@ -8,8 +8,21 @@ from math import prod
 from tilewright.codegen.c.convert import CConversions
 from tilewright.codegen.lanes import Lanes
 from tilewright.ir.build import add, const, floormod
-from tilewright.ir.expr import Add, And, Broadcast, Call, FloatImm, IntImm, Or, PrimExpr, Ramp, Select, is_const_int
-from tilewright.ir.visit import uses_any
+from tilewright.ir.expr import (
+    Add,
+    And,
+    Broadcast,
+    Call,
+    FloatImm,
+    IntImm,
+    Or,
+    PrimExpr,
+    Ramp,
+    Select,
+    Var,
+    is_const_int,
+)
+from tilewright.ir.visit import pre_order, uses_any
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import BufferStore
 
@@ -267,7 +280,11 @@ def _holds(buffer: Buffer, count: int) -> bool:
 
 
 def _certain_loads(value: PrimExpr) -> list[BufferLoad]:
-    """The vector loads of a value that are evaluated whatever conditions say."""
+    """The vector loads of a value that are evaluated whatever conditions say, or may be.
+
+    A condition on a single value of memory (a step of training that overflowed) guards no place: places follow from
+    loops, unless they are read from memory too.
+    """
     found: dict[BufferLoad, None] = {}
     seen: set[PrimExpr] = set()
     stack: list[PrimExpr] = [value]
@@ -279,11 +296,22 @@ def _certain_loads(value: PrimExpr) -> list[BufferLoad]:
         if isinstance(item, BufferLoad):
             if item.dtype.lanes > 1:
                 found.setdefault(item)
+        elif isinstance(item, Select) and _guards_no_place(item):
+            stack.extend((item.condition, item.a, item.b))
         elif isinstance(item, (Select, And, Or)):
             stack.append(item.condition if isinstance(item, Select) else item.a)
         else:
             stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
     return list(found)
+
+
+def _guards_no_place(choice: Select) -> bool:
+    if any(isinstance(item, Var) for item in pre_order(choice.condition)):
+        return False
+    loads = [item for arm in (choice.a, choice.b) for item in pre_order(arm) if isinstance(item, BufferLoad)]
+    return not any(
+        isinstance(item, BufferLoad) for load in loads for index in load.indices for item in pre_order(index)
+    )
 
 
 def _certain_choices(value: PrimExpr) -> list[Select]:
