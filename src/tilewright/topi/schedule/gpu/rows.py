@@ -403,8 +403,9 @@ def _reads(context: ScheduleContext, handle: BlockHandle, buffer: Buffer) -> boo
 def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list[LoopHandle], plan: _RowPlan) -> None:
     """The part of a thread: written out if it is in registers, else a few vectors are loaded before they are used."""
     sch = context.sch
-    written = {region.buffer for region in context.block(handle).writes}
-    reads = [region.buffer for region in context.block(handle).reads if region.buffer not in written]
+    block = context.block(handle)
+    others = {*(region.buffer for region in block.writes), *_gathered(block)}
+    reads = list(dict.fromkeys(region.buffer for region in block.reads if region.buffer not in others))
     reads = [buffer for buffer in reads if _row_bytes(context, buffer, plan)]
     if (plan.in_registers and not any(buffer in sch.func.params for buffer in reads)) or not steps:
         for loop in steps:
@@ -421,6 +422,16 @@ def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list
             sch.vectorize(last)
     for loop in (inner, *lane):
         _unroll(context, loop)
+
+
+def _gathered(block: Block) -> set[Buffer]:
+    """The buffers of which a block reads places that it finds in memory: any of them, not neighbours."""
+    loads = [item for item in pre_order(block.body) if isinstance(item, BufferLoad)]
+    return {
+        load.buffer
+        for load in loads
+        if any(isinstance(item, BufferLoad) for index in load.indices for item in pre_order(index))
+    }
 
 
 def _spread(context: ScheduleContext, loops: list[LoopHandle], plan: _RowPlan) -> None:
