@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
@@ -88,17 +89,24 @@ def spread(context: ScheduleContext, loops: list[LoopHandle], each: int = 1) -> 
 
 def _vector_width(context: ScheduleContext, block: Block, sizes: list[int]) -> int:
     """Elements that a thread takes at once: 16 bytes, if rows are whole vectors and all threads of the device work."""
-    bits = [region.buffer.dtype.bits for region in (*block.reads, *block.writes)]
-    lanes = _VECTOR_BYTES * 8 // max(8, *bits)
+    regions = (*block.reads, *block.writes)
+    # What is small (a value for each channel) is in the cache: it does not decide.
+    large = [region.buffer for region in regions if 4 * prod(region.buffer.static_shape or (0,)) >= prod(sizes)]
+    lanes = _VECTOR_BYTES * 8 // max(8, *(buffer.dtype.bits for buffer in large))
     threads = context.target.cores * context.gpu.elementwise.block_threads
     while lanes > 1 and (sizes[-1] % lanes or prod(sizes) // lanes < threads * 2):
         lanes //= 2
     own = block.iters[-1].var
     for item in pre_order(block.body):
         # An element that is far from its neighbour's gains nothing, and costs registers.
-        if isinstance(item, BufferLoad) and item.indices and any(uses_any(index, [own]) for index in item.indices[:-1]):
+        if isinstance(item, BufferLoad) and any(uses_any(index, [own]) for index in _long_axes(item)[:-1]):
             return 1
     return lanes
+
+
+def _long_axes(load: BufferLoad) -> list[PrimExpr]:
+    """The indices of a load along axes of more than one element."""
+    return [index for index, size in zip(load.indices, load.buffer.shape, strict=True) if const_value(size) != 1]
 
 
 def _short_row(context: ScheduleContext, block: Block, sizes: list[int]) -> int:
