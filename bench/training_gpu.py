@@ -82,7 +82,7 @@ def ours(case: tuple[Any, Any, Any], precision: str) -> tuple[Callable[[], float
     step = tw.train.Step(
         module, "cross_entropy", tw.train.SGD(_RATE, momentum=_MOMENTUM), target="cuda", precision=precision
     )
-    batch, right = x.numpy(), labels.numpy()
+    batch, right = x.cuda(), labels.cuda()
     step(batch, right)
     return lambda: step(batch, right).loss, before - free_memory()
 

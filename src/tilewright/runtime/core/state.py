@@ -195,6 +195,16 @@ class DeviceState(StatefulRunner):
         """Where state is."""
         return self.inner.device
 
+    def admit(self, values: list[object]) -> list[Any]:
+        """Each input of a call as the model's code takes it, checked."""
+        return list(self.inner.admit(values, self.model.inputs))
+
+    def run(self, values: list[Any]) -> list[Any]:
+        """One call: the outputs that are no state."""
+        with self.lock:
+            found = self._over(values).arrays(values)
+        return super().run(values) if found is None else list(found)
+
     def _run(self, values: list[Any]) -> list[Any]:
         return self.inner.prepare(values).call_over(values, self._by_output, on_device=False)
 
@@ -211,14 +221,18 @@ class DeviceState(StatefulRunner):
         if given is None:
             return None
         with self.lock:
-            shapes = tuple([value.shape for value in values])
-            run = self._runs.get(shapes)
-            if run is None:
-                if len(self._runs) >= _MOST_RUNS:
-                    self._runs.clear()
-                prepared = self.inner.prepare(self.joined(values))
-                run = self._runs[shapes] = RunOver(prepared, self._by_input, self._by_output)
-            return run.tensors(given, values)
+            return self._over(values).tensors(given, values)
+
+    def _over(self, values: list[Any]) -> RunOver:
+        """Runs on values of these sizes."""
+        shapes = tuple([value.shape for value in values])
+        run = self._runs.get(shapes)
+        if run is None:
+            if len(self._runs) >= _MOST_RUNS:
+                self._runs.clear()
+            prepared = self.inner.prepare(self.joined(values))
+            run = self._runs[shapes] = RunOver(prepared, self._by_input, self._by_output)
+        return run
 
     def bound(self, values: list[Any]) -> BoundRun:
         """A run with its arrays on the device and state where it is, to be started again and again."""

@@ -77,7 +77,7 @@ class Frame:
         same ones.
         """
         if places is None:
-            places = tuple([_identity(memory) for memory in (*inputs, *outputs)])
+            places = tuple([identity(memory) for memory in (*inputs, *outputs)])
         self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
         starts = self._starts.get(places)
         if starts is None:
@@ -111,7 +111,7 @@ class Frame:
         moved: dict[tuple[int, int], tuple[Recording, int, PlannedLaunch, dict[int, Any]]] = {}
         for kind, memories in self._bound.items():
             for index, (old, new) in enumerate(zip(before[kind], memories, strict=True)):
-                if _identity(old) != _identity(new):
+                if identity(old) != identity(new):
                     for reader in self._readers.get((kind, index), ()):
                         moved[id(reader[0]), reader[1]] = reader
         for recording, number, launch, staged in moved.values():
@@ -198,7 +198,8 @@ class Frame:
         self.device.copy(base, offset, memory, 0, place.size)
 
 
-def _identity(memory: Any) -> int:
+def identity(memory: Any) -> int:
+    """What tells a piece of memory from others: its address, if it has one."""
     address: int = getattr(memory, "address", 0) or id(memory)
     return address
 

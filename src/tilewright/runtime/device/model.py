@@ -24,6 +24,7 @@ from tilewright.runtime.core.artifact import (
     Extent,
     ModelInfo,
     Step,
+    TensorInfo,
 )
 from tilewright.runtime.core.convert import Array, direct, to_storage
 from tilewright.runtime.core.dtypes import storage_dtype
@@ -338,16 +339,17 @@ class DevicePrepared:
 
     def _inputs(self, frame: Frame, inputs: Sequence[Value], stays: Collection[int] = ()) -> list[Any]:
         """Memory with the inputs; those that stay where they are need no copy, however many places others have."""
-        memory = []
-        for index, value in enumerate(inputs):
-            if isinstance(value, DeviceArray) and (index in stays or not frame.copies):
-                memory.append(value.memory)
-                continue
-            memory.append(frame.own(ArgKind.INPUT, index))
-            if isinstance(value, DeviceArray):
-                self.device.copy(value.memory, 0, memory[-1], 0, value.nbytes)
-            else:
-                self.device.write(memory[-1], value)
+        return [self.input_memory(frame, index, value, index in stays) for index, value in enumerate(inputs)]
+
+    def input_memory(self, frame: Frame, index: int, value: Value, stays: bool = False) -> Any:
+        """Memory with an input: its own, or the frame's with a copy."""
+        if isinstance(value, DeviceArray) and (stays or not frame.copies):
+            return value.memory
+        memory = frame.own(ArgKind.INPUT, index)
+        if isinstance(value, DeviceArray):
+            self.device.copy(value.memory, 0, memory, 0, value.nbytes)
+        else:
+            self.device.write(memory, value)
         return memory
 
     def _outputs(self, frame: Frame, on_device: bool) -> list[Any]:
@@ -404,12 +406,12 @@ class DeviceRunner:
         self._prepared: dict[tuple[tuple[int, ...], ...], DevicePrepared] = {}
         self._dtypes = [info.dtype for info in self.model.inputs]
 
-    def admit(self, values: list[object]) -> list[Value]:
-        """Each input as an array, on the host or on this device, checked against its type."""
+    def admit(self, values: list[object], infos: Sequence[TensorInfo] | None = None) -> list[Value]:
+        """Each input (those of `infos`, if given) as an array, on the host or on this device, checked."""
         self.device.activate()
         return [
             admit_value(value, info.dtype, self.device, f"the input '{info.name}'")
-            for value, info in zip(values, self.model.inputs, strict=True)
+            for value, info in zip(values, self.model.inputs if infos is None else infos, strict=True)
         ]
 
     def prepare(self, inputs: Sequence[Value]) -> DevicePrepared:

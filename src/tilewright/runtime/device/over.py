@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.runtime.core.artifact import ArgKind
+from tilewright.runtime.core.convert import Array
 from tilewright.runtime.device.array import DeviceArray
-from tilewright.runtime.device.model import DevicePrepared
+from tilewright.runtime.device.frame import Frame, identity
+from tilewright.runtime.device.model import DevicePrepared, Value
 
 
 class RunOver:
-    """Runs of a model for known sizes over pieces of state, on torch's tensors: the short way of a call.
+    """Runs of a model for known sizes over pieces of state: the short way of a call.
 
     Only what a call brings and what it gets lies elsewhere each time, so that only their addresses decide which
     recorded launches fit.
@@ -42,17 +45,41 @@ class RunOver:
         try:
             if frame.copies:
                 return None
-            inputs, outputs = self._inputs.copy(), self._outputs.copy()
-            places = []
-            for number, memory in zip(self._given, given, strict=True):
-                inputs[number] = memory
-                places.append(memory.address)
-            for number, tensor in zip(self._made, made, strict=True):
-                outputs[number] = memory = device.address(tensor)
-                places.append(memory.address)
             with device.lock:
-                frame.run(inputs, outputs, tuple(places))
+                self._start(frame, given, [device.address(tensor) for tensor in made])
                 frame.kept = kept
             return made
         finally:
             prepared.give_back(frame)
+
+    def arrays(self, given: Sequence[Value]) -> list[Array] | None:
+        """One run on arrays, whose results come to the host; None where it takes more."""
+        prepared = self._prepared
+        device = prepared.device
+        if not self._is_possible or device.capturing:
+            return None
+        device.activate()
+        frame = prepared.take()
+        try:
+            places = [frame.own(ArgKind.OUTPUT, number) for number in self._made]
+            with device.lock:
+                memory = [
+                    prepared.input_memory(frame, number, value)
+                    for number, value in zip(self._given, given, strict=True)
+                ]
+                self._start(frame, memory, places)
+                frame.kept = given
+            return [
+                DeviceArray(place, shape, dtype, device).numpy()
+                for place, (shape, dtype) in zip(places, self._types, strict=True)
+            ]
+        finally:
+            prepared.give_back(frame)
+
+    def _start(self, frame: Frame, given: Sequence[Any], made: Sequence[Any]) -> None:
+        inputs, outputs = self._inputs.copy(), self._outputs.copy()
+        for number, memory in zip(self._given, given, strict=True):
+            inputs[number] = memory
+        for number, memory in zip(self._made, made, strict=True):
+            outputs[number] = memory
+        frame.run(inputs, outputs, tuple([identity(memory) for memory in (*given, *made)]))
