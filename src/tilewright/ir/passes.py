@@ -275,7 +275,10 @@ class Pipeline:
 
 
 def _is_same(one: Program, other: Program) -> bool:
-    """Whether a pass has changed nothing: the same program, or a function of the same parts."""
+    """Whether a pass has changed nothing: the same program, a function of the same parts, a module of such functions."""
+    if isinstance(one, IRModule) and isinstance(other, IRModule):
+        same = list(one.functions) == list(other.functions) and one.types == other.types
+        return same and all(map(_is_same, one.functions.values(), other.functions.values()))
     if one is other or not isinstance(one, BaseFunction) or type(one) is not type(other):
         return one is other
     return all(a is b for a, b in zip(one.field_values(), other.field_values(), strict=True))
