@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.grids import leave_out_of_grids
 from tests.requirements import C_COMPILERS, need, need_tool, required
 
 # The same examples in every run: a red suite means a change broke something. `HYPOTHESIS_PROFILE=random` (which
@@ -48,8 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests first: what is left for the end is short, so that no process waits long for the other."""
+    leave_out_of_grids(items)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

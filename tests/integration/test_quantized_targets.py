@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.codegen.on_device import require_device
 from tests.fuzz.quantized_maker import make
+from tests.grids import rare
 from tests.quantization.networks import images, residual_network
 from tests.requirements import need
 from tilewright.frontend import from_onnx
@@ -36,11 +37,6 @@ ALWAYS = (17, 23)
 """The rest takes minutes: `pytest -m fuzz` has it."""
 Arrays = list[np.ndarray]
 Sizes = tuple[int, ...]
-
-
-def rare(*values: object) -> list[object]:
-    """Parameters of tests that are run with the random ones."""
-    return [pytest.param(value, marks=pytest.mark.fuzz) for value in values]
 
 
 def arrays(results: object) -> Arrays:
