@@ -95,6 +95,7 @@ def test_words_of_loads_and_stores_take_a_cycle(machine: VerilatedMachine) -> No
     machine.latency = SMALL.memory_latency
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("latency", [1, 16, 90])
 @pytest.mark.parametrize(("tiles", "steps", "rows", "threads"), [(4, 2, 4, 2), (6, 3, 8, 2), (3, 4, 16, 1)])
 def test_the_cycle_model_is_exact(

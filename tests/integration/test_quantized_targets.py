@@ -65,6 +65,7 @@ def test_devices(seed: int, target: str) -> None:
     check(arrays(tw.compile(graph.model(), target=target).run(graph.inputs)), seed)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("processor", [None, *PROCESSORS])
 @pytest.mark.parametrize("seed", GRAPHS)
 def test_graphs_as_they_are_compiled_for_processors(seed: int, processor: str | None) -> None:

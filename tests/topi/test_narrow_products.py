@@ -242,6 +242,7 @@ def test_tiles() -> None:
     check(product(8, 16, 32, "int8", epilogue=True), target, "tdpbssd")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("shape", "notes"),
     [

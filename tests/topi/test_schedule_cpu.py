@@ -106,6 +106,7 @@ def kinds(func: PrimFunc) -> set[LoopKind]:
     return {loop.kind for loop in find_all(func.body, For)}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 class TestTemplates:
     @pytest.mark.parametrize("channels", [32, 16, 10, 7, 3, 1])
