@@ -275,7 +275,7 @@ class Pipeline:
 
 
 def _is_same(one: Program, other: Program) -> bool:
-    """Whether a pass has changed nothing: the same program, a function of the same parts, a module of such functions."""
+    """Whether a pass has changed nothing: the same program, a function of the same parts, a module of such ones."""
     if isinstance(one, IRModule) and isinstance(other, IRModule):
         same = list(one.functions) == list(other.functions) and one.types == other.types
         return same and all(map(_is_same, one.functions.values(), other.functions.values()))

@@ -28,7 +28,7 @@ def wrap():
 
 @pytest.fixture(autouse=True, scope="session")
 def composite_operators_are_looked_up_once():
-    """For every program, torch looks up each of its composite operators a dozen times. Here: where there are new ones."""
+    """For every program, torch looks up all its composite operators a dozen times. Here: where there are new ones."""
     import torch
 
     utils, state = torch._export.utils, torch._C._dispatch_get_registrations_for_dispatch_key

@@ -127,7 +127,11 @@ def _options(with_trace: bool) -> list[str]:
 
 def _compile(quick: Sequence[Path], slow: Sequence[Path], path: Path, options: Sequence[str]) -> None:
     """Compile what runs in every cycle and what runs once, as one file: they have most of their headers in common."""
-    lines = [*(f'#include "{item}"' for item in quick), '#pragma GCC optimize("O0")', *(f'#include "{item}"' for item in slow)]
+    lines = [
+        *(f'#include "{item}"' for item in quick),
+        '#pragma GCC optimize("O0")',
+        *(f'#include "{item}"' for item in slow),
+    ]
     with tempfile.TemporaryDirectory() as temporary:
         joined = Path(temporary) / "joined.cc"
         joined.write_text("\n".join(lines))
