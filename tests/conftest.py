@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.grids import leave_out_of_grids
 from tests.requirements import C_COMPILERS, need, need_tool, required
@@ -26,6 +27,11 @@ for _name, _derandomize in (("tilewright", True), ("random", False)):
         print_blob=True,
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
+# Hypothesis reads the source of every module that is loaded for constants to try. That takes ten seconds of each process,
+# and a test's examples would depend on which other tests its process has loaded.
+if hasattr(providers, "_get_local_constants"):
+    _no_constants = providers.Constants()
+    providers._get_local_constants = lambda: _no_constants
 
 
 def pytest_configure(config: pytest.Config) -> None:
