@@ -27,7 +27,7 @@ for _name, _derandomize in (("tilewright", True), ("random", False)):
         print_blob=True,
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
-# Hypothesis reads the source of every module that is loaded for constants to try. That takes ten seconds of each process,
+# Hypothesis reads the sources of all modules that are loaded for constants to try: ten seconds of each process,
 # and a test's examples would depend on which other tests its process has loaded.
 if hasattr(providers, "_get_local_constants"):
     _no_constants = providers.Constants()
