@@ -52,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Nor are there cores for threads of the libraries that tests compare with.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Devices made of the CPU (PoCL, lavapipe) need not optimise what they are given: it is that which is tested.
+    os.environ.setdefault("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+    os.environ.setdefault("GALLIVM_PERF", "nopt")
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import combinations
 
@@ -44,8 +44,14 @@ def covering(places: Sequence[tuple[Hashable, ...]]) -> set[int]:
     ]
     missing: set[object] = set().union(*parts)
     kept: set[int] = set() if missing else set(range(len(places)))
+    times: Counter[object] = Counter()
+    """How often each value is met: of points that bring as much, the one with the rarest values is next."""
     while missing:
-        best = max(range(len(places)), key=lambda number: len(parts[number] & missing))
+        best = max(
+            range(len(places)),
+            key=lambda number: (len(parts[number] & missing), -sum(times[item] for item in enumerate(places[number]))),
+        )
         kept.add(best)
+        times.update(enumerate(places[best]))
         missing -= parts[best]
     return kept

@@ -22,6 +22,11 @@ def test_every_value_of_two_axes_and_every_pair_of_more_is_met(sizes: tuple[int,
         assert {tuple(point[axis] for axis in group) for point in kept} == wanted
 
 
+def test_values_of_a_short_axis_are_met_as_often_as_each_other() -> None:
+    points = list(product(range(2), range(8)))
+    assert sorted(points[number][0] for number in covering(points)) == [0] * 4 + [1] * 4
+
+
 def test_a_test_without_parameters_is_kept() -> None:
     assert covering([()]) == {0}
 

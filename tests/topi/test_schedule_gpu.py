@@ -98,12 +98,11 @@ def _check_on_a_device(cases: Sequence[Case]) -> None:
 
 
 @pytest.mark.parametrize("part", [0, 2, 4, *rare(1, 3, 5)])
-def test_operators_on_a_device(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every operator: is its OpenCL right? PoCL's optimizer, most of the time of all of these, is not asked.
+def test_operators_on_a_device(part: int) -> None:
+    """Every operator: is its OpenCL right?
 
     Half of them with `make test`, where all run on another device (`tests/codegen/test_portable.py`).
     """
-    monkeypatch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
     _check_on_a_device(SAMPLES[part::6])
 
 
