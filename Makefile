@@ -225,7 +225,7 @@ pytest: $(READY)
 
 test-all: lint c-compiler emulator torch cluster devices hardware languages-large boards machines
 	@echo "== pytest, with the random tests"
-	@$(PYTEST)
+	@HYPOTHESIS_PROFILE=more $(PYTEST)
 	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-gradients fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200
 
 fuzz: $(READY)

@@ -14,13 +14,13 @@ from hypothesis.internal.conjecture import providers
 from tests.grids import leave_out_of_grids
 from tests.requirements import C_COMPILERS, need, need_tool, required
 
-# The same examples in every run: a red suite means a change broke something. `HYPOTHESIS_PROFILE=random` (which
-# `make fuzz` uses) looks for new ones.
-for _name, _derandomize in (("tilewright", True), ("random", False)):
+# The same examples in every run: a red suite means a change broke something. `make test-all` has `more` of them, and
+# `HYPOTHESIS_PROFILE=random` looks for new ones.
+for _name, _derandomize, _examples in (("tilewright", True, 30), ("more", True, 50), ("random", False, 50)):
     settings.register_profile(
         _name,
         deadline=None,
-        max_examples=50,
+        max_examples=_examples,
         derandomize=_derandomize,
         # The machine is shared: generation that is slow for a moment is not a defect of the test.
         suppress_health_check=[HealthCheck.too_slow],
