@@ -2,7 +2,7 @@
 #
 #   make demo    compile ResNet-18, check it against onnxruntime, time it, export it, load it in a new process
 #   make test    lint, and the test suite on two processes; what is installed is required (REQUIRE), not skipped
-#   make test-all   the same with the random tests, and small runs of every fuzzer
+#   make test-all   the same with the random tests, all combinations of parameters, and small runs of every fuzzer
 #   make lint    ruff and mypy --strict
 #   make fuzz    thousands of random programs under random schedules, and with illegal moves (COUNT=5000 SEED=0)
 #   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
