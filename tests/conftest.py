@@ -30,8 +30,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
 # Hypothesis reads the sources of all modules that are loaded for constants to try: ten seconds of each process,
 # and a test's examples would depend on which other tests its process has loaded.
 if hasattr(providers, "_get_local_constants"):
-    _no_constants = providers.Constants()
-    providers._get_local_constants = lambda: _no_constants
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_configure(config: pytest.Config) -> None:
