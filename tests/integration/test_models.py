@@ -18,7 +18,7 @@ need("onnxruntime")
 
 TOLERANCE = 1e-4
 LARGER = ("resnet50", "mobilenet_v1", "mobilenet_v2", "bert_base", "lstm_lm_35")
-"""Models of layers that others, or tiny variants of them, have as well: `make test-all` has them, and `bench.models`."""
+"""Models of layers that others, or tiny variants of them, have too: `make test-all` has them, and `bench.models`."""
 MODELS = [*(name for name in zoo.names() if name not in LARGER), *rare(*LARGER)]
 
 
