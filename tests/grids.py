@@ -18,7 +18,8 @@ def leave_out_of_grids(items: Sequence[pytest.Item]) -> None:
     """Mark the tests of each `@pytest.mark.grid` that `make test` does without as fuzz."""
     grids: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("grid") is not None:
+        marks = {mark.name for mark in item.iter_markers()}
+        if isinstance(item, pytest.Function) and "grid" in marks and "fuzz" not in marks:
             grids[item.nodeid.partition("[")[0]].append(item)
     for tests in grids.values():
         kept = covering([_place(test) for test in tests])

@@ -54,6 +54,7 @@ def check(found: Arrays, seed: int) -> None:
         np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu", "c"])
 @pytest.mark.parametrize("seed", [*ALWAYS, *rare(*(seed for seed in GRAPHS if seed not in ALWAYS))])
 def test_devices(seed: int, target: str) -> None:
@@ -156,6 +157,7 @@ BETWEEN_STEPS = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("layer", BETWEEN_STEPS)
 @pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu"])
 def test_sums_are_of_integers(target: str, layer: str) -> None:
