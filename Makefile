@@ -2,7 +2,7 @@
 #
 #   make demo    compile ResNet-18, check it against onnxruntime, time it, export it, load it in a new process
 #   make test    lint, and the test suite on two processes; what is installed is required (REQUIRE), not skipped
-#   make test-all   the same with the random tests, and small runs of every fuzzer
+#   make test-all   the same with the random tests, all combinations of parameters, and small runs of every fuzzer
 #   make lint    ruff and mypy --strict
 #   make fuzz    thousands of random programs under random schedules, and with illegal moves (COUNT=5000 SEED=0)
 #   make fuzz-graphs   random ONNX graphs against onnxruntime and ONNX's reference (COUNT=5000 SEED=0)
@@ -225,7 +225,7 @@ pytest: $(READY)
 
 test-all: lint c-compiler emulator torch cluster devices hardware languages-large boards machines
 	@echo "== pytest, with the random tests"
-	@$(PYTEST)
+	@HYPOTHESIS_PROFILE=more $(PYTEST)
 	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-gradients fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200
 
 fuzz: $(READY)

@@ -9,22 +9,28 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
+from tests.grids import leave_out_of_grids
 from tests.requirements import C_COMPILERS, need, need_tool, required
 
-# The same examples in every run: a red suite means a change broke something. `HYPOTHESIS_PROFILE=random` (which
-# `make fuzz` uses) looks for new ones.
-for _name, _derandomize in (("tilewright", True), ("random", False)):
+# The same examples in every run: a red suite means a change broke something. `make test-all` has `more` of them, and
+# `HYPOTHESIS_PROFILE=random` looks for new ones.
+for _name, _derandomize, _examples in (("tilewright", True, 30), ("more", True, 50), ("random", False, 50)):
     settings.register_profile(
         _name,
         deadline=None,
-        max_examples=50,
+        max_examples=_examples,
         derandomize=_derandomize,
         # The machine is shared: generation that is slow for a moment is not a defect of the test.
         suppress_health_check=[HealthCheck.too_slow],
         print_blob=True,
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tilewright"))
+# Hypothesis reads the sources of all modules that are loaded for constants to try: ten seconds of each process,
+# and a test's examples would depend on which other tests its process has loaded.
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,11 +51,16 @@ def pytest_configure(config: pytest.Config) -> None:
     # Nor are there cores for threads of the libraries that tests compare with.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Devices made of the CPU (PoCL, lavapipe) need not optimise what they are given: it is that which is tested.
+    os.environ.setdefault("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+    os.environ.setdefault("GALLIVM_PERF", "nopt")
     os.environ.setdefault("TILEWRIGHT_CACHE_DIR", str(Path(config.rootpath) / ".cache" / "tests"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests first: what is left for the end is short, so that no process waits long for the other."""
+    leave_out_of_grids(items)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -197,7 +197,8 @@ def _functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDe
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield prefix + node.name, node
             yield from _functions(node, f"{prefix}{node.name}.")
-        else:
+        elif isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
+            # Expressions, most of the nodes, have none.
             yield from _functions(node, f"{prefix}{node.name}." if isinstance(node, ast.ClassDef) else prefix)
 
 

@@ -20,22 +20,22 @@ def test_a_model_is_tuned_once_and_shipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures, database = tmp_path / "tuned.json", tmp_path / "tuned.db"
-    words = ["--models", "dqn", "--trials", "6", "--compare-time", "1s", "--time", "60s", "--json", str(figures)]
+    words = ["--models", "dqn", "--trials", "3", "--compare-time", "0.3s", "--time", "60s", "--json", str(figures)]
     words += ["--database", str(database), "--reports", str(tmp_path / "pages")]
     # In so short a time a machine may be slow for one of them only.
     assert tune_models.main(words) in (0, 1)
     written = json.loads(figures.read_text())
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == written
     result = written["models"]["dqn"]
-    assert result["trials"] == 6 and result["max_rel_err"] < 1e-4
+    assert result["trials"] == 3 and result["max_rel_err"] < 1e-4
     assert 0 < result["between"][0] <= result["ratio"] <= result["between"][1] and result["room"] >= 1.0
     assert written["geomean_ratio"] == result["ratio"]
     assert "<svg" in (tmp_path / "pages" / "dqn-1t.html").read_text()
     with Database(database) as opened:
-        assert opened.count() == 6
+        assert opened.count() == 3
     tune_models.main([*words, "--choose"])
     with Database(database) as opened:
-        assert opened.count() == 6, "nothing new was measured"
+        assert opened.count() == 3, "nothing new was measured"
         answers = opened.answers(str(Target("native").replace(cores=1)))
     assert "choosing" in capsys.readouterr().err
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "ship")

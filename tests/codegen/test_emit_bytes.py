@@ -98,6 +98,7 @@ def test_rounded_products_and_shifts(lanes: int) -> None:
     np.testing.assert_array_equal(found, exact)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16, 24])
 @pytest.mark.parametrize("wide", ["int32", "int16"])
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def convolution(height: int, width: int, ci: int, co: int, stride: int) -> tuple
     return te.create_prim_func([x, w, z]), (oh, ow, co)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("problem", "tile"),
     [((6, 7, 3, 20, 1), (1, 4, 16)), ((8, 8, 4, 16, 2), (2, 2, 8)), ((5, 5, 2, 5, 1), (2, 3, 4))],

@@ -29,7 +29,7 @@ def _check(data: st.DataObject) -> None:
     assert_stages_agree(schedule.func, *arrays)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_random_schedules_lower_and_compile(data: st.DataObject) -> None:
     _check(data)

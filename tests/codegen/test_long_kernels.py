@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.codegen.on_device import require_device
-from tests.integration.test_quantized_targets import rare
+from tests.grids import rare
 from tilewright import te
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target

@@ -27,11 +27,11 @@ def test_a_page_runs(page: Path) -> None:
 
 
 def _settings(page: Path) -> dict[str, str]:
-    """Pages share the kernels of the tests, but for the one that empties the cache."""
+    """Pages share the kernels of tests, but for the one that empties the cache. Devices optimise: some are timed."""
     shared = ["TILEWRIGHT_COMPILE_PROCESSES"]
     if "clear-cache" not in pages.program(page):
         shared.append("TILEWRIGHT_CACHE_DIR")
-    return {name: os.environ[name] for name in shared}
+    return {name: os.environ[name] for name in shared} | {"POCL_EXTRA_BUILD_FLAGS": "", "GALLIVM_PERF": ""}
 
 
 def written(folder: Path, text: str) -> Path:

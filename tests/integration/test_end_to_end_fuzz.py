@@ -27,7 +27,7 @@ def check(model: onnx.ModelProto, inputs: Arrays, threads: int) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=RELATIVE, atol=ABSOLUTE, err_msg=nodes)
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(models())
 def test_random_models_agree_with_onnxruntime(case: tuple[onnx.ModelProto, Arrays]) -> None:
     check(*case, threads=1)

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tests.codegen.on_device import require_device
+from tests.grids import rare
 from tests.integration.emulation import run_emulated
-from tests.integration.test_quantized_targets import rare
 from tests.requirements import need
 from tilewright.frontend import from_onnx
 from tilewright.graph.interpreter import evaluate

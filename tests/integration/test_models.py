@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from bench import zoo
+from tests.grids import rare
 from tests.requirements import need
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.peers import onnxruntime
@@ -16,8 +17,9 @@ from tilewright.cli.peers import onnxruntime
 need("onnxruntime")
 
 TOLERANCE = 1e-4
-HEAVY = {"resnet50", "bert_base", "lstm_lm_35"}
-MODELS = [pytest.param(name, marks=pytest.mark.slow) if name in HEAVY else name for name in zoo.names()]
+LARGER = ("resnet50", "mobilenet_v1", "mobilenet_v2", "bert_base", "lstm_lm_35")
+"""Models of layers that others, or tiny variants of them, have too: `make test-all` has them, and `bench.models`."""
+MODELS = [*(name for name in zoo.names() if name not in LARGER), *rare(*LARGER)]
 
 
 @functools.lru_cache(maxsize=2)
@@ -35,7 +37,7 @@ def test_one_thread_agrees_with_onnxruntime(name: str) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("name", ["dqn", "dcgan", "lstm_lm_1", "mobilenet_v2", "bert_small"])
+@pytest.mark.parametrize("name", ["dqn", "dcgan", "lstm_lm_1", "bert_small", *rare("mobilenet_v2")])
 def test_two_threads_give_the_same_answers(name: str) -> None:
     executable = tw.compile(zoo.path(name), threads=2)
     inputs = zoo.inputs(name)

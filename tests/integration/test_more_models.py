@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from bench.zoo import dense_prediction, quantized, resnet, sequences, swin, transformers, vision
+from tests.grids import rare
 from tilewright.cli import measure, peers
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -32,7 +33,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet_int8": lambda: quantized.resnet_int8("resnet_int8", 0, size=32, blocks=(1, 1)),
 }
 
-HEAVY = {"vit", "unet", "resnet_int8", "densenet", "gpt_prompt"}
+HEAVY = ("vit", "unet", "resnet_int8", "densenet", "gpt_prompt")
 """Models whose operators others have too."""
 
 
@@ -47,9 +48,7 @@ def inputs_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return arrays
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in HEAVY else name for name in MODELS]
-)
+@pytest.mark.parametrize("name", [*(name for name in MODELS if name not in HEAVY), *rare(*HEAVY)])
 def test_a_tiny_variant_agrees_with_onnxruntime(name: str, tmp_path: Path) -> None:
     model = MODELS[name]()
     inputs = inputs_of(model)

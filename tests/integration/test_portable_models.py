@@ -18,6 +18,7 @@ from tilewright.compiler import Compilation
 REQUIRE = {"webgpu": require_webgpu, "vulkan": require_vulkan}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", ["webgpu", "vulkan"])
 @pytest.mark.parametrize("name", ["dqn", "dcgan"])
 def test_two_of_the_ten(name: str, target: str) -> None:

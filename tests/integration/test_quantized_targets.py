@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.codegen.on_device import require_device
 from tests.fuzz.quantized_maker import make
+from tests.grids import rare
 from tests.quantization.networks import images, residual_network
 from tests.requirements import need
 from tilewright.frontend import from_onnx
@@ -38,11 +39,6 @@ Arrays = list[np.ndarray]
 Sizes = tuple[int, ...]
 
 
-def rare(*values: object) -> list[object]:
-    """Parameters of tests that are run with the random ones."""
-    return [pytest.param(value, marks=pytest.mark.fuzz) for value in values]
-
-
 def arrays(results: object) -> Arrays:
     return [np.asarray(item) for item in (results if isinstance(results, tuple | list) else (results,))]
 
@@ -58,6 +54,7 @@ def check(found: Arrays, seed: int) -> None:
         np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu", "c"])
 @pytest.mark.parametrize("seed", [*ALWAYS, *rare(*(seed for seed in GRAPHS if seed not in ALWAYS))])
 def test_devices(seed: int, target: str) -> None:
@@ -69,6 +66,7 @@ def test_devices(seed: int, target: str) -> None:
     check(arrays(tw.compile(graph.model(), target=target).run(graph.inputs)), seed)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("processor", [None, *PROCESSORS])
 @pytest.mark.parametrize("seed", GRAPHS)
 def test_graphs_as_they_are_compiled_for_processors(seed: int, processor: str | None) -> None:
@@ -159,6 +157,7 @@ BETWEEN_STEPS = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("layer", BETWEEN_STEPS)
 @pytest.mark.parametrize("target", ["opencl", "vulkan", "webgpu"])
 def test_sums_are_of_integers(target: str, layer: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.ir import passes
-from tilewright.ir.function import BaseFunction, ExternFunc, IRModule
+from tilewright.ir.function import BaseFunction, ExternFunc, IRModule, TypeDefinition
 from tilewright.ir.passes import Pipeline, Recorder, function_pass, instrumented, module_pass, register_stage
 from tilewright.ir.structural import assert_same_ir
 from tilewright.support import settings, trace
@@ -284,6 +284,23 @@ def test_only_what_a_pass_changes_is_verified_again(monkeypatch: pytest.MonkeyPa
     before = function().name
     assert result.name == before + "x"
     assert seen == [f"start {before}", f"start {before}x", f"end {before}x"]
+
+
+def test_a_module_of_the_same_functions_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "_verifiers", {})
+    seen: list[tuple[list[str], list[str]]] = []
+    register_stage("start", lambda program: seen.append((list(program.functions), list(program.types))))
+    new_object = module_pass("new_object")(lambda m: m.with_functions(dict(m.functions)))
+    new_functions = module_pass("new_functions")(
+        lambda m: m.with_functions({name: f.replace() for name, f in m.functions.items()})
+    )
+    one_more = module_pass("one_more")(lambda m: m.with_function(rename(function())))
+    typed = module_pass("typed")(lambda m: IRModule(m.functions, [TypeDefinition("Nothing", (), ())]))
+    renamed = module_pass("renamed")(lambda m: m.with_functions({"h": m["f"].replace(name="h"), "g": m["g"]}))
+    order = [new_object, one_more, new_functions, typed, new_object, renamed, new_functions]
+    with settings.VERIFY.override(True):
+        Pipeline("test", order, starts_at="start").run(IRModule([function()]))
+    assert seen == [(["f"], []), (["f", "g"], []), (["f", "g"], ["Nothing"]), (["h", "g"], ["Nothing"])]
 
 
 def test_instruments() -> None:

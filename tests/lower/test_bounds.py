@@ -50,6 +50,7 @@ def test_fused_patterns_are_near_their_bounds(target: str) -> None:
     assert {name: kernels for name, kernels in found.items() if kernels} == {}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("followers", [("swish", "swish"), ("gelu", "gelu"), ("mixed", "square"), ("quantize", "gelu")])
 @pytest.mark.parametrize("head", ["matmul", "conv3x3", "byte_matmul"])
 def test_epilogues_that_read_a_value_twice(head: str, followers: tuple[str, str]) -> None:

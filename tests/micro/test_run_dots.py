@@ -85,6 +85,7 @@ def rounding_model(kind: int, zero: int, count: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize(("kind", "zero"), [(TensorProto.INT8, 3), (TensorProto.UINT8, 250), (TensorProto.INT8, 0)])
 def test_floats_become_bytes_as_on_the_host(board: str, kind: int, zero: int, tmp_path: Path) -> None:

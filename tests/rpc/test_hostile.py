@@ -10,7 +10,7 @@ from tilewright.rpc.security import CLIENT, DEVICE, Credentials
 from tilewright.support.errors import UserError
 
 
-@pytest.mark.parametrize(("tls", "count"), [(False, 300), (True, 60)])
+@pytest.mark.parametrize(("tls", "count"), [(False, 100), (True, 30)])
 def test_hostile_messages(tls: bool, count: int) -> None:
     found = campaign(count, 5, tls=tls)
     assert sum(found.sent.values()) == count and found.honest == 2

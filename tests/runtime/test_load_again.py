@@ -31,6 +31,13 @@ def _scaled(factor: float, path: Path) -> bytes:
     return path.read_bytes()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_others_left_is_no_garbage() -> None:
+    """A look for garbage goes through all that the process holds, and there are many looks below."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     """Libraries of one length, one soname and one set of symbols, with different weights."""

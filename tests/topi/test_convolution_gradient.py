@@ -82,6 +82,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape[:4])))
 def test_compiled(shape, threads):

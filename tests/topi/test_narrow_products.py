@@ -204,6 +204,7 @@ def test_lines_of_few_channels_on_tiles() -> None:
     check(kernel([data, weight, zero], call("maximum", body, call("negative", body))), target_of("amx"), "tdpbusd")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("width", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (4, 1)])
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_dots_of_pixels(width: int, stride: int, epilogue: bool) -> None:
@@ -242,6 +243,7 @@ def test_tiles() -> None:
     check(product(8, 16, 32, "int8", epilogue=True), target, "tdpbssd")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("shape", "notes"),
     [

@@ -96,6 +96,7 @@ def test_schedules_of_products(target: str, rows: int, bits: int, group: int, is
 
 
 # Codes of x86's dot products are unsigned.
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("target", "instruction", "is_signed"),
     [

@@ -66,6 +66,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", SMALL.values(), ids=SMALL)
 @pytest.mark.parametrize("name", KERNELS)
 def test_any_answers_keep_the_meaning(name: str, target: Target) -> None:

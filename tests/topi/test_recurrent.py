@@ -81,6 +81,7 @@ def test_activations(name):
     check("nn.rnn", *operands("rnn"), activations=((name, 0.7, 0.3),), tolerance=1e-5)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", list(GATES))
 @pytest.mark.parametrize(("batch", "size"), [(1, 37), (3, 32), (11, 16), (1, 3)])
 def test_compiled(kind, batch, size):

@@ -34,6 +34,7 @@ def attention(batch: int, rows: int, columns: int, heads: int, depth: int, width
     return kernel(inputs, call("nn.attention", *inputs, scale=0.5, blind_is_zero=mask == "bool"))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", list(TARGETS.values()), ids=list(TARGETS))
 class TestAttention:
     @pytest.mark.parametrize("sizes", SIZES)

@@ -106,6 +106,7 @@ def kinds(func: PrimFunc) -> set[LoopKind]:
     return {loop.kind for loop in find_all(func.body, For)}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 class TestTemplates:
     @pytest.mark.parametrize("channels", [32, 16, 10, 7, 3, 1])
@@ -629,6 +630,7 @@ def test_a_row_times_a_matrix_is_shared_evenly(cores: int, pieces: int) -> None:
     assert ir.const_value(shared.extent) == pieces
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cores", [2, 16])
 @pytest.mark.parametrize(("rows", "columns"), [(33, 656), (5, 592), (1, 1296), (3, 1000)])
 def test_partial_panels_are_shared_by_cores(rows: int, columns: int, cores: int) -> None:

@@ -79,6 +79,7 @@ class Case:
         np.testing.assert_allclose(out / scale, self.expected / scale, rtol=0, atol=self.tolerance)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("epilogue", ["both", "none"])
@@ -173,6 +174,7 @@ def test_windows_of_a_tile_lie_in_registers(
     np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("near", "far", "expected"),
     [

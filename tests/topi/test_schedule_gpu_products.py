@@ -76,6 +76,7 @@ def _check(case: Case, got: Array) -> None:
     np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{case[0]} {case[2]}")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("number", range(len(CASES)))
 @pytest.mark.parametrize("target", [OPENCL, HOPPER], ids=["opencl", "cuda"])
 def test_lowered_programs_compute_the_same(number: int, target: Target) -> None:

@@ -118,6 +118,7 @@ def check_on_device(target: Target) -> None:
         np.testing.assert_array_equal(result, expected(number), str(CASES[number][0]))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("features", ["", "+dot4"])
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_lowered_programs_are_interpreted(number: int, features: str) -> None:

@@ -94,6 +94,7 @@ def _label(case: tuple[str, Sequence[Array], dict[str, Any]]) -> str:
     return f"{name}-{'-'.join('x'.join(map(str, array.shape)) or 'scalar' for array in arrays)}"
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("case", CASES, ids=_label)
 def test_scheduled_and_compiled(case: tuple[str, Sequence[Array], dict[str, Any]], cores: int) -> None:

@@ -83,6 +83,7 @@ def assert_found(x: np.ndarray, k: int, largest: bool) -> None:
             np.testing.assert_array_equal(actual, wanted)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(
     ("size", "k"), [(7, 7), (90, 1), (100, 33), (500, 120), (33, 33), (1000, 1000), (700, 400), (65, 64)]

@@ -131,6 +131,7 @@ def test_weights_of_variables_are_transformed_in_code() -> None:
         np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(("size", "pads"), [(7, (1, 1, 1, 1)), (6, (0, 0, 0, 0)), (5, (2, 0, 1, 3)), (4, (1, 1, 1, 1))])
 def test_expressions_with_plain_weights(tile: int, size: int, pads: Pads) -> None:
@@ -139,6 +140,7 @@ def test_expressions_with_plain_weights(tile: int, size: int, pads: Pads) -> Non
     case.check(case.func)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 class TestPlainSchedule:
     @pytest.mark.parametrize("size", [1, 4, 7, 8])
@@ -199,6 +201,7 @@ def test_compiled_with_plain_weights() -> None:
         case.check(scheduled, tw.build(scheduled, target=target))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 class TestSchedule:
     @pytest.mark.parametrize("size", [1, 3, 4, 7, 10])
@@ -248,6 +251,7 @@ class TestSchedule:
         case.check(schedule_cpu(case.func, target.replace(l2_bytes=64 << 10)))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("tile", [2, 3, 4])
 def test_weights_that_are_streamed(cores: int, tile: int) -> None:
@@ -331,6 +335,7 @@ def test_pixels_from_beyond_the_second_cache_level_are_fetched_a_group_ahead() -
     case.check(native, tw.build(native, target=here))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 class TestOpenBatch:
     """One kernel for any number of images."""
@@ -388,6 +393,7 @@ def _scratch(func: PrimFunc) -> int:
     return sum(prod(size or ()) for size in sizes)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(
     ("size", "outputs", "tile", "plain"),
@@ -409,6 +415,7 @@ def test_compiled_for_any_number_of_images(
 N, H, W = (tw.te.var(name) for name in "nhw")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 class TestOpenPixels:
     """One kernel for any height and width."""
@@ -467,6 +474,7 @@ def _built(target: Target) -> tuple[PrimFunc, tw.Module]:
     return scheduled, tw.build(scheduled, target=target)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(
     ("size", "outputs", "tile"),

@@ -40,6 +40,7 @@ def layer(config: AccelConfig, size: int, channels: int, kernel: int, stride: in
     return made
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("text", [SMALL, NARROW, WIDE])
 @pytest.mark.parametrize(("size", "kernel", "stride"), [(8, 3, 1), (12, 1, 2)])
 @pytest.mark.parametrize("threads", [1, 2])

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from tilewright.ir.codec import codec_for, to_text
@@ -72,8 +73,7 @@ class Pass(Generic[T]):
 
     def with_options(self, options: object) -> Pass[T]:
         """This pass with options of the type that its function takes."""
-        _, *parameters = get_type_hints(self.function).items()
-        taken = [kind for name, kind in parameters if name != "return"]
+        taken = _option_types(self.function)
         if len(taken) != 1 or not isinstance(options, taken[0]):
             kinds = " and ".join(getattr(kind, "__name__", str(kind)) for kind in taken)
             raise UserError(
@@ -81,6 +81,13 @@ class Pass(Generic[T]):
                 hint=f"it takes {kinds}" if taken else "it has no options",
             )
         return replace(self, options=options)
+
+
+@cache
+def _option_types(function: Callable[..., object]) -> list[type[object]]:
+    """The types of what a pass takes besides the program."""
+    _, *parameters = get_type_hints(function).items()
+    return [kind for name, kind in parameters if name != "return"]
 
 
 def function_pass(
@@ -275,7 +282,10 @@ class Pipeline:
 
 
 def _is_same(one: Program, other: Program) -> bool:
-    """Whether a pass has changed nothing: the same program, or a function of the same parts."""
+    """Whether a pass has changed nothing: the same program, a function of the same parts, a module of such ones."""
+    if isinstance(one, IRModule) and isinstance(other, IRModule):
+        same = list(one.functions) == list(other.functions) and one.types == other.types
+        return same and all(map(_is_same, one.functions.values(), other.functions.values()))
     if one is other or not isinstance(one, BaseFunction) or type(one) is not type(other):
         return one is other
     return all(a is b for a, b in zip(one.field_values(), other.field_values(), strict=True))

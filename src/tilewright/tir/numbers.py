@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -222,6 +223,7 @@ def bits_of(value: Scalar, dtype: DataType) -> int:
     return int(value) & ((1 << dtype.bits) - 1)
 
 
+@lru_cache(maxsize=1 << 16)
 def from_bits(pattern: int, dtype: DataType) -> Scalar:
     """The scalar of a type that has a bit pattern."""
     if dtype.is_float:

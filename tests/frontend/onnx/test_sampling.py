@@ -77,6 +77,7 @@ def test_places_in_double_precision_stay_there():
           sampling_ratio=2, spatial_scale=0.73, opset=16, tolerance=1e-12)  # fmt: skip
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize(("padding", "aligned"), [("zeros", 0), ("border", 1), ("reflection", 0), ("reflection", 1)])
 def test_images_and_grids_of_any_size(mode, padding, aligned):

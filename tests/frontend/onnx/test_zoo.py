@@ -6,6 +6,7 @@ import pytest
 
 from bench import zoo
 from tests.frontend.onnx.helpers import compare, main_of
+from tests.grids import rare
 from tilewright.frontend import from_onnx
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.ir.visit import post_order
@@ -16,8 +17,7 @@ def test_small_models(name):
     compare(zoo.build(name), zoo.inputs(name), tolerance=2e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v1", "lstm_lm_35", "bert_small"])
+@pytest.mark.parametrize("name", ["bert_small", *rare("resnet18", "mobilenet_v1", "lstm_lm_35")])
 def test_larger_models(name):
     compare(zoo.build(name), zoo.inputs(name), tolerance=1e-4)
 

@@ -26,6 +26,25 @@ def wrap():
     return Wrapped
 
 
+@pytest.fixture(autouse=True, scope="session")
+def composite_operators_are_looked_up_once():
+    """For every program, torch looks up all its composite operators a dozen times. Here: where there are new ones."""
+    import torch
+
+    utils, state = torch._export.utils, torch._C._dispatch_get_registrations_for_dispatch_key
+    look_up, known = utils._materialize_cpp_cia_ops, set()
+
+    def look_up_new_ones():
+        registered = frozenset(state("CompositeImplicitAutograd"))
+        if registered not in known:
+            look_up()
+            known.add(registered)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "_materialize_cpp_cia_ops", look_up_new_ones)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     import torch

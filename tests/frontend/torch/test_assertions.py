@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.grids import rare
 from tests.requirements import need_module
 from tilewright.frontend import from_torch
 from tilewright.support.errors import UnsupportedError, UserError
@@ -204,11 +205,12 @@ def random_condition(draw: random.Random) -> str:
     return f"{draw.choice(['k', 'c'])} + {number(2)} {relation} {number(2)}"
 
 
-def test_random_conditions_are_checked_as_torch_checks_them() -> None:
+@pytest.mark.parametrize("count", [5, *rare(24)])
+def test_random_conditions_are_checked_as_torch_checks_them(count: int) -> None:
     draw = random.Random(11)
     outcomes = {True: 0, False: 0}
     programs = 0
-    while programs < 12:
+    while programs < count:
         condition = random_condition(draw)
         given = LINE.clone(), torch.tensor(draw.randrange(-9, 20)), torch.tensor(draw.uniform(-3, 3))
         try:
@@ -219,7 +221,7 @@ def test_random_conditions_are_checked_as_torch_checks_them() -> None:
             continue  # torch knows already that it does not hold, or does not export the arithmetic
         programs += 1
         executable = tw.compile(from_torch(program))
-        for _ in range(8):
+        for _ in range(20):
             length = draw.randrange(3, 12)
             x = torch.from_numpy(np.array([draw.randrange(3) for _ in range(length)], np.float32))
             inputs = x, torch.tensor(draw.randrange(-9, 20)), torch.tensor(draw.uniform(-3, 3))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.grids import rare
 from tests.requirements import need_module
 from tilewright.support.errors import UnsupportedError, UserError
 
@@ -206,7 +207,17 @@ def _assert_same(compiled: Any, module: Any, *given: Any) -> None:
         np.testing.assert_allclose(actual, wanted.numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", OPEN_IMAGES)
+FEWER_IMAGES = (
+    "bilinear to the size of another value",
+    "bicubic with aligned corners",
+    "nearest-exact by scales",
+    "pools with a ceiling, window (2, 2, 0)",
+    "pools with a ceiling, window (3, 3, 1)",
+)
+"""Modes and windows that others have as well."""
+
+
+@pytest.mark.parametrize("name", [*(name for name in OPEN_IMAGES if name not in FEWER_IMAGES), *rare(*FEWER_IMAGES)])
 def test_images_of_open_sizes(name: str) -> None:
     module = _Applied(OPEN_IMAGES[name])
     generator = torch.Generator().manual_seed(0)

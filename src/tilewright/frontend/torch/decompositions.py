@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from functools import lru_cache
 from typing import Any
 
 from tilewright.frontend.torch.assertions import UNSAID
 from tilewright.frontend.torch.gradients.decompositions import gradient_decompositions
-from tilewright.frontend.torch.registry import find_converter, refusal
+from tilewright.frontend.torch.registry import find_converter, refusal, registered_operators
 
 UPDATES_STATISTICS = "aten::batch_norm"
 """Writes to its statistics in training, which its schema does not say: taken apart, it gives them as results."""
 
 
-def decomposition_table() -> Any:
+def decomposition_table() -> dict[Any, Any]:
     """The table for `ExportedProgram.run_decompositions`: all that torch can take apart but what is converted."""
+    return dict(_program_table(*_registered()))
+
+
+def graph_decompositions() -> dict[Any, Any]:
+    """The table for graphs that `torch.compile` captures, where composite operators are taken apart already."""
+    return dict(_graph_table(*_registered()))
+
+
+def _registered() -> tuple[frozenset[str], frozenset[str]]:
+    """What tables are made from, of torch and of ours. A table looks at all operators of torch: it is made anew only
+    where there are others than before."""
+    import torch
+
+    composite = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    return frozenset(composite), registered_operators()
+
+
+@lru_cache(maxsize=1)
+def _program_table(composite: frozenset[str], ours: frozenset[str]) -> dict[Any, Any]:
     import torch
 
     table: Any = torch.export.default_decompositions()
@@ -27,7 +47,7 @@ def decomposition_table() -> Any:
         if _is_kept(operator):
             table.pop(operator)
     table[_assert_without_message()] = _assert_with_message
-    return table
+    return dict(table)
 
 
 def decomposed(program: Any) -> Any:
@@ -68,8 +88,8 @@ def _list_of(count: int, called: bool) -> Any:
     return pytree.tree_structure((items, {}) if called else items)
 
 
-def graph_decompositions() -> dict[Any, Any]:
-    """The table for graphs that `torch.compile` captures, where composite operators are taken apart already."""
+@lru_cache(maxsize=1)
+def _graph_table(composite: frozenset[str], ours: frozenset[str]) -> dict[Any, Any]:
     from torch._decomp import core_aten_decompositions
 
     usual: Any = core_aten_decompositions()

@@ -60,3 +60,8 @@ def refusal(name: str) -> str | None:
 def converted_operators() -> list[str]:
     """The names that there are converters for."""
     return sorted(_TABLE)
+
+
+def registered_operators() -> frozenset[str]:
+    """The names that there are converters or refusals for."""
+    return frozenset((*_TABLE, *_REFUSED))
