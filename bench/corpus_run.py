@@ -29,6 +29,7 @@ from bench.corpus_inputs import Arrays, Signature, make_inputs, onnx_signatures
 from bench.neighbours import CoreWatch
 from bench.peers import REFERENCE, clock_for
 from bench.peers.process import PeerError, PeerProcess
+from bench.process_memory import MemoryWatch
 from tilewright.cli import measure, versus
 from tilewright.runtime.core.executor import Executable
 from tilewright.support.errors import UserError
@@ -229,20 +230,20 @@ def _recipe_signatures(item: CorpusFile) -> dict[str, Signature]:
 
 def compile_file(path: Path, part: str, inputs: Arrays, tell: Tell) -> Executable:
     """Compile a file as it is, and tell what that took: processor seconds and memory, of workers too."""
-    before, peak, start = cpu_seconds(), _peak_bytes(resource.RUSAGE_SELF), time.perf_counter()
-    if path.suffix in TORCHSCRIPT:
-        import torch
+    before, start = cpu_seconds(), time.perf_counter()
+    with MemoryWatch() as memory:
+        if path.suffix in TORCHSCRIPT:
+            import torch
 
-        tensors = tuple(torch.from_numpy(array) for array in inputs.values())
-        model: Any = tw.frontend.from_torch(_script(path, part), tensors)
-    else:
-        model = str(path)
-    executable = tw.compile(model, target="native", threads=1)
-    growth = max(_peak_bytes(resource.RUSAGE_SELF) - peak, 0)
+            tensors = tuple(torch.from_numpy(array) for array in inputs.values())
+            model: Any = tw.frontend.from_torch(_script(path, part), tensors)
+        else:
+            model = str(path)
+        executable = tw.compile(model, target="native", threads=1)
     tell(
         compile_cpu_s=round(cpu_seconds() - before, 2),
         compile_s=round(time.perf_counter() - start, 2),
-        compile_mb=round((growth + _peak_bytes(resource.RUSAGE_CHILDREN)) / _MEGABYTE, 1),
+        compile_mb=round(memory.bytes / _MEGABYTE, 1),
     )
     return executable
 
@@ -251,10 +252,6 @@ def cpu_seconds() -> float:
     """Processor seconds of this process and of those that it started and that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-def _peak_bytes(who: int) -> int:
-    return resource.getrusage(who).ru_maxrss * 1024
 
 
 def difference(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:

@@ -239,7 +239,8 @@ def lower_model(
     forms = on_cpu or target.capabilities.block_layers
     can = target.capabilities
     in_slots, in_place = not on_cpu and not can.flat_memory, not on_cpu and can.overlapping_parameters
-    kernels = KernelSet(on_cpu=on_cpu, in_slots=in_slots, cpu_forms=forms, in_place=in_place)
+    shares_sizes = on_cpu and backend_of(target, HostBackend).has_entry
+    kernels = KernelSet(on_cpu, in_slots, forms, in_place, shares_sizes)
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
     state = state_pairs(module, ENTRY)

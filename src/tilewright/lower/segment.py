@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.arith.analyzer import Analyzer
 from tilewright.graph.ir.dimensions import as_dims
 from tilewright.graph.ir.expr import Call, Constant, Function, Tuple, TupleGet
 from tilewright.graph.ir.op import Operator
@@ -14,13 +15,15 @@ from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.eliminate_common_subexpressions import attribute_key
 from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.graph.state import StatePair
-from tilewright.ir.expr import PrimExpr
+from tilewright.ir.build import const
+from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import rewrite_nodes, variables
 from tilewright.lower.cost import Work
 from tilewright.lower.general_sizes import general_sizes
+from tilewright.lower.joined_elements import join_elements
 from tilewright.lower.joined_pixels import join_pixels
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel, plain_label
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
@@ -42,6 +45,10 @@ from tilewright.tir.analysis.in_place import Pair, could_share, with_in_place
 
 _COMPARED_BYTES = 64 * 1024
 """Constants inside kernels up to this size are compared by content."""
+_WORTH_SHARING = 4
+"""Sizes of one computation in a model from which on it is a kernel of any size: fewer get code for their own."""
+_SIZES = (ArgKind.SYMBOL, ArgKind.SCALAR)
+"""What is passed to kernels for their symbols."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +68,27 @@ class KernelSet:
 
     `on_cpu`: whether they are for a CPU, where results may be written over arguments; `in_slots`: whether kernels take
     whole pieces of memory; `cpu_forms`: whether operators are computed in the forms that they have for CPUs;
-    `in_place`: whether state may be written over itself on a device.
+    `in_place`: whether state may be written over itself on a device; `shares_sizes`: whether kernels may be for any
+    size though all sizes are known.
     """
 
     def __init__(
-        self, on_cpu: bool = True, in_slots: bool = False, cpu_forms: bool = True, in_place: bool = False
+        self,
+        on_cpu: bool = True,
+        in_slots: bool = False,
+        cpu_forms: bool = True,
+        in_place: bool = False,
+        shares_sizes: bool = False,
     ) -> None:
         self.in_place = in_place
+        self.shares_sizes = shares_sizes
         self.on_cpu = on_cpu
         self.cpu_forms = cpu_forms
         self.in_slots = in_slots
         self._kernels: dict[str, Kernel] = {}
         self._uses: dict[tuple[object, ...], _Use] = {}
+        self._elements = Symbol("elements")
+        self._joined: dict[int, tuple[Function, int]] = {}
         # Types and sizes of functions are told apart by identity, so they must live as long as the set.
         self._kept: list[Function] = []
 
@@ -89,6 +105,22 @@ class KernelSet:
         if self.on_cpu:
             return step.ending
         return tuple(pair for pair in step.ending if self.in_place and step.arguments[pair[0]].kind == "input")
+
+    def expect(self, steps: Iterable[PlannedStep]) -> None:
+        """Look for computations of which there will be many sizes: those steps share a kernel.
+
+        Constants have an arrangement, and with it a shape; steps that read some have kernels of their own.
+        """
+        many: dict[tuple[object, ...], list[tuple[Function, Function, int]]] = {}
+        for step in steps if self.shares_sizes else ():
+            if all(place.kind != "constant" for place in step.arguments):
+                joined = join_elements(step.function, self._elements)
+                if joined is not None:
+                    many.setdefault((step.ending, *_structure(joined[0])), []).append((step.function, *joined))
+                    self._kept += [step.function, joined[0]]
+        for uses in many.values():
+            if len({count for _, _, count in uses}) >= _WORTH_SHARING:
+                self._joined |= {id(function): (joined, count) for function, joined, count in uses}
 
     def use(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...] = ()) -> _Use:
         """The kernel of a primitive function; `constants` are the parameters that are known at compile time.
@@ -107,7 +139,8 @@ class KernelSet:
                 func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
                 kernel = make_kernel(func, label)
             shared = self._kernels.setdefault(kernel.symbol, kernel)
-            work = Work(*(rewrite_nodes(part, sizes) for part in (kernel.work.flops, kernel.work.bytes)))
+            known = Analyzer().simplify
+            work = Work(*(known(rewrite_nodes(part, sizes)) for part in (kernel.work.flops, kernel.work.bytes)))
             found = self._uses[key] = _Use(shared, tuple(sizes.get(item, item) for item in kernel_symbols(func)), work)
             self._kept.append(function)
         return found
@@ -116,6 +149,9 @@ class KernelSet:
         """What a kernel is made of, for any sizes, and what the symbols of its sizes stand for."""
         if not self.on_cpu:
             return function, {}
+        if id(function) in self._joined:
+            row, count = self._joined[id(function)]
+            return row, {self._elements: const(count)}
         joined, sizes = join_pixels(function)
         return (joined, sizes) if sizes else general_sizes(function)
 
@@ -169,7 +205,7 @@ class Segment:
             needs.append(KernelMemory(pairs, kernel.scratch))
         plan = _plan(self.function, needs, self.in_slots, self.state)
         steps = tuple(
-            Step(step.kernel, _arguments(planned, [arg for arg in step.args if arg.kind is ArgKind.SYMBOL]))
+            Step(step.kernel, _arguments(planned, [arg for arg in step.args if arg.kind in _SIZES]))
             for step, planned in zip(self.info.steps, plan.steps, strict=True)
         )
         slots = tuple(self.table.extent(size) for size in plan.slots)
@@ -195,6 +231,7 @@ def lower_segment(
     plan = _plan(function, (), kernels.in_slots, state)
     infos: list[KernelInfo] = []
     uses: list[_Use] = []
+    kernels.expect(plan.steps)
     for step in plan.steps:
         constants = tuple(n for n, place in enumerate(step.arguments) if place.kind == "constant")
         uses.append(kernels.use(step.function, constants, kernels.allowed(step)))
@@ -204,7 +241,7 @@ def lower_segment(
     if symbols is None:
         shapes = [dim for kind in types for dim in tensor_dims(kind)]
         symbols = _all_symbols([*shapes, *plan.slots, *(size for pair in required for size in pair)], uses)
-    sizes = dict.fromkeys(size for use in uses for size in use.sizes if type(size) is not Symbol)
+    sizes = dict.fromkeys(size for use in uses for size in use.sizes if type(size) not in (Symbol, IntImm))
     numbers = {size: number for number, size in enumerate((*symbols, *sizes))}
     steps = tuple(
         Step(number, _arguments(step, _size_args(use, numbers)))
@@ -280,7 +317,10 @@ def _size_args(use: _Use, numbers: dict[PrimExpr, int]) -> tuple[ArgRef, ...]:
     missing = [symbol.name for size in use.sizes for symbol in variables(size) if symbol not in numbers]
     if missing:
         raise CompilerBug(f"the kernel {use.kernel.symbol} needs the symbols {', '.join(missing)}, which nothing binds")
-    return tuple(ArgRef(ArgKind.SYMBOL, numbers[size]) for size in use.sizes)
+    return tuple(
+        ArgRef(ArgKind.SCALAR, size.value) if isinstance(size, IntImm) else ArgRef(ArgKind.SYMBOL, numbers[size])
+        for size in use.sizes
+    )
 
 
 def _kernel_info(use: _Use, step: PlannedStep, table: SymbolTable) -> KernelInfo:

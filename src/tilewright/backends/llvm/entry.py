@@ -26,6 +26,8 @@ from tilewright.runtime.core.shapes import symbols_in
 from tilewright.support.errors import CompilerBug
 
 ALIGNMENT = 64
+_ATTRIBUTES = "nounwind noinline optnone"
+"""Of functions that call kernels or size memory: long, run once a call, and no quicker for being optimised."""
 
 
 def emit_profiled_entry(model: ModelInfo, name: str, hook: str) -> str:
@@ -76,7 +78,7 @@ def _entry(model: ModelInfo, declared: dict[str, str], name: str, hook: str = ""
         called = _call(number, step, symbol, places, checks.get(number))
         lines += [called[0], *([f"  call void @{hook}(i32 {number})"] if hook else []), *called[1:]]
     extra = ", ptr %symbols" if model.symbols else ""
-    header = f"define i32 @{name}(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants{extra}) nounwind {{"
+    header = f"define i32 @{name}(ptr %inputs, ptr %outputs, ptr %workspace, ptr %constants{extra}) {_ATTRIBUTES} {{"
     arms = [f"[ %code{number}, %step{number} ]" for number in range(len(model.steps))]
     arms.append(f"[ 0, %step{len(model.steps)} ]")
     tail = [f"step{len(model.steps)}:", "  br label %exit", "exit:", f"  %code = phi i32 {', '.join(arms)}"]
@@ -184,7 +186,7 @@ def _planner(model: ModelInfo) -> str:
         lines.append(f"  %negative{number} = icmp slt i64 {dim}, 0")
         lines.append(f"  %code{number} = select i1 %negative{number}, i32 {-1 - number}, i32 {code}")
         code = f"%code{number}"
-    header = f"define i32 @{model.planner}(ptr %symbols, ptr %output_shapes, ptr %workspace_bytes) nounwind {{"
+    header = f"define i32 @{model.planner}(ptr %symbols, ptr %output_shapes, ptr %workspace_bytes) {_ATTRIBUTES} {{"
     return "\n".join([header, *lines, f"  ret i32 {code}", "}"])
 
 
@@ -224,7 +226,7 @@ def _binder(model: ModelInfo) -> str:
     lines.append(f"  %planned = call i32 @{model.planner}({arguments})")
     return "\n".join(
         [
-            f"define i32 @{model.binder}(ptr %input_shapes, {arguments}) nounwind {{",
+            f"define i32 @{model.binder}(ptr %input_shapes, {arguments}) {_ATTRIBUTES} {{",
             *lines,
             *checks,
             f"  ret i32 {code}",

@@ -108,11 +108,12 @@ def has_vectors_written_out(text: str) -> bool:
 def _optimize(module: Any, machine: Any, opt_level: int, *, vectorize: bool) -> None:
     """Run LLVM's optimiser: all of its pipeline, or only what simplifies functions.
 
-    The latter takes half the time, and code that came with its vectors is the same size and speed after it: what is
-    left out are vectorisers, inlining and second rounds of simplification after them.
+    The latter takes less than half the time, and code that came with its vectors is the same size and speed after it:
+    what is left out are vectorisers, inlining, second rounds of simplification after them, what level 2 has more than
+    level 1, and unrolling: loops with vectors are as their schedule wants them (`emit_stmt.py`).
     """
     llvm = binding()
-    options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
+    options = llvm.create_pipeline_tuning_options(speed_level=opt_level if vectorize else min(opt_level, 1))
     options.loop_vectorization = opt_level >= 2
     options.slp_vectorization = opt_level >= 2
     builder = llvm.create_pass_builder(machine, options)
@@ -120,10 +121,6 @@ def _optimize(module: Any, machine: Any, opt_level: int, *, vectorize: bool) -> 
         builder.getModulePassManager().run(module, builder)
         return
     passes = builder.getFunctionPassManager()
-    # Loops that may be unrolled still are.
-    passes.add_loop_unroll_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)
