@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.runtime.core.state import DeviceState
 from tilewright.runtime.device.array import DeviceArray
+from tilewright.runtime.device.program import Recording
 from tilewright.support.errors import UserError
 
 TARGETS = ["native", "opencl", "vulkan"]
@@ -309,3 +311,30 @@ def test_a_module_without_types_is_given_them() -> None:
     w, x = var("w", 4), var("x", 4)
     module = IRModule([function([w, x], Tuple((op("exp", w), op("add", w, x))))])
     assert list(tw.compile(module, threads=1, state={"w": 1}).state) == ["w"]
+
+
+class _TryingRecording(Recording):
+    """Launches that run a few times to see how they are started best, as CUDA graphs do."""
+
+    @property
+    def will_try(self) -> bool:
+        return True
+
+    def bound(self) -> Callable[[], None]:
+        start = super().bound()
+        for _ in range(3):
+            start()
+        return start
+
+
+def test_trials_of_launches_leave_state_as_it_is(monkeypatch) -> None:
+    """Runs that only decide how kernels are launched change nothing that is kept."""
+    need("opencl")
+    exe = tw.compile(update(), "opencl", threads=1, state={"w": 1})
+    device = exe.runner.device
+    monkeypatch.setattr(type(device), "record", lambda self, calls: _TryingRecording(self, calls))
+    w, g, x = random(8, 8), random(8, 8), random(3, 8)
+    exe.state["w"] = w
+    for call in range(3):
+        np.testing.assert_allclose(exe(g, x), x @ (w - call * g) + x @ g, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(exe.state["w"], w - 3 * g, rtol=1e-5, atol=1e-5)

@@ -31,8 +31,9 @@ from tilewright.topi.statements import let, memory, put, repeat, when, with_memo
 def _segment_sum(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     updates, segments = inputs
     shape = result_shape(result)
-    sizes = [const_value(size) for size in (*shape, updates.shape[0])]
-    if None in sizes or 0 in sizes or prod(sizes[:-1]) <= 2 * sizes[-1]:  # type: ignore[type-var, arg-type]
+    known = [const_value(size) for size in (*shape, updates.shape[0])]
+    sizes = [size for size in known if size]
+    if len(sizes) < len(known) or prod(sizes[:-1]) <= 2 * sizes[-1]:
         return _looked_for(updates, segments, shape)
     return _Sorted(updates, segments, shape).sums()
 

@@ -83,9 +83,13 @@ def beside(device: GraphDevice, call: BoundCall) -> LaunchAs:
 POLICIES: tuple[Policy, ...] = (plain, spread, early, beside)
 
 
+def _is_choice(calls: Sequence[BoundCall]) -> bool:
+    return len(calls) >= _FEWEST_CALLS and any(call.kernel.dependent for call in calls)
+
+
 def quickest(device: GraphDevice, calls: Sequence[BoundCall]) -> Policy:
     """The way to launch some calls that a few runs show to be the quickest."""
-    if len(calls) < _FEWEST_CALLS or not any(call.kernel.dependent for call in calls):
+    if not _is_choice(calls):
         return plain
     times: dict[Policy, float] = {}
     for policy in POLICIES:
@@ -125,6 +129,11 @@ class CudaRecording(Recording):
         """Give a call other arguments."""
         super().replace(number, args)
         self._changed[number] = tuple(arg.address for arg in args if hasattr(arg, "address"))
+
+    @property
+    def will_try(self) -> bool:
+        """Whether a few runs are to decide how kernels are launched."""
+        return self._policy is None and _is_choice(self.calls)
 
     def bound(self) -> Callable[[], None]:
         """The graph for the present arguments."""

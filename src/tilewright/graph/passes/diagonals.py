@@ -7,6 +7,7 @@ values or of 0 and -inf; attention that knows the diagonals reads no mask, and s
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -48,8 +49,9 @@ def diagonals_of(mask: GraphExpr) -> Diagonals | None:
         return None if hidden is None else _complement(hidden)
     if is_call_to(mask, "reshape") or is_call_to(mask, "broadcast_to"):
         sizes, inner = known_sizes(mask), known_sizes(mask.args[0])
-        same = sizes is not None and inner is not None and sizes[-2:] == inner[-2:]
-        return diagonals_of(mask.args[0]) if same and all(size == 1 for size in inner[:-2]) else None
+        if sizes is None or inner is None or sizes[-2:] != inner[-2:] or any(size != 1 for size in inner[:-2]):
+            return None
+        return diagonals_of(mask.args[0])
     if mask.callee.name in _BOUNDS:
         return _of_comparison(mask.callee.name, *mask.args)
     return None
@@ -101,7 +103,8 @@ def _value(item: GraphExpr) -> Array | None:
         return item.data
     if not isinstance(item, Call) or not isinstance(item.callee, Operator) or item.callee.host or sizes is None:
         return None
-    if not all(isinstance(size, int) for size in sizes) or np.prod(sizes) > _MOST_PLACES:
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes) or prod(known) > _MOST_PLACES:
         return None
     if not item.args and item.callee.name != "arange":
         return None
@@ -121,7 +124,7 @@ def _of_constant(data: Array) -> Diagonals | None:
         table = table == 0
     if table.dtype != np.bool_ or bool(table.all()) or not bool(table.any()):
         return None
-    rows, columns = table.shape
+    rows, columns = data.shape[-2:]
     distance = np.arange(columns) - np.arange(rows)[:, np.newaxis]
     seen = distance[table]
     first, last = int(seen.min()), int(seen.max())

@@ -106,7 +106,9 @@ def _primitive(group: Sequence[Call], inputs: Sequence[GraphExpr], results: Sequ
         given = {id(param): values[id(arg)] for param, arg in zip(function.params, call.args, strict=True)}
         values[id(call)] = rewrite(function.body, lambda old, new: fill_type(new), given)
         names.append(str(function.notes["name"]))
-        nodes.update(dict.fromkeys(function.notes["nodes"]))
+        own = function.notes["nodes"]
+        assert isinstance(own, tuple)
+        nodes.update(dict.fromkeys(own))
     body = fill_type(Tuple(tuple(values[id(call)] for call in results)))
     notes: dict[str, object] = {"primitive": True, "name": f"joint_{names[-1]}", "nodes": tuple(nodes), JOINT: True}
     result = Function("", params, body, body.type, (), notes)

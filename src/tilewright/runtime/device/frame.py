@@ -7,7 +7,8 @@ kernels of the device cannot start in, are copied between the launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.runtime.core.artifact import ArgKind
@@ -85,10 +86,26 @@ class Frame:
                 del self._starts[next(iter(self._starts))]
             self._seen += 1
             self._bind()
-            starts = [stage.bound() if isinstance(stage, Recording) else stage for stage in self._stages]
+            with self._state_kept():
+                starts = [stage.bound() if isinstance(stage, Recording) else stage for stage in self._stages]
             self._starts[places] = starts
         for start in starts:
             start()
+
+    @contextmanager
+    def _state_kept(self) -> Iterator[None]:
+        """Give what runs change in place (inputs that are outputs too) its value back: trials are no calls."""
+        outputs = {identity(memory) for memory in self._bound[ArgKind.OUTPUT]}
+        tries = any(isinstance(stage, Recording) and stage.will_try for stage in self._stages)
+        copies = []
+        for number, memory in enumerate(self._bound[ArgKind.INPUT] if tries else ()):
+            if identity(memory) in outputs:
+                size = self._sizes[ArgKind.INPUT][number]
+                copies.append((memory, self.device.allocate(size), size))
+                self.device.copy(memory, 0, copies[-1][1], 0, size)
+        yield
+        for memory, copy, size in copies:
+            self.device.copy(copy, 0, memory, 0, size)
 
     def calls(self, inputs: list[Any], outputs: list[Any]) -> list[list[BoundCall]]:
         """The launches of each step, bound to these pieces of memory; none for steps on the host."""

@@ -89,6 +89,11 @@ class Recording:
         """Start all calls."""
         self.bound()()
 
+    @property
+    def will_try(self) -> bool:
+        """Whether `bound` runs the calls, to see how they are started best."""
+        return False
+
     def bound(self) -> Callable[[], None]:
         """What starts all calls with their present arguments, whatever arguments they are given later."""
         calls = [(call.kernel, call.grid, call.block, call.args) for call in self.calls]
