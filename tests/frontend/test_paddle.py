@@ -185,5 +185,5 @@ def test_damaged_programs() -> None:
 
 @pytest.mark.parametrize("column", [[0], 0.5])
 def test_places_of_inputs_and_outputs_are_numbers(column: object) -> None:
-    with pytest.raises(UserError, match="the attribute 'col' of fetch is .*, not a number"):
+    with pytest.raises(UserError, match=r"the attribute 'col' of fetch is .*, not a number"):
         tw.load_model(program(("fetch", {"X": ["y"]}, {}, {"col": column})), format="paddle")

@@ -70,7 +70,7 @@ class TileCosts:
     row_registers: int
     """Registers for values of rows, at most one for each, beside a tile and its column vectors: larger tiles spill."""
     biased_steps: int
-    """Steps of a reduction, at most, whose sums begin at the bias; of longer ones the addition at the end is nothing."""
+    """Steps of a reduction, at most, whose sums begin at the bias: at the end of longer ones adding it is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
