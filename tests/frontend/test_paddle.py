@@ -181,3 +181,9 @@ def test_damaged_programs() -> None:
         tw.load_model(json.dumps(document).encode())
     with pytest.raises(UserError, match="is damaged"):
         tw.load_model((FOLDER / "gather_old.pdmodel").read_bytes()[:-3], format="paddle")
+
+
+@pytest.mark.parametrize("column", [[0], 0.5])
+def test_places_of_inputs_and_outputs_are_numbers(column: object) -> None:
+    with pytest.raises(UserError, match=r"the attribute 'col' of fetch is .*, not a number"):
+        tw.load_model(program(("fetch", {"X": ["y"]}, {}, {"col": column})), format="paddle")

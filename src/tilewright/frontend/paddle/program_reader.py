@@ -32,12 +32,11 @@ def read_program(content: bytes, source: str, parameters: Callable[[Sequence[str
     outputs: dict[int, tuple[str, str]] = {}
     operators: list[PaddleOperator] = []
     for item in blocks[0].operators:
-        column = item.attributes.get("col", 0)
         if item.kind == "feed":
-            inputs[column] = _input(_first(item.outputs, "Out"), variables, source)
+            inputs[_column(item, source)] = _input(_first(item.outputs, "Out"), variables, source)
         elif item.kind == "fetch":
             name = _first(item.inputs, "X")
-            outputs[column] = (name, name)
+            outputs[_column(item, source)] = (name, name)
         else:
             operators.append(item)
     blocks[0].operators = operators
@@ -49,6 +48,14 @@ def read_program(content: bytes, source: str, parameters: Callable[[Sequence[str
         parameters(kept),
         {name: _dims(item) for name, item in variables.items()},
     )
+
+
+def _column(operator: PaddleOperator, source: str) -> int:
+    """The place of a model's input or output among the others."""
+    column = operator.attributes.get("col", 0)
+    if not isinstance(column, int):
+        raise UserError(f"the attribute 'col' of {operator.kind} is {column!r}, not a number", where=source)
+    return column
 
 
 def _is_parameter(variable: Any) -> bool:

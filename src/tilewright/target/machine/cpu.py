@@ -69,6 +69,8 @@ class TileCosts:
     """Multiply-adds of an unrolled body: longer ones only fill the instruction cache."""
     row_registers: int
     """Registers for values of rows, at most one for each, beside a tile and its column vectors: larger tiles spill."""
+    biased_steps: int
+    """Steps of a reduction, at most, whose sums begin at the bias: at the end of longer ones adding it is nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_panels, prefetch_results, prefetch_rows
 from tilewright.topi.schedule.cpu.register_tiles import (
     analytic_tile,
+    begins_at_bias,
     can_fill_panels,
     can_pad_columns,
     copy_computed_panels,
@@ -24,6 +25,7 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     reduction_size,
     row_axis,
     schedule_tile,
+    start_at_bias,
     unroll_reduction,
 )
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
@@ -63,6 +65,8 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     row = row_axis(context, anchor, extents)
     stay = _weights_should_stay(context, anchor, extents)
     tile, lines = _chosen_tile(context, anchor, loops, row, stay)
+    if begins_at_bias(context, anchor, extents[-1], tile):
+        start_at_bias(context, anchor)
     _arrange_weights(context, anchor, tile, prod(extents[:-1]))
     nest = _split_into_tiles(context, anchor, loops, row, tile, lines, stay)
     sch.reorder(*nest.outer, *nest.inner)

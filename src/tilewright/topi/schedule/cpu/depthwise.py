@@ -43,7 +43,7 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     if anchor.name == output.name:
         # The result itself is the convolution: accumulate in a tile of its own and copy it out.
         output = sch.cache_write(anchor, 0, "local")
-    if _has_dense_windows(context, anchor):
+    if has_dense_windows(context, anchor):
         start_at_bias(context, anchor)
     loops = sch.get_loops(output)
     extents = context.sizes(loops)
@@ -206,7 +206,7 @@ def _lines_together(context: ScheduleContext, windows: _Windows, height: int, pi
     return best
 
 
-def _has_dense_windows(context: ScheduleContext, anchor: BlockHandle) -> bool:
+def has_dense_windows(context: ScheduleContext, anchor: BlockHandle) -> bool:
     """Whether windows of neighbouring pixels share all but a row or column: arithmetic is then most of the work.
 
     With a stride it is loading, and sums that begin at the bias, loaded before all else, take up to a tenth longer.

@@ -258,6 +258,14 @@ def start_at_bias(context: ScheduleContext, anchor: BlockHandle) -> None:
         context.sch.start_at_addend(anchor)
 
 
+def begins_at_bias(context: ScheduleContext, anchor: BlockHandle, columns: int, tile: RegisterTile) -> bool:
+    """Whether sums in a tile had better begin at the bias: they are short, and no tile reaches past its end."""
+    block = context.block(anchor)
+    if PHASES.of(block) is not None or columns % tile.columns:
+        return False
+    return 1 < reduction_size(context, anchor) <= context.cpu.register_tile.biased_steps
+
+
 def row_axis(context: ScheduleContext, anchor: BlockHandle, extents: list[int]) -> int | None:
     """The position of the loop whose elements share weights: the second axis of the register tile.
 

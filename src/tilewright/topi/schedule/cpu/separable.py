@@ -13,15 +13,17 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import contractions, kind_of
-from tilewright.topi.schedule.cpu.depthwise import choose_pixels, schedule_taps, sliding_tile
+from tilewright.topi.schedule.cpu.depthwise import choose_pixels, has_dense_windows, schedule_taps, sliding_tile
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_results
 from tilewright.topi.schedule.cpu.register_tiles import (
     analytic_tile,
+    begins_at_bias,
     can_fill_panels,
     fill_panels,
     pack_weights,
     schedule_tile,
+    start_at_bias,
     unroll_reduction,
 )
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
@@ -60,6 +62,10 @@ def schedule_separable(context: ScheduleContext) -> None:
     fills = can_fill_panels(context, pointwise)
     tile = analytic_tile(context, pointwise, width, columns, fills, stay=True)
     tile = choose_tile(context, tile, width, columns)
+    if begins_at_bias(context, pointwise, columns, tile):
+        start_at_bias(context, pointwise)
+    if has_dense_windows(context, depthwise):
+        start_at_bias(context, depthwise)
     pack_weights(context, pointwise, tile)
     if fills:
         fill_panels(context, pointwise, tile)

@@ -18,8 +18,8 @@ def unroll_steps(context: ScheduleContext, loop: LoopHandle, accumulators: int, 
     extent = context.extent(loop)
     if extent is None:
         return loop
-    most = min(extent - 1, context.cpu.register_tile.most_unrolled // accumulators)
-    options = [n for n in _UNROLLED_STEPS if n == 1 or (n <= most and extent % n == 0)]
+    most = context.cpu.register_tile.most_unrolled // accumulators
+    options = [n for n in (*_UNROLLED_STEPS, extent) if n == 1 or (n <= most and extent % n == 0)]
     # Half as much counting of steps: a core that is shared with another thread takes in less of everything.
     count = context.choose_again("unroll", options, max(n for n in options if n <= wanted))
     if count == 1:
