@@ -12,10 +12,10 @@ from math import prod
 
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.tir.annotations import KEPT, ROW_VECTORS, Anchor
+from tilewright.tir.annotations import KEPT, PREFETCH_NEAR, ROW_VECTORS, Anchor
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.context import ScheduleContext, loops_below
+from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import panels, schedule_tile
@@ -28,11 +28,13 @@ _LEAST_SIZE = 64
 """Rows, columns and steps from which on copies are read often enough."""
 _LEAST_WORK = 1 << 22
 _MOST_DEPTH = 2048
-"""Steps of a part of the sums: panels of both matrices then stay in the first cache level."""
+"""Steps of a part of the sums: more than these do not stay near. Parts cost reading and writing all sums again."""
 _UNROLLED = 4
 _BLOCK_SHARE = 0.5
 """What a block of the larger matrix may take of the second cache level."""
 _BLOCKS_PER_CORE = 2
+_ROWS_AHEAD = 12
+"""Rows of the source that a copy asks for before it reads them: each may be on another page."""
 
 
 @dataclass(frozen=True)
@@ -107,21 +109,18 @@ def schedule_panel_product(context: ScheduleContext, anchor: BlockHandle, output
         output = sch.cache_write(anchor, 0, "local")
     tile = _tile(context, anchor, product)
     left, right = _copy_operands(context, anchor, output, product, tile)
+    rest = [handle for handle in sch.get_output_blocks() if in_parts and handle.name != anchor.name]
     work = product.rows * product.columns * product.depth
     nest = _parts(context, anchor, product, tile) if in_parts else _whole(context, anchor, output, product, tile)
-    large, small = (left, right) if product.rows >= product.columns else (right, left)
-    for copy, place, width in (
-        (large, nest.block, tile.rows if large is left else tile.columns),
-        (small, nest.part, tile.rows if small is left else tile.columns),
-    ):
-        if place is not None:
-            sch.compute_at(copy, place, preserve_unit_loops=True)
-        _schedule_copy(context, copy, place, width)
+    by_rows = product.rows >= product.columns
+    if nest.part is not None:
+        sch.compute_at(right if by_rows else left, nest.part, preserve_unit_loops=True)
+    sch.compute_at(left if by_rows else right, nest.block, preserve_unit_loops=True)
+    _schedule_copy(context, left, tile.rows, shared=not by_rows)
+    _schedule_copy(context, right, tile.columns, shared=by_rows)
     context.parallelize([nest.block], work)
-    if in_parts:
-        for handle in sch.get_output_blocks():
-            if handle.name != anchor.name:
-                schedule_injective(context, handle)
+    for handle in rest:
+        schedule_injective(context, handle)
 
 
 def _tile(context: ScheduleContext, anchor: BlockHandle, product: _Product) -> RegisterTile:
@@ -248,25 +247,29 @@ def _schedule_sums(
     sch.annotate(steps, ROW_VECTORS, True)
 
 
-def _schedule_copy(context: ScheduleContext, copy: BlockHandle, place: LoopHandle | None, width: int) -> None:
-    """A copy in panels: whole vectors where the source has a panel's elements side by side, else squares of lanes."""
+def _schedule_copy(context: ScheduleContext, copy: BlockHandle, width: int, *, shared: bool) -> None:
+    """A copy in panels: whole vectors where the source has a panel's elements side by side, else squares of lanes.
+
+    One that all cores read is made by all of them.
+    """
     sch = context.sch
-    loops = sch.get_loops(copy) if place is None else loops_below(context, copy, place)
+    loops = sch.get_loops(copy)[-2:]
     work = prod(context.sizes(loops))
-    lanes = context.lanes(copy)
     axis = _panel_axis(context, copy)
     panel, lane = sch.split(loops[axis], [None, width])
     if axis == 1:
-        sch.reorder(loops[0], panel, lane)
-        outer = [loops[0], panel]
+        outer = loops[0]
+        source = context.block(copy).reads[0].buffer
+        ahead = _ROWS_AHEAD * (const_value(source.shape[-1]) or 0)
+        sch.annotate(panel, PREFETCH_NEAR, {source.name: [context.sizes([panel])[0] * width, ahead]})
     else:
-        step, inner = sch.split(loops[1], [None, lanes])
+        outer = panel
+        step, inner = sch.split(loops[1], [None, context.lanes(copy)])
         sch.reorder(panel, step, inner, lane)
         sch.unroll(inner)
-        outer = [panel, step]
     sch.vectorize(lane)
-    if place is None:
-        context.parallelize(outer[:1], work)
+    if shared:
+        context.parallelize([outer], work)
 
 
 def _panel_axis(context: ScheduleContext, copy: BlockHandle) -> int:
