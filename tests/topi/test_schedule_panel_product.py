@@ -8,7 +8,8 @@ import pytest
 import tilewright as tw
 from tests.graph.helpers import function, op, var
 from tests.topi.test_schedule_cpu import compare, kernel
-from tests.topi.test_turned_columns import TURNED, product
+from tests.topi.test_turned_columns import TURNED
+from tests.topi.test_turned_columns import product as product_of
 from tilewright.target import Target
 from tilewright.tir.stmt import LoopKind
 from tilewright.topi.schedule.cpu import panel_product
@@ -85,14 +86,15 @@ def test_a_square_is_one_matrix():
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("turned_a", "turned_b"), TURNED)
 def test_compiled(turned_a, turned_b, threads):
-    module, (a, b) = product(150, 133, 2200, turned_a, turned_b)
+    module, (a, b) = product_of(150, 133, 2200, turned_a, turned_b)
     wanted = (a.T if turned_a else a) @ (b.T if turned_b else b)
     np.testing.assert_allclose(tw.compile(module, threads=threads)(a, b), wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_compiled_with_an_epilogue():
     a, b, c = var("a", 700, 130), var("b", 90, 700), var("c", 130)
-    body = op("nn.relu", op("add", op("matmul", a, b, transpose_a=True, transpose_b=True), op("reshape", c, shape=(130, 1))))
+    product = op("matmul", a, b, transpose_a=True, transpose_b=True)
+    body = op("nn.relu", op("add", product, op("reshape", c, shape=(130, 1))))
     generator = np.random.default_rng(0)
     arrays = [generator.standard_normal(shape, np.float32) for shape in ((700, 130), (90, 700), (130,))]
     got = tw.compile(tw.IRModule([function([a, b, c], body)]), threads=2)(*arrays)

@@ -304,9 +304,10 @@ class _Importer:
 
         Single numbers (factors, limits) are none that are trained, and converters look at their values.
         """
-        if isinstance(value, Constant) and value.dtype.is_float and value.data.size > 1:
-            if value.span is not None and not value.span.operation:
-                self.builder.weights[id(value)] = value
+        if not isinstance(value, Constant) or not value.dtype.is_float or value.data.size < 2:
+            return
+        if value.span is not None and not value.span.operation:
+            self.builder.weights[id(value)] = value
 
     @staticmethod
     def _give(node: OnnxNode, outputs: Sequence[GraphExpr | None], scope: Scope) -> None:
