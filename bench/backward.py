@@ -5,11 +5,12 @@
     python -m bench.backward --batch 1 --rounds 3   # small: does it run
     python -m bench.backward --target cuda --threads 1 --rounds 3   # on a device: is it right (copies count in times)
 
-Gradients of convolutions (ResNet-18, MobileNet-v2) for data and weights are single operators; of other layers the
-forward and the backward pass together are measured, as torch's autograd runs them. Programs are compiled as any model
-is, and checked against torch; rounds alternate between the two, and a ratio is torch's median time over ours. Torch
-takes the quicker of its two orders of dimensions. `of peak` is the rate against what one core's vector instructions
-can do times the threads; Winograd's algorithm may be above it.
+Gradients of convolutions (ResNet-18, MobileNet-v2) for data and weights are single operators, and so are the products
+of linear layers (BERT-small; the forward ones too); of other layers the forward and the backward pass together are
+measured, as torch's autograd runs them. Programs are compiled as any model is, and checked against torch; rounds
+alternate between the two, and a ratio is torch's median time over ours. Torch takes the quicker of its two orders of
+dimensions. `of peak` is the rate against what one core's vector instructions can do times the threads; Winograd's
+algorithm may be above it.
 """
 
 from __future__ import annotations

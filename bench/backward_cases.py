@@ -248,8 +248,37 @@ def _embedding(tokens: int) -> Case:
     )
 
 
+def linear_layer(rows: int, inputs: int, outputs: int, part: str) -> Case:
+    """A linear layer of weights `[outputs, inputs]`: its result (`forward`), or its gradient for `data` or `weight`."""
+    data, weight, gradient = (rows, inputs), (outputs, inputs), (rows, outputs)
+    operands: dict[str, tuple[list[tuple[int, ...]], bool, bool]] = {
+        "forward": ([data, weight], False, True),
+        "data": ([gradient, weight], False, False),
+        "weight": ([gradient, data], True, False),
+    }
+    shapes, first, second = operands[part]
+
+    def peer(torch: Torch, arrays: Sequence[Any]) -> list[Callable[[], Any]]:
+        a, b = arrays
+        return [lambda: torch.mm(a.T if first else a, b.T if second else b)]
+
+    return Case(
+        f"linear {part} {rows} x {inputs}->{outputs}",
+        lambda: _program(shapes, lambda a, b: call("matmul", a, b, transpose_a=first, transpose_b=second)),
+        lambda: [_normal(*shape) for shape in shapes],
+        peer,
+        2.0 * rows * inputs * outputs,
+    )
+
+
+def linear_layers(batch: int) -> list[Case]:
+    """Products of BERT-small's training step, the one with its vocabulary among them."""
+    sizes = ((512, 512), (512, 2048), (2048, 512), (512, 30522))
+    return [linear_layer(128 * batch, *size, part) for size in sizes for part in ("forward", "data", "weight")]
+
+
 def cases(batch: int) -> list[Case]:
     """All of them."""
     convolutions = [layer.case(part) for layer in layers(batch) for part in ("data", "weight")]
     first = Layer("resnet18", batch, 3, 64, 224, 7, 2).case("weight")
-    return [first, *convolutions, *compositions(batch)]
+    return [first, *convolutions, *linear_layers(batch), *compositions(batch)]

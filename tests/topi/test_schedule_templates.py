@@ -97,6 +97,11 @@ def _computed_columns() -> PrimFunc:
     return kernel([rows, columns], call("qnn.matmul", rows, columns), True)
 
 
+def _panel_product() -> PrimFunc:
+    rows, columns = var("a", 256, 256), var("b", 256, 256)
+    return kernel([rows, columns], call("matmul", rows, columns, transpose_a=True), True)
+
+
 def _window_dots() -> PrimFunc:
     several, groups = windows_together(3, 1)
     shapes = {"x": (1, 5, 7, 32), "w": (several, 3, groups, 32, 4), "zero": ()}
@@ -137,6 +142,7 @@ KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "run-dots": (_run_dots, CORTEX_M4),
     "dot-product": (_of_family("integer_product", 0, "qnn_matmul"), AMX),
     "matrix-vector-product": (_matrix_vector, AVX512),
+    "panel-product": (_panel_product, NEON),
     "split-k-product": (lambda: split_k.product(64, 1024, 48), AVX512.replace(**split_k.SMALL)),
     "depthwise-planar": (_of_family("depthwise", 0, "conv2d"), AVX512),
     "depthwise": (_depthwise, AVX512),

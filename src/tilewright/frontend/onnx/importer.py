@@ -74,7 +74,7 @@ from tilewright.frontend.onnx.order import sort_nodes
 from tilewright.frontend.onnx.reader import read_model
 from tilewright.frontend.onnx.registry import NEWEST_OPSET, OLDEST_OPSET, UseDefinition, find_converter
 from tilewright.frontend.onnx.scopes import Rest, last_uses
-from tilewright.graph.ir.expr import Function, GraphExpr, Var
+from tilewright.graph.ir.expr import Constant, Function, GraphExpr, Var
 from tilewright.graph.likely_sizes import with_likely_sizes
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import Type, tensor_type
@@ -295,8 +295,19 @@ class _Importer:
                 value = scope.find(name) if name else None
                 if name and value is None:
                     raise UserError(f"nothing produces its input '{name}'")
+                self._note_weight(value)
                 inputs.append(value)
             self._give(node, self._convert(node, opset, inputs, scope, opsets), scope)
+
+    def _note_weight(self, value: GraphExpr | None) -> None:
+        """Let what is computed from a stored tensor of floats stay a computation: training changes such tensors.
+
+        Single numbers (factors, limits) are none that are trained, and converters look at their values.
+        """
+        if not isinstance(value, Constant) or not value.dtype.is_float or value.data.size < 2:
+            return
+        if value.span is not None and not value.span.operation:
+            self.builder.weights[id(value)] = value
 
     @staticmethod
     def _give(node: OnnxNode, outputs: Sequence[GraphExpr | None], scope: Scope) -> None:

@@ -62,7 +62,7 @@ def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTi
     if phases is not None:
         index_map = _phase_panels(phases, tile.columns)
     else:
-        index_map = _panels(buffer.ndim, column, tile.columns)
+        index_map = panels(buffer.ndim, column, tile.columns)
     context.pack(anchor, buffer, index_map)
 
 
@@ -118,7 +118,7 @@ def copy_computed_panels(context: ScheduleContext, anchor: BlockHandle, tile: Re
     sch = context.sch
     copy = sch.cache_read(anchor, load.buffer.name, "global")
     rank = load.buffer.ndim
-    sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, _panels(rank, rank - 1, tile.columns))
+    sch.transform_layout(copy, context.block(copy).writes[0].buffer.name, panels(rank, rank - 1, tile.columns))
     schedule_copy(context, copy, tile.columns)
 
 
@@ -192,7 +192,7 @@ def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     buffer = context.block(copy).writes[0].buffer
     load = _columns_of(context, anchor)
     axis = load.indices.index(_spatial_vars(context, anchor)[-1])
-    sch.transform_layout(copy, buffer.name, _panels(buffer.ndim, axis, tile.columns))
+    sch.transform_layout(copy, buffer.name, panels(buffer.ndim, axis, tile.columns))
     schedule_copy(context, copy, tile.columns, axis)
 
 
@@ -209,7 +209,7 @@ def _columns_of(context: ScheduleContext, anchor: BlockHandle) -> BufferLoad:
     return load
 
 
-def _panels(rank: int, column: int, width: int) -> IndexMap:
+def panels(rank: int, column: int, width: int) -> IndexMap:
     """The arrangement in panels of some columns, whichever axis they are on."""
 
     def arrange(*i: PrimExpr) -> tuple[PrimExpr, ...]:

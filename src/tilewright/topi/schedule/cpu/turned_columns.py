@@ -51,6 +51,9 @@ def _turned_loads(context: ScheduleContext, anchor: BlockHandle) -> list[BufferL
         shape = load.buffer.static_shape
         if shape is None or load.buffer in held or not all(type(index) is Var for index in load.indices):
             continue
+        if any(other.buffer is load.buffer for other in loads if other is not load):
+            # A matrix times itself: a copy would be read by rows as well.
+            continue
         large = prod(shape[-2:]) * load.buffer.dtype.itemsize > context.target.l1_bytes
         if not large or tuple(load.indices[-2:]) != (column, steps[0]):
             continue
