@@ -333,7 +333,8 @@ def test_trials_of_launches_leave_state_as_it_is(monkeypatch) -> None:
     exe = tw.compile(update(), "opencl", threads=1, state={"w": 1})
     device = exe.runner.device
     monkeypatch.setattr(type(device), "record", lambda self, calls: _TryingRecording(self, calls))
-    w, g, x = random(8, 8), random(8, 8), random(3, 8)
+    draw = np.random.default_rng(0)
+    w, g, x = (draw.standard_normal((rows, 8), np.float32) for rows in (8, 8, 3))
     exe.state["w"] = w
     for call in range(3):
         np.testing.assert_allclose(exe(g, x), x @ (w - call * g) + x @ g, rtol=1e-4, atol=1e-4)
