@@ -235,7 +235,7 @@ def _many_rows(
 
 @compute_of("packed.digits")
 def _digits(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
-    """The largest magnitude of each group (three bytes: its exponent), the whole numbers by it, their bytes and sums."""
+    """The largest magnitude of a group (three bytes: its exponent), the whole numbers by it, their bytes and sums."""
     (data,) = inputs
     size, is_exact = attributes.group, attributes.digits == DIGITS
     (count, _, depth), (_, groups) = result_shape(result, 0), result_shape(result, 1)

@@ -4,9 +4,9 @@ Before:  matmul(x, reshape(float(int(q) - zero) * scale))         q: constants o
 After:   packed.matmul(x, words, scale, zero)                     words: constants, 32 bits of codes each
 
 Few rows on a processor with dot products of bytes become whole numbers of three bytes (`packed.digits`; fewer where the
-product says that these will do), whose products with codes are exact. Rows that an embedding takes are dequantised when they have been taken. What is packed is found by
-the values of the constants, however the model spells out their dequantisation; the pass runs before constants are
-folded, which would make floats of them.
+product says that these will do), whose products with codes are exact. Rows that an embedding takes are dequantised
+when they have been taken. What is packed is found by the values of the constants, however the model spells out their
+dequantisation; the pass runs before constants are folded, which would make floats of them.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def _loops_of_sums(context: ScheduleContext, sums: BlockHandle) -> list[LoopHand
 
 
 def _small_tile(context: ScheduleContext, sums: BlockHandle, rows: int, vectors: int, unit: int) -> RegisterTile:
-    """The tile of some rows and units of vectors with the fewest instructions a product that registers have room for."""
+    """The tile of rows and units of vectors with the fewest instructions a product that registers have room for."""
     registers = context.target.vector_registers - 2
     buffer = context.block(sums).writes[0].buffer
     is_float = buffer.dtype is FLOAT32
