@@ -357,7 +357,11 @@ def _tile(context: ScheduleContext, rows: int, columns: int, depth: int) -> Regi
     highest = min(rows, limits.most_aliased_rows if aliased else registers)
     costs, in_flight = context.cpu.register_tile, context.cpu.core.fma_in_flight
     widths = divisors(columns // lanes, registers // 2)
-    shapes = [(h, v) for v in widths for h in range(1, highest + 1) if h * v + v + 1 <= registers]
+    by_lanes = context.target.multiplies_by_lanes
+    # Where multiply-adds take lanes, a vector of each row is held, else the value in use.
+    shapes = [
+        (h, v) for v in widths for h in range(1, highest + 1) if h * v + v + (h if by_lanes else 1) <= registers
+    ]
 
     def score(shape: tuple[int, int]) -> float:
         height, vectors = shape
