@@ -321,32 +321,34 @@ def _digit_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor
 
     floats = compute((groups, count, *shape), as_float, "digit_floats", KEPT.entry(True))
 
-    def part(digit: int, i: ExprLike, j: ExprLike) -> PrimExpr:
-        """The sum of a byte's products, without an error: all of its numbers are whole and below 2^24."""
-        value, pair = floats[group, digit, i, j], attributes.paired
-        from_zero = const(start, FLOAT32)
-        zero: PrimExpr | None = const(float(PAIR_ZERO), FLOAT32) if pair else None
-        if not attributes.signed:
-            zero = cast(_zero_of(inputs[5], group, j), FLOAT32)
-        moved = from_zero if zero is None else from_zero + zero * inputs[4][i, digit, group]
-        if not pair:
-            return value - moved
-        column = as_expr(j)
-        lower = floats[group, digit, i, column // (2 * pair) * (2 * pair) + column % pair]
-        # The whole byte is the lower code and 16 times the upper one.
-        upper = value - lower
-        if not attributes.signed:
-            upper = upper - zero * inputs[4][i, digit, group]
-        return select(eq(column // pair % 2, 0), value - moved, upper)
-
     def total(i: ExprLike, j: ExprLike) -> PrimExpr:
-        parts = [part(digit, i, j) for digit in range(count)]
+        parts = [_byte_sum(floats, inputs, attributes, start, (group, digit, i, j)) for digit in range(count)]
         whole = parts.pop()
         while parts:
             whole = whole * const(256.0, FLOAT32) + parts.pop()
         return reduction.sum(whole * (step[i, group] * scale[group, j]), [group])
 
     return compute(shape, total, "digit_matmul", ANCHOR.entry(Anchor.PACKED_TOTAL))
+
+
+def _byte_sum(
+    floats: Tensor, inputs: list[Tensor], attributes: Any, start: float, place: tuple[ExprLike, ...]
+) -> PrimExpr:
+    """The sum of a byte's products with codes less zero, which is exact: all of its numbers are whole, below 2^24."""
+    group, digit, i, j = place
+    value, pair, begin = floats[place], attributes.paired, const(start, FLOAT32)
+    if attributes.signed and not pair:
+        return value - begin
+    zero = const(float(PAIR_ZERO), FLOAT32) if attributes.signed else cast(_zero_of(inputs[5], group, j), FLOAT32)
+    offset = zero * inputs[4][i, digit, group]
+    if not pair:
+        return value - (begin + offset)
+    column = as_expr(j)
+    # The whole byte is the lower code and 16 times the upper one.
+    upper = value - floats[group, digit, i, column // (2 * pair) * (2 * pair) + column % pair]
+    if not attributes.signed:
+        upper = upper - offset
+    return select(eq(column // pair % 2, 0), value - (begin + offset), upper)
 
 
 def _byte_codes(data: Tensor, attributes: Any) -> Tensor:

@@ -285,7 +285,7 @@ def pair_codes(codes: Array, columns: int) -> Array:
 
 def is_upper(columns: int, apart: int) -> Array:
     """Which of some columns are the upper ones of pairs so many apart."""
-    return np.arange(columns) // apart % 2 == 1
+    return np.asarray(np.arange(columns) // apart % 2 == 1)
 
 
 def _digit_matmul(args: list[Array], attributes: DigitMatmulAttributes) -> Array:

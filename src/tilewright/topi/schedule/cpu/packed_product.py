@@ -359,9 +359,7 @@ def _tile(context: ScheduleContext, rows: int, columns: int, depth: int) -> Regi
     widths = divisors(columns // lanes, registers // 2)
     by_lanes = context.target.multiplies_by_lanes
     # Where multiply-adds take lanes, a vector of each row is held, else the value in use.
-    shapes = [
-        (h, v) for v in widths for h in range(1, highest + 1) if h * v + v + (h if by_lanes else 1) <= registers
-    ]
+    shapes = [(h, v) for v in widths for h in range(1, highest + 1) if h * v + v + (h if by_lanes else 1) <= registers]
 
     def score(shape: tuple[int, int]) -> float:
         height, vectors = shape
