@@ -24,8 +24,6 @@ from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
-_AHEAD = 8192
-"""Bytes between the codes in use and those that are fetched."""
 _MOST_FLOATS, _MOST_BYTES = 4, 8
 """Vectors across a tile of few rows, of floats and of sums of bytes: longer bodies only fill the instruction cache."""
 
@@ -104,11 +102,11 @@ def schedule_few_rows(context: ScheduleContext) -> None:
 
 
 def _fetch_ahead(context: ScheduleContext, steps: LoopHandle, codes: Buffer) -> None:
-    """Ask for codes some pages ahead of those in use: prefetchers of x86 end at a page of 4 KiB."""
+    """Ask for codes some pages ahead of those in use, where prefetchers end at a page of 4 KiB, as those of x86 do."""
     row = prod((codes.static_shape or (0,))[2:])
     used = (context.extent(steps) or 1) * row
-    # Where several streams are better than one, prefetchers end at pages.
-    proposed = _AHEAD if context.cpu.streams.count > 1 else 0
+    ahead = context.cpu.prefetch.codes_ahead
+    proposed = ahead if ahead > 1 else 0
     distance = context.choose("fetch_distance", (0, 2048, 4096, 8192), proposed) // codes.dtype.itemsize
     if distance:
         context.sch.annotate(steps, PREFETCH, {codes.name: [used, max(used, distance // used * used)]})
