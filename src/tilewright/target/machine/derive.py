@@ -49,8 +49,10 @@ def derived_cpu(reference: Values, target: Target) -> Values:
     parallel = {name: max(1, int(reference["parallel"][name]) * lanes // _REFERENCE_LANES) for name in scaled}
     streams = {"count": _STREAMS.get(target.arch, 1)}
     tile = {"row_registers": _ROW_REGISTERS.get(target.arch, 1)}
-    values = {"core": core, "parallel": parallel, "streams": streams, "register_tile": tile}
-    return merged(reference, {**values, "prefetch": {"codes_ahead": _CODES_AHEAD.get(target.arch, 1)}})
+    ahead = {"codes_ahead": _CODES_AHEAD.get(target.arch, 1)}
+    return merged(
+        reference, {"core": core, "parallel": parallel, "streams": streams, "prefetch": ahead, "register_tile": tile}
+    )
 
 
 _TENSOR_CORES = {70: 512, 75: 512, 80: 1024, 86: 512, 87: 512, 89: 512, 90: 1024, 100: 1024, 103: 1024, 120: 512}
