@@ -391,7 +391,7 @@ SAMPLES: list[Sample] = [
         )
         for rows in (2, 7)
     ),
-    ("packed.digits", [_(2, 64)], {"group": 32}),
+    *(("packed.digits", [_(2, 64)], {"group": 32, "digits": digits}) for digits in (1, 2, 3)),
     (
         "packed.digit_matmul",
         [
@@ -399,10 +399,15 @@ SAMPLES: list[Sample] = [
             _(2, 2),
             _(4, 6, 4, dtype="uint8", low=0, high=255),
             _(2, 6),
+            np.ones((2, 3, 2), "float32"),
             np.zeros((1, 1), "uint8"),
-            _(2, 2, 2, dtype="int32"),
         ],
         {"bits": 4, "group": 16},
+    ),
+    (
+        "packed.digit_matmul",
+        [_(2, 1, 32, dtype="int8"), _(2, 2), _(8, 8, 4, dtype="int8"), _(2, 16), np.ones((2, 1, 2), "float32")],
+        {"bits": 4, "group": 16, "signed": True, "paired": 4},
     ),
     ("nn.winograd_weight", [_(3, 3, 4, 5)], {"tile": 4}),
     ("nn.conv2d_winograd", [_(1, 7, 6, 4), _(6, 6, 4, 5, low=-1, high=1)], {"tile": 4, "padding": (1, 1, 1, 1)}),

@@ -11,15 +11,19 @@ from tests.topi.test_schedule_cpu import kernel
 from tilewright.backends.host import host_source
 from tilewright.graph.ir.expr import Var
 from tilewright.graph.ir.op import call, get_operator
+from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.packed import (
     DigitMatmulAttributes,
     DigitsAttributes,
     PackedAttributes,
+    is_upper,
     pack_codes,
+    pair_codes,
     unpack_codes,
 )
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import tensor_type
+from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
@@ -95,6 +99,40 @@ def test_schedules_of_products(target: str, rows: int, bits: int, group: int, is
     np.testing.assert_allclose(result, reference, rtol=1e-4, atol=1e-4)
 
 
+def digit_operands(
+    rows: int, attributes: DigitMatmulAttributes, digit_count: int, kind: type
+) -> tuple[list[np.ndarray], tuple[int, ...]]:
+    """Operands of a product of digits, and which of them are constants."""
+    random = np.random.default_rng(attributes.bits)
+    x = random.normal(size=(rows, 64)).astype(np.float32)
+    digits, step, sums = get_operator("packed.digits").reference([x], DigitsAttributes(group=32, digits=digit_count))
+    halves = 2 if attributes.paired else 1
+    shape = (64 * attributes.bits * halves // 32, COLUMNS // halves, 4)
+    data = random.integers(0, 256, shape).astype(np.uint8).view(kind)
+    scale = random.uniform(0.1, 0.5, (2, COLUMNS)).astype(np.float32)
+    zero = random.integers(0, min(127, (1 << attributes.bits) - 1), (2, COLUMNS)).astype(kind)
+    if attributes.signed and not attributes.paired:
+        return [digits, step, data, scale], (2, 3)
+    if attributes.signed:
+        return [digits, step, data, scale, sums], (2, 3)
+    return [digits, step, data, scale, sums, zero], (2, 3, 5)
+
+
+def check_digit_product(
+    rows: int, attributes: DigitMatmulAttributes, digit_count: int, target: str, kind: type, instruction: str
+) -> None:
+    """A product of digits: the schedule, and the operator's reference."""
+    arrays, constants = digit_operands(rows, attributes, digit_count, kind)
+    names = [Var(f"p{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(arrays)]
+    notes = {"bits": attributes.bits, "group": 32, "signed": attributes.signed, "paired": attributes.paired}
+    func = kernel(names, call("packed.digit_matmul", *names, **notes))
+    result = np.zeros((rows, COLUMNS), np.float32)
+    check(func, [*arrays, result], constants, target_of(target), instruction)
+    interpret(func, *arrays, result)
+    reference = get_operator("packed.digit_matmul").reference(arrays, attributes)
+    np.testing.assert_allclose(result, reference, rtol=1e-5, atol=1e-4)
+
+
 # Codes of x86's dot products are unsigned.
 @pytest.mark.grid
 @pytest.mark.parametrize(
@@ -106,46 +144,97 @@ def test_schedules_of_products(target: str, rows: int, bits: int, group: int, is
         ("dotprod", "sdot", True),
     ],
 )
-@pytest.mark.parametrize(("rows", "bits"), [(1, 4), (2, 8), (3, 4), (1, 2)])
-def test_schedules_of_digit_products(target: str, instruction: str, is_signed: bool, rows: int, bits: int) -> None:
-    is_arm = target == "dotprod"
-    random = np.random.default_rng(bits)
-    x = random.normal(size=(rows, 64)).astype(np.float32)
-    digits, step, sums = get_operator("packed.digits").reference([x], DigitsAttributes(group=32))
-    kind = np.int8 if is_arm else np.uint8
-    data = random.integers(0, 256, (64 * bits // 32, COLUMNS, 4)).astype(np.uint8).view(kind)
-    scale = random.uniform(0.1, 0.5, (2, COLUMNS)).astype(np.float32)
-    zero = random.integers(0, min(127, (1 << bits) - 1), (2, COLUMNS)).astype(kind)
-    arrays = [digits, step, data, scale] + ([] if is_signed else [zero, sums])
-    names = [Var(f"p{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(arrays)]
-    func = kernel(names, call("packed.digit_matmul", *names, bits=bits, group=32, signed=is_signed))
-    result = np.zeros((rows, COLUMNS), np.float32)
-    constants = (2, 3) if is_signed else (2, 3, 4)
-    check(func, [*arrays, result], constants, target_of(target), instruction)
-    interpret(func, *arrays, result)
+@pytest.mark.parametrize(("rows", "bits", "digit_count"), [(1, 4, 3), (2, 8, 3), (3, 4, 1), (1, 2, 2)])
+def test_schedules_of_digit_products(
+    target: str, instruction: str, is_signed: bool, rows: int, bits: int, digit_count: int
+) -> None:
+    kind = np.int8 if target == "dotprod" else np.uint8
     attributes = DigitMatmulAttributes(bits=bits, group=32, signed=is_signed)
-    reference = get_operator("packed.digit_matmul").reference(arrays, attributes)
-    np.testing.assert_allclose(result, reference, rtol=1e-5, atol=1e-4)
+    check_digit_product(rows, attributes, digit_count, target, kind, instruction)
 
 
-def test_digits_are_exact_to_their_step() -> None:
+@pytest.mark.parametrize("is_signed", [False, True])
+@pytest.mark.parametrize(("rows", "digit_count"), [(1, 3), (3, 3), (1, 1), (2, 2)])
+def test_schedules_of_pairs_of_columns(is_signed: bool, rows: int, digit_count: int) -> None:
+    attributes = DigitMatmulAttributes(bits=4, group=32, signed=is_signed, paired=4)
+    check_digit_product(rows, attributes, digit_count, "dotprod", np.int8, "sdot")
+
+
+def test_pairs_hold_the_codes_of_two_columns() -> None:
+    """Bytes of pairs stand for the codes: the lower as they are, the upper 16 times what they are above 8."""
+    codes = np.random.default_rng(0).integers(0, 16, (64, COLUMNS)).astype(np.uint8)
+    data, upper = pair_codes(codes, 4), is_upper(COLUMNS, 4)
+    assert data.nbytes * 2 == codes.size
+    digits = np.eye(64, dtype=np.int8)[:, None]
+    ones = np.ones((64, 1), np.float32), np.ones((1, COLUMNS), np.float32)
+    attributes = DigitMatmulAttributes(bits=4, group=64, signed=True, paired=4)
+    args = [digits, ones[0], data, ones[1], np.ones((64, 1, 1), np.float32)]
+    made = get_operator("packed.digit_matmul").reference(args, attributes)
+    np.testing.assert_array_equal(made, (codes.astype(np.float32) - 8) * np.where(upper, 16, 1))
+
+
+def test_sums_at_the_ends_of_their_range_are_exact() -> None:
+    """The largest products of bytes of the longest group: sums that begin at a float's bits stay whole numbers."""
+    depth, attributes = 256, DigitMatmulAttributes(bits=8, group=256, signed=True)
+    for digit, code in [(-128, -128), (-128, 127), (127, 127), (127, -128)]:
+        arrays = [
+            np.full((1, 1, depth), digit, np.int8),
+            np.ones((1, 1), np.float32),
+            np.full((depth // 4, COLUMNS, 4), code, np.int8),
+            np.ones((1, COLUMNS), np.float32),
+        ]
+        names = [Var(f"p{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(arrays)]
+        func = kernel(names, call("packed.digit_matmul", *names, bits=8, group=256, signed=True))
+        result = np.zeros((1, COLUMNS), np.float32)
+        interpret(func, *arrays, result)
+        np.testing.assert_array_equal(result, np.float32(digit * code * depth))
+        np.testing.assert_array_equal(get_operator("packed.digit_matmul").reference(arrays, attributes), result)
+
+
+@pytest.mark.parametrize("digit_count", [1, 2, 3])
+def test_digits_are_exact_to_their_step(digit_count: int) -> None:
     """Every element is a whole number of steps to within half a step; a group that is not finite says so."""
     random = np.random.default_rng(0)
     x = (random.normal(size=(3, 128)) * 10.0 ** random.integers(-30, 30, (3, 128))).astype(np.float32)
     x[0, :32], x[1, 5], x[2, 40], x[2, 70] = 0.0, np.inf, np.nan, 1e-44
     func_x = Var("x", tensor_type(x.shape, "float32"))
-    func = kernel([func_x], call("packed.digits", func_x, group=32, factor=0.5))
-    reference = get_operator("packed.digits").reference([x], DigitsAttributes(group=32, factor=0.5))
+    func = kernel([func_x], call("packed.digits", func_x, group=32, factor=0.5, digits=digit_count))
+    attributes = DigitsAttributes(group=32, factor=0.5, digits=digit_count)
+    reference = get_operator("packed.digits").reference([x], attributes)
     made = [np.zeros(item.shape, item.dtype) for item in reference]
     interpret(func, x, *made)
     for mine, other in zip(made, reference, strict=True):
         np.testing.assert_array_equal(mine, other)
-    digits, step, _ = made
-    whole = sum(digits[:, n].astype(np.int64) << (8 * n) for n in range(3)).reshape(3, 4, 32)
+    digits, step, sums = made
+    np.testing.assert_array_equal(sums, digits.reshape(3, digit_count, 4, 32).sum(axis=-1, dtype=np.int32))
+    whole = sum(digits[:, n].astype(np.int64) << (8 * n) for n in range(digit_count)).reshape(3, 4, 32)
     error = np.abs(whole * (2.0 * step[..., None].astype(np.float64)) - x.reshape(3, 4, 32))
     finite = np.isfinite(step)
     assert (~finite).sum() == 2
-    assert (error.max(axis=-1) <= step)[finite].all()
+    # The quotient that finds a number of few bytes is rounded too.
+    assert (error.max(axis=-1) <= step * (1.0 if digit_count == 3 else 1.01))[finite].all()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "count", "message"),
+    [
+        ({"bits": 8, "paired": 4}, 6, "pairs are codes of 4 bits"),
+        ({"bits": 4, "paired": 3}, 6, "are not pairs of"),
+        ({"bits": 4, "paired": 4, "signed": True}, 4, "signed pairs the sums"),
+        ({"bits": 4}, 4, "need the sums of the rows and a zero point"),
+    ],
+)
+def test_what_products_of_digits_refuse(attributes: dict[str, int], count: int, message: str) -> None:
+    given = DigitMatmulAttributes(bits=4, group=32, paired=4)
+    arrays, _ = digit_operands(1, given, 3, np.int8)
+    operands = [Var(f"p{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(arrays)]
+    with pytest.raises(UserError, match=message):
+        make("packed.digit_matmul", *operands[:count], group=32, **attributes)
+
+
+def test_numbers_of_four_bytes_are_refused() -> None:
+    with pytest.raises(UserError, match="1 to 3 bytes, not 4"):
+        make("packed.digits", Var("x", tensor_type((1, 64), "float32")), digits=4)
 
 
 @pytest.mark.parametrize(("target", "cores"), [("avx512", 1), ("neon", 2)])

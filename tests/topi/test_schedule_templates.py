@@ -82,9 +82,9 @@ def _packed(rows: int) -> PrimFunc:
 def _packed_digits() -> PrimFunc:
     digits, step, scale = var("digits", 1, 3, 64, dtype="int8"), var("step", 1, 2), var("scale", 2, 32)
     data, zero = var("data", 8, 32, 4, dtype="uint8"), var("zero", 1, 1, dtype="uint8")
-    operands = [digits, step, data, scale, zero, var("sums", 1, 2, 2, dtype="int32")]
+    operands = [digits, step, data, scale, var("sums", 1, 3, 2), zero]
     func = kernel(operands, call("packed.digit_matmul", *operands, bits=4, group=32))
-    return func.replace(attributes={CONSTANTS: (2, 3, 4)})
+    return func.replace(attributes={CONSTANTS: (2, 3, 5)})
 
 
 def _bitserial() -> PrimFunc:

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tilewright.graph.ops.packed import DIGITS, FEW_ROWS, LEAST_EXPONENT, SEVERAL_ROWS, STEP_BITS, digit_bias
+from tilewright.graph.ops.packed import (
+    DIGITS,
+    FEW_ROWS,
+    LARGEST,
+    LEAST_EXPONENT,
+    PAIR_ZERO,
+    SEVERAL_ROWS,
+    STEP_BITS,
+    digit_bias,
+)
 from tilewright.ir import intrinsics
 from tilewright.ir.build import (
     as_expr,
@@ -19,6 +28,7 @@ from tilewright.ir.build import (
     cast,
     const,
     eq,
+    ge,
     maximum,
     minimum,
     select,
@@ -40,6 +50,10 @@ PRODUCT_ROWS = 8
 _UINT32 = DataType.of("uint32")
 _BASE = 1 << 23
 _BASE_BITS = 0x4B000000
+_MIDDLE = 1.5 * 2**23
+_MIDDLE_BITS = 0x4B400000
+_SPAN = 1 << 22
+"""Whole numbers up to this one, added to the bits of a float in the middle between 2^23 and 2^24, add themselves."""
 
 
 def _shifted(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> PrimExpr:
@@ -221,59 +235,69 @@ def _many_rows(
 
 @compute_of("packed.digits")
 def _digits(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
-    """The exponent of each group's largest magnitude, the whole numbers by it, and their bytes and sums."""
+    """The largest magnitude of a group (three bytes: its exponent), the whole numbers by it, their bytes and sums."""
     (data,) = inputs
-    size = attributes.group
+    size, is_exact = attributes.group, attributes.digits == DIGITS
     (count, _, depth), (_, groups) = result_shape(result, 0), result_shape(result, 1)
-    k, step_k = reduce_axis((0, size), "k"), reduce_axis((0, size), "k")
+    k, byte_k = reduce_axis((0, size), "k"), reduce_axis((0, size), "k")
     infinite = const(255 << 23, _UINT32)
+    mask = infinite if is_exact else const((1 << 31) - 1, _UINT32)
 
-    def exponent(i: ExprLike, g: ExprLike) -> PrimExpr:
-        # Exponents as they lie in the bits of floats are in order; that of infinities and NaN is the greatest.
-        return reduction.max(bitwise_and(reinterpret(data[i, g * size + k], _UINT32), infinite), [k])
+    def magnitude(i: ExprLike, g: ExprLike) -> PrimExpr:
+        # The bits of floats without their sign are in order; those of infinities and NaN are the greatest.
+        return reduction.max(bitwise_and(reinterpret(data[i, g * size + k], _UINT32), mask), [k])
 
-    exponents = compute((count, groups), exponent, "exponent")
+    magnitudes = compute((count, groups), magnitude, "magnitude")
     least = const(LEAST_EXPONENT << 23, _UINT32)
-    powers = compute((count, groups), lambda i, g: maximum(exponents[i, g], least), "power", KEPT.entry(True))
+    peaks = compute((count, groups), lambda i, g: maximum(magnitudes[i, g], least), "peak", KEPT.entry(True))
     lower = const((STEP_BITS - 1) << 23, _UINT32)
 
+    def inverse(bits: PrimExpr) -> PrimExpr:
+        if is_exact:
+            return reinterpret(const(254 << 23, _UINT32) - (bits - lower), FLOAT32)
+        return const(float(LARGEST[attributes.digits - 1]), FLOAT32) / reinterpret(bits, FLOAT32)
+
+    inverses = compute((count, groups), lambda i, g: inverse(peaks[i, g]), "inverse", KEPT.entry(True))
+
     def whole(i: ExprLike, j: ExprLike) -> PrimExpr:
-        bits = powers[i, as_expr(j) // size]
-        inverse = reinterpret(const(254 << 23, _UINT32) - (bits - lower), FLOAT32)
-        number = cast(intrinsics.round(data[i, j] * inverse), INT32)
-        return select(eq(bits, infinite), const(0, INT32), number)
+        group = as_expr(j) // size
+        number = cast(intrinsics.round(data[i, j] * inverses[i, group]), INT32)
+        return select(ge(peaks[i, group], infinite), const(0, INT32), number)
 
     numbers = compute((count, depth), whole, "whole", KEPT.entry(True))
 
     def digit(i: ExprLike, d: ExprLike, j: ExprLike) -> PrimExpr:
-        bias = select(
-            eq(d, 0),
-            const(digit_bias(0), INT32),
-            select(eq(d, 1), const(digit_bias(1), INT32), const(digit_bias(2), INT32)),
-        )
+        bias: PrimExpr = const(digit_bias(attributes.digits - 1), INT32)
+        for n in reversed(range(attributes.digits - 1)):
+            bias = select(eq(d, n), const(digit_bias(n), INT32), bias)
         return cast(shift_right(numbers[i, j] + bias, cast(as_expr(d) * 8, INT32)), INT8)
 
     def step(i: ExprLike, g: ExprLike) -> PrimExpr:
-        value = reinterpret(powers[i, g] - lower, FLOAT32) * const(attributes.factor, FLOAT32)
-        return select(eq(powers[i, g], infinite), const(float("nan"), FLOAT32), value)
+        bits, factor = peaks[i, g], attributes.factor
+        if is_exact:
+            value = reinterpret(bits - lower, FLOAT32) * const(factor, FLOAT32)
+        else:
+            value = reinterpret(bits, FLOAT32) * const(factor / LARGEST[attributes.digits - 1], FLOAT32)
+        return select(ge(bits, infinite), const(float("nan"), FLOAT32), value)
 
-    def part(i: ExprLike, p: ExprLike, g: ExprLike) -> PrimExpr:
-        number = numbers[i, g * size + step_k]
-        upper = shift_right(number + digit_bias(2), const(16, INT32))
-        return reduction.sum(select(eq(p, 0), number - upper * 65536, upper), [step_k])
+    digits = compute((count, attributes.digits, depth), digit, "digits")
+
+    def part(i: ExprLike, d: ExprLike, g: ExprLike) -> PrimExpr:
+        return reduction.sum(cast(digits[i, d, g * size + byte_k], FLOAT32), [byte_k])
 
     return [
-        compute((count, DIGITS, depth), digit, "digits"),
+        digits,
         compute((count, groups), step, "step"),
-        compute((count, 2, groups), part, "digit_parts"),
+        compute((count, attributes.digits, groups), part, "digit_parts"),
     ]
 
 
 @compute_of("packed.digit_matmul")
 def _digit_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
-    """Sums of products of bytes, for each byte of the rows' numbers; groups are put together in float32."""
+    """Sums of products of bytes, for each byte of the rows' numbers; bytes and groups are put together in float32."""
     digits, step, data, scale = inputs[:4]
-    shape = result_shape(result)
+    shape, count = result_shape(result), const_value(digits.shape[1])
+    assert count is not None
     columns = data if attributes.bits == 8 else _byte_codes(data, attributes)
     steps, groups = attributes.group // 4, scale.shape[0]
     four, byte, group = reduce_axis((0, steps), "four"), reduce_axis((0, 4), "byte"), reduce_axis((0, groups), "g")
@@ -284,24 +308,59 @@ def _digit_matmul(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor
             cast(digits[i, digit, place * 4 + byte], INT32) * cast(columns[place, j, byte], INT32), [four, byte]
         )
 
-    sums = compute((groups, DIGITS, *shape), partial, "digit_sums", ANCHOR.entry(Anchor.PACKED))
+    sums = compute((groups, count, *shape), partial, "digit_sums", ANCHOR.entry(Anchor.PACKED))
+    most = 1 << 14 if data.dtype is INT8 else ((1 << attributes.bits) - 1) << 7
+    is_bounded = most * attributes.group <= _SPAN
+
+    start = _MIDDLE if is_bounded else 0.0
+
+    def as_float(*index: ExprLike) -> PrimExpr:
+        if not is_bounded:
+            return cast(sums[index], FLOAT32)
+        return reinterpret(sums[index] + const(_MIDDLE_BITS, INT32), FLOAT32)
+
+    floats = compute((groups, count, *shape), as_float, "digit_floats", KEPT.entry(True))
 
     def total(i: ExprLike, j: ExprLike) -> PrimExpr:
-        low: PrimExpr = sums[group, 1, i, j] * 256 + sums[group, 0, i, j]
-        high: PrimExpr = sums[group, 2, i, j]
-        if not attributes.signed:
-            zero, parts = cast(_zero_of(inputs[4], group, j), INT32), inputs[5]
-            low, high = low - zero * parts[i, 0, group], high - zero * parts[i, 1, group]
-        whole = cast(high, FLOAT32) * const(65536.0, FLOAT32) + cast(low, FLOAT32)
+        parts = [_byte_sum(floats, inputs, attributes, start, (group, digit, i, j)) for digit in range(count)]
+        whole = parts.pop()
+        while parts:
+            whole = whole * const(256.0, FLOAT32) + parts.pop()
         return reduction.sum(whole * (step[i, group] * scale[group, j]), [group])
 
     return compute(shape, total, "digit_matmul", ANCHOR.entry(Anchor.PACKED_TOTAL))
 
 
+def _byte_sum(
+    floats: Tensor, inputs: list[Tensor], attributes: Any, start: float, place: tuple[ExprLike, ...]
+) -> PrimExpr:
+    """The sum of a byte's products with codes less zero, which is exact: all of its numbers are whole, below 2^24."""
+    group, digit, i, j = place
+    value, pair, begin = floats[place], attributes.paired, const(start, FLOAT32)
+    if attributes.signed and not pair:
+        return value - begin
+    zero = const(float(PAIR_ZERO), FLOAT32) if attributes.signed else cast(_zero_of(inputs[5], group, j), FLOAT32)
+    offset = zero * inputs[4][i, digit, group]
+    if not pair:
+        return value - (begin + offset)
+    column = as_expr(j)
+    # The whole byte is the lower code and 16 times the upper one.
+    upper = value - floats[group, digit, i, column // (2 * pair) * (2 * pair) + column % pair]
+    if not attributes.signed:
+        upper = upper - offset
+    return select(eq(column // pair % 2, 0), value - (begin + offset), upper)
+
+
 def _byte_codes(data: Tensor, attributes: Any) -> Tensor:
-    """The codes of packed bytes, a byte each: [k / 4, n, 4]."""
+    """The codes of packed bytes, a byte each: [k / 4, n, 4]. Upper codes of pairs come with the lower ones below."""
     words, width, _ = data.shape
-    bits, count = attributes.bits, 8 // attributes.bits
+    bits, count, pair = attributes.bits, 8 // attributes.bits, attributes.paired
+
+    def of_pair(four: ExprLike, j: ExprLike, b: ExprLike) -> PrimExpr:
+        column = as_expr(j)
+        byte = data[four, column // (2 * pair) * pair + column % pair, b]
+        mask = select(eq(column // pair % 2, 0), const(15, data.dtype), const(-1, data.dtype))
+        return bitwise_and(byte, mask)
 
     def element(four: ExprLike, j: ExprLike, b: ExprLike) -> PrimExpr:
         byte, place = cast(data[as_expr(four) // count, j, b], UINT8), cast(as_expr(four) % count, UINT8)
@@ -313,4 +372,7 @@ def _byte_codes(data: Tensor, attributes: Any) -> Tensor:
             code = bitwise_and(shift_right(byte, place * bits), const((1 << bits) - 1, UINT8))
         return cast(code, data.dtype)
 
-    return compute((words * count, width, 4), element, "byte_codes", KEPT.entry(True) | ANCHOR.entry(Anchor.UNPACKED))
+    notes = KEPT.entry(True) | ANCHOR.entry(Anchor.UNPACKED)
+    if pair:
+        return compute((words, width * 2, 4), of_pair, "byte_codes", notes)
+    return compute((words * count, width, 4), element, "byte_codes", notes)

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import tilewright as tw
 from tests.frontend.onnx.helpers import data, make_model, run_onnxruntime, run_tilewright
 from tilewright.frontend import from_onnx
+from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.traverse import post_order
 from tilewright.support.errors import UserError
 
 BYTE = np.uint8
@@ -116,6 +119,19 @@ def test_matmul_few_bits(bits, block, with_zeros):
     values = [data(3, depth), packed, scales] + ([zeros] if with_zeros else [])
     constants = range(1, len(values))
     check("MatMulNBits", *values, constants=constants, tolerance=1e-3, K=depth, N=count, bits=bits, block_size=block)
+
+
+@pytest.mark.parametrize(("level", "row_bits"), [(0, 0), (1, 0), (2, 16), (3, 16), (4, 8)])
+def test_accuracy_levels_of_products_with_few_bits(level, row_bits):
+    """What a level says of the data is kept for the processors that are quicker with fewer bits."""
+    values = [data(1, 256), bytes_of(128, 8, 16), data(1024, low=0.1, high=0.5)]
+    attributes = {"K": 256, "N": 128, "bits": 4, "block_size": 32, "accuracy_level": level}
+    model, given = model_of("MatMulNBits", values, (1,), constants=(1, 2), **attributes)
+    (product,) = (item for item in post_order(from_onnx(model)["main"]) if is_call_to(item, "matmul"))
+    assert product.attributes.row_bits == row_bits
+    ours, (theirs,) = tw.compile(model, threads=1)(values[0]), run_onnxruntime(model, given)
+    # Numbers of 8 bits are rounded by both, each with steps of its own.
+    assert np.abs(ours - theirs).max() < (2e-2 if level == 4 else 1e-4) * np.abs(theirs).max()
 
 
 @pytest.mark.parametrize("mask_kind", ["none", "ends", "raw", "square", "ends and starts"])

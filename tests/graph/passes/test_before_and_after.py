@@ -727,6 +727,27 @@ def test_narrow_results() -> None:
         )
 
 
+def test_narrow_results_of_floats() -> None:
+    """Scaled sums that 16 bits hold are rounded by an addition; an odd zero point is added to what it gives."""
+    weights = np.array([[1, -128], [3, 127], [-128, 5]], np.int8)
+    sums = 'cast(add(qnn.matmul(x, const[0]), constant([7, -9], "int32")), dtype=float32)'
+    for zero, base, low, high, after in [
+        (128, 12583040.0, 0.0, 255.0, "{}"),
+        (77, 12582912.0, -77.0, 178.0, 'add({}, constant(77, "int16"))'),
+    ]:
+        bits = f'reinterpret(add(multiply({sums}, const[1]), constant({base}, "float32")), dtype=int32)'
+        half = f'cast(subtract({bits}, constant(1262485504, "int32")), dtype=int16)'
+        clipped = after.format(f"clip({half}, minimum={low}, maximum={high})")
+        assert_becomes(
+            partial(narrow_results, options=GraphOptions(target=NEON)),
+            f'return cast(add(round(multiply({sums}, const[1])), constant({zero}.0, "float32")), dtype=uint8)',
+            f"return cast({clipped}, dtype=uint8)",
+            constants=[weights, np.array([0.5, 0.25], np.float32)],
+            rtol=0,
+            x="int8[5, 3]",
+        )
+
+
 def test_widen_where_read() -> None:
     assert_becomes(
         widen_where_read,

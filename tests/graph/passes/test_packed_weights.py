@@ -8,8 +8,9 @@ import pytest
 import tilewright as tw
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Var, constant
-from tilewright.graph.ir.op import Operator, call
+from tilewright.graph.ir.op import Operator, call, is_call_to
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.ops.packed import DigitsAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.pipeline import optimize
 from tilewright.ir.expr import Var as Symbol
@@ -65,6 +66,26 @@ def test_products(target: Target, few: str, rows: int, bits: int, group: int, is
     assert "matmul" not in names_of(made)
     data = np.random.default_rng(0).normal(size=(rows, 256)).astype(np.float32)
     np.testing.assert_allclose(evaluate(made, data), evaluate(module, data), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("target", [VNNI, NEON])
+@pytest.mark.parametrize(
+    ("row_bits", "digit_count", "error"), [(0, 3, 1e-6), (8, 1, 2e-2), (16, 2, 1e-4), (24, 3, 1e-6)]
+)
+@pytest.mark.parametrize(("bits", "is_affine"), [(4, True), (4, False), (8, True)])
+def test_rows_have_as_many_bytes_as_a_product_asks_for(
+    target: Target, row_bits: int, digit_count: int, error: float, bits: int, is_affine: bool
+) -> None:
+    x = Var("x", tensor_type((2, 256), "float32"))
+    body = call("matmul", x, dequantized(256, 72, bits, 32, is_affine, False), row_bits=row_bits)
+    module = IRModule([Function("main", (x,), body)])
+    made = optimize(module, GraphOptions(target=target, fuse=False))
+    (rows,) = (item for item in post_order(made["main"]) if is_call_to(item, "packed.digits"))
+    assert isinstance(rows, Call) and isinstance(rows.attributes, DigitsAttributes)
+    assert rows.attributes.digits == digit_count
+    data = np.random.default_rng(0).normal(size=(2, 256)).astype(np.float32)
+    expected = evaluate(module, data)
+    np.testing.assert_allclose(evaluate(made, data), expected, rtol=0, atol=error * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(("bits", "is_affine"), [(4, True), (4, False), (8, False)])

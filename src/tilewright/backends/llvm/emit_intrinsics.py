@@ -15,8 +15,8 @@ from tilewright.backends.llvm.emit_machine import emit_machine
 from tilewright.backends.llvm.emit_memory import element_address
 from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
 from tilewright.codegen.operators import by_intrinsic
-from tilewright.ir.dtype import DataType
-from tilewright.ir.expr import Call, PrimExpr, StringImm
+from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.expr import Add, Call, PrimExpr, StringImm
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir import machine
 from tilewright.tir.buffer import BufferLoad
@@ -165,8 +165,13 @@ def _likely(c: FunctionContext, expr: Call) -> str:
 
 
 def _reinterpret(c: FunctionContext, expr: Call) -> str:
-    source, target = register_type(expr.args[0].dtype), register_type(expr.dtype)
-    value = c.value(expr.args[0])
+    operand = expr.args[0]
+    source, target = register_type(operand.dtype), register_type(expr.dtype)
+    if isinstance(operand, Add) and operand.dtype.element is FLOAT32:
+        # The bits of a sum are read where it rounds to whole numbers: what is added is rounded first, and not as one.
+        value = c.op(f"fadd {source} {c.value(operand.a)}, {c.value(operand.b)}")
+    else:
+        value = c.value(operand)
     return value if source == target else c.op(f"bitcast {source} {value} to {target}")
 
 

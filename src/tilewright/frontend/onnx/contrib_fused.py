@@ -229,6 +229,9 @@ def embed_layer_normalization(node: NodeContext) -> list[GraphExpr | None]:
 
 # Weights in few bits
 
+_ROW_BITS = {2: 16, 3: 16, 4: 8}
+"""Bits that each `accuracy_level` below float32 asks of the data: halves, bfloat16, bytes with a scale a block."""
+
 
 @converter("MatMulNBits", domain=DOMAIN)
 def matmul_few_bits(node: NodeContext) -> GraphExpr:
@@ -236,7 +239,7 @@ def matmul_few_bits(node: NodeContext) -> GraphExpr:
     data = node.input(0)
     depth, count = node.integer("K"), node.integer("N")
     bits, block = node.integer("bits", 4), node.integer("block_size")
-    node.ignore("accuracy_level")
+    row_bits = _ROW_BITS.get(node.integer("accuracy_level", 0), 0)
     if bits not in (2, 4, 8) or block < 16 or block & (block - 1) or depth < 1 or count < 1:
         raise UnsupportedError(f"MatMulNBits of {bits} bits in blocks of {block}")
     if node.has_input(4) or node.integer("weight_prepacked", 0):
@@ -260,7 +263,7 @@ def matmul_few_bits(node: NodeContext) -> GraphExpr:
     wide = builder.cast(data, FLOAT32)
     if rank_of(wide) < 2:
         raise UserError("MatMulNBits needs data of at least 2 dimensions")
-    result = node.call("matmul", wide, weight, transpose_b=True)
+    result = node.call("matmul", wide, weight, transpose_b=True, row_bits=row_bits)
     if node.has_input(5):
         result = node.call("add", result, builder.cast(node.input(5), FLOAT32))
     return builder.cast(result, dtype_of(data))

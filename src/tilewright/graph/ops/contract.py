@@ -27,6 +27,8 @@ class MatmulAttributes(Attributes):
 
     transpose_a: bool = False
     transpose_b: bool = False
+    row_bits: int = 0
+    """Bits to which numbers of `a` may be rounded, relative to the largest of a few neighbours, for speed; 0: none."""
 
 
 def accumulation_type(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.graph.ir.expr import Attributes
 from tilewright.graph.ir.op import Array, FusionKind, Types, operator
 from tilewright.graph.ops.common import agree, constant_dim, require_rank, tensors
-from tilewright.ir.dtype import FLOAT16, FLOAT32, INDEX, INT8, INT32, DataType
+from tilewright.ir.dtype import FLOAT16, FLOAT32, INDEX, INT8, DataType
 from tilewright.ir.expr import IntImm
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -162,21 +162,24 @@ def matmul(types: Types, attributes: PackedAttributes) -> Type:
 
 
 DIGITS = 3
-"""Bytes of a whole number that stands for an element of a row: least significant first, each signed."""
+"""Bytes of a whole number that stands for an element of a row as well as a float does: lowest first, each signed."""
 MOST_GROUP = 256
-"""Elements of a group of such rows: sums of products of two lower bytes with codes of a byte stay within 32 bits."""
+"""Elements of a group of such rows: sums of products of bytes with codes of a byte are floats without an error."""
 STEP_BITS = 22
 """Bits of such a number, beside its sign."""
+LARGEST = (127, 127 * 256 + 127)
+"""The whole numbers of one and of two bytes that the largest element of a group becomes."""
 LEAST_EXPONENT = 30
 """The exponent field that the largest magnitude of a group has at least: smaller ones are rounded as with 2^-97."""
 
 
 @node()
 class DigitsAttributes(Attributes):
-    """How many neighbours of a row share a step, and what steps are multiplied with: a power of two."""
+    """How many neighbours of a row share a step, what steps are multiplied with (a power of two), bytes of a number."""
 
     group: int = 32
     factor: float = 1.0
+    digits: int = DIGITS
 
 
 def digit_bias(digit: int) -> int:
@@ -188,27 +191,33 @@ def _digits(args: list[Array], attributes: DigitsAttributes) -> tuple[Array, ...
     (data,) = args
     count, depth = data.shape
     groups = data.reshape(count, depth // attributes.group, attributes.group)
-    peak = np.abs(groups).max(axis=-1)
-    field = np.maximum((peak.view(np.uint32) >> np.uint32(23)) & np.uint32(255), np.uint32(LEAST_EXPONENT))
-    step = ((field - np.uint32(STEP_BITS - 1)) << np.uint32(23)).view(np.float32)
+    least = np.uint32(LEAST_EXPONENT << 23)
+    bits = np.maximum(np.abs(groups).max(axis=-1).view(np.uint32), least)
+    is_infinite = bits >= np.uint32(255 << 23)
+    factor = np.float32(attributes.factor)
     with np.errstate(all="ignore"):
-        whole = np.nan_to_num(np.rint(groups / step[..., None]), posinf=0.0, neginf=0.0).astype(np.int32)
-    whole = np.where((field == 255)[..., None], 0, whole)
-    digits = np.stack([((whole + digit_bias(n)) >> (8 * n)).astype(np.int8) for n in range(DIGITS)], axis=1)
-    sums = digits.astype(np.int32).sum(axis=-1)
-    factor = np.where(field == 255, np.float32(np.nan), step * np.float32(attributes.factor)).astype(np.float32)
-    parts = np.stack([sums[:, 0] + sums[:, 1] * 256, sums[:, 2]], axis=1)
-    return digits.reshape(count, DIGITS, depth), factor, parts.astype(np.int32)
+        if attributes.digits == DIGITS:
+            step = (((bits >> np.uint32(23)) - np.uint32(STEP_BITS - 1)) << np.uint32(23)).view(np.float32)
+            numbers, step = np.rint(groups / step[..., None]), step * factor
+        else:
+            largest, peak = np.float32(LARGEST[attributes.digits - 1]), bits.view(np.float32)
+            numbers, step = np.rint(groups * (largest / peak)[..., None]), peak * (factor / largest)
+    whole = np.where(is_infinite[..., None], 0, np.nan_to_num(numbers, posinf=0.0, neginf=0.0)).astype(np.int32)
+    parts = [((whole + digit_bias(n)) >> (8 * n)).astype(np.int8) for n in range(attributes.digits)]
+    digits = np.stack(parts, axis=1)
+    sums = digits.astype(np.float32).sum(axis=-1)
+    step = np.where(is_infinite, np.float32(np.nan), step).astype(np.float32)
+    return digits.reshape(count, attributes.digits, depth), step, sums
 
 
 @operator("packed.digits", inputs=("data",), kind=FusionKind.OPAQUE, reference=_digits, attributes=DigitsAttributes)
 def digits_of(types: Types, attributes: DigitsAttributes) -> Type:
-    """Rows of float32 as whole numbers of three signed bytes, with a step for each group.
+    """Rows of float32 as whole numbers of up to three signed bytes (`digits`), with a step for each group.
 
-    The step is 2^(e - 22), where 2^e is the least power of two above all magnitudes of the group: what is rounded off
-    an element is at most 2^-22 of the largest. Gives the bytes [rows, 3, k], the steps times `factor` [rows, groups],
-    and the sums of a group's lower two bytes and of its upper bytes [rows, 2, groups]. A group that has an infinity or
-    NaN has zeros with the step NaN.
+    The step of three bytes is 2^(e - 22), where 2^e is the least power of two above all magnitudes of the group: what
+    is rounded off an element is at most 2^-22 of the largest. That of one byte is a 127th of the largest magnitude,
+    that of two a 32,639th. Gives the bytes [rows, digits, k], the steps times `factor` [rows, groups], and the sums of
+    a group's bytes as floats [rows, digits, groups]. A group that has an infinity or NaN has zeros with the step NaN.
     """
     (data,) = tensors(types, ("data",))
     if data.dtype is not FLOAT32 or data.shape is None:
@@ -216,11 +225,13 @@ def digits_of(types: Types, attributes: DigitsAttributes) -> Type:
     require_rank(data.shape, 2, "the rows")
     count, depth = data.shape
     length = constant_dim(depth)
+    if not 1 <= attributes.digits <= DIGITS:
+        raise UserError(f"whole numbers have 1 to {DIGITS} bytes, not {attributes.digits}")
     if not 1 <= attributes.group <= MOST_GROUP or length is None or length % attributes.group:
         raise UserError(f"rows of {length} elements are not groups of {attributes.group}, at most {MOST_GROUP}")
     groups = IntImm(length // attributes.group, INDEX)
-    three, two = IntImm(DIGITS, INDEX), IntImm(2, INDEX)
-    shapes = (((count, three, depth), INT8), ((count, groups), FLOAT32), ((count, two, groups), INT32))
+    digits = IntImm(attributes.digits, INDEX)
+    shapes = (((count, digits, depth), INT8), ((count, groups), FLOAT32), ((count, digits, groups), FLOAT32))
     return TupleType(tuple(TensorType(shape, dtype) for shape, dtype in shapes))
 
 
@@ -229,15 +240,27 @@ class DigitMatmulAttributes(PackedAttributes):
     """As of packed codes. `signed` codes are two's complements, and stand for 2^(bits - 8) of what multiplies here.
 
     They have no zero point. Bytes keep them at their upper end: the fields of code 1 of 4 bits are bits 4 to 7.
+
+    Codes of 4 bits may be `paired`: a byte has those of two columns, so many apart. The lower one is unsigned, with the
+    zero point 8 where codes are `signed`. The upper one is a two's complement, and 16 times itself is what multiplies.
     """
 
     signed: bool = False
+    paired: int = 0
+
+
+PAIR_ZERO = 8
+"""The zero point of lower codes of signed pairs."""
 
 
 def _byte_codes(data: Array, attributes: DigitMatmulAttributes) -> Array:
     """The codes [k, n] of bytes [words, n, 4]; signed ones at the upper end of a byte."""
     words, columns, _ = data.shape
     parts: list[Array] = []
+    if attributes.paired:
+        low = data & np.int8(15)
+        runs = [item.reshape(words, -1, attributes.paired, 4) for item in (low, data - low)]
+        return np.stack(runs, axis=2).reshape(words, 2 * columns, 4).swapaxes(1, 2).reshape(words * 4, 2 * columns)
     for place in range(8 // attributes.bits):
         if attributes.signed:
             top = data.view(np.uint8).astype(np.uint32) << np.uint32(8 - attributes.bits * (place + 1))
@@ -252,14 +275,29 @@ def _byte_codes(data: Array, attributes: DigitMatmulAttributes) -> Array:
     return codes.transpose(0, 1, 3, 2).reshape(words * len(parts) * 4, columns)
 
 
+def pair_codes(codes: Array, columns: int) -> Array:
+    """Codes of 4 bits [k, n] as bytes [k / 4, n / 2, 4] of pairs of columns so many apart; upper ones are signed."""
+    depth, count = codes.shape
+    runs = codes.reshape(depth // 4, 4, count // (2 * columns), 2, columns).astype(np.uint8, copy=False)
+    pairs = runs[:, :, :, 0] | ((runs[:, :, :, 1] ^ np.uint8(PAIR_ZERO)) << np.uint8(4))
+    return np.ascontiguousarray(pairs.reshape(depth // 4, 4, count // 2).swapaxes(1, 2)).view(np.int8)
+
+
+def is_upper(columns: int, apart: int) -> Array:
+    """Which of some columns are the upper ones of pairs so many apart."""
+    return np.asarray(np.arange(columns) // apart % 2 == 1)
+
+
 def _digit_matmul(args: list[Array], attributes: DigitMatmulAttributes) -> Array:
     digits, step, data, scale = args[:4]
     group = attributes.group
-    codes = _byte_codes(data, attributes)
+    codes = _byte_codes(data, attributes).astype(np.int64)
     if not attributes.signed:
-        zero = np.broadcast_to(args[4], scale.shape).astype(np.int64)
+        zero = np.broadcast_to(args[5], scale.shape).astype(np.int64)
         codes = codes - np.repeat(zero, group, axis=0)
-    whole = np.sum([digits[:, n].astype(np.int64) << (8 * n) for n in range(DIGITS)], axis=0)
+    elif attributes.paired:
+        codes = codes - np.where(is_upper(codes.shape[1], attributes.paired), 0, PAIR_ZERO)
+    whole = np.sum([digits[:, n].astype(np.int64) << (8 * n) for n in range(digits.shape[1])], axis=0)
     sums = np.einsum("igk,gkj->igj", whole.reshape(len(whole), -1, group), codes.reshape(-1, group, codes.shape[1]))
     with np.errstate(all="ignore"):
         return np.asarray((sums.astype(np.float32) * (step[:, :, None] * scale)).sum(axis=1, dtype=np.float32))
@@ -267,7 +305,7 @@ def _digit_matmul(args: list[Array], attributes: DigitMatmulAttributes) -> Array
 
 @operator(
     "packed.digit_matmul",
-    inputs=("digits", "step", "data", "scale", "zero", "sums"),
+    inputs=("digits", "step", "data", "scale", "sums", "zero"),
     kind=FusionKind.OUT_FUSABLE,
     reference=_digit_matmul,
     attributes=DigitMatmulAttributes,
@@ -276,23 +314,32 @@ def _digit_matmul(args: list[Array], attributes: DigitMatmulAttributes) -> Array
 def digit_matmul(types: Types, attributes: DigitMatmulAttributes) -> Type:
     """The product of rows of whole numbers with packed codes.
 
-    `digits` [rows, 3, k] are the bytes of the numbers, `step` [rows, groups] what one stands for; `data` [words, n, 4]
-    the bytes of packed words, `scale` [groups, n]. Codes that are not `signed` have a `zero`, and come with the
-    `sums` [rows, 2, groups] of the numbers' two lower bytes and of their upper bytes. Sums of groups are exact.
+    `digits` [rows, 1 to 3, k] are the bytes of the numbers, `step` [rows, groups] what one stands for; `data`
+    [words, n, 4] the bytes of packed words ([k / 4, n / 2, 4] where codes are paired), `scale` [groups, n]. The `sums`
+    [rows, 1 to 3, groups] of the numbers' bytes are there unless codes are signed and not paired, and a `zero` where
+    they are not signed. The sums of each byte's products are exact, and are put together in float32.
     """
     digits, step, data, scale = tensors(types[:4], ("digits", "step", "data", "scale"))
     if digits.dtype.name != "int8" or data.dtype.name not in ("int8", "uint8"):
         raise UserError(f"digits and data are bytes, not {digits.dtype} and {data.dtype}")
-    if attributes.signed != (len(types) == 4):
-        raise UserError("codes that are not signed need a zero point and the sums of the rows, others have none")
+    if attributes.paired and (attributes.bits != 4 or data.dtype is not INT8):
+        raise UserError(f"pairs are codes of 4 bits in signed bytes, not of {attributes.bits} in {data.dtype}")
+    if len(types) != (6 if not attributes.signed else 5 if attributes.paired else 4):
+        raise UserError("codes that are not signed need the sums of the rows and a zero point, signed pairs the sums")
     for item, rank, name in ((digits, 3, "digits"), (step, 2, "step"), (data, 3, "data"), (scale, 2, "scale")):
         if item.shape is None:
             raise UserError(f"the shape of {name} must be known")
         require_rank(item.shape, rank, name)
     assert digits.shape is not None and step.shape is not None and data.shape is not None and scale.shape is not None
     agree(step.shape[1], scale.shape[0], "groups of step and scale")
-    agree(data.shape[1], scale.shape[1], "columns of data and scale")
     words, depth = constant_dim(data.shape[0]), constant_dim(digits.shape[2])
-    if words is None or words * attributes.codes != depth:
-        raise UserError(f"{words} words of {attributes.codes} codes are not {depth} codes")
-    return TensorType((digits.shape[0], data.shape[1]), FLOAT32)
+    codes = attributes.codes // (2 if attributes.paired else 1)
+    if attributes.paired:
+        bytes_across, columns = constant_dim(data.shape[1]), constant_dim(scale.shape[1])
+        if bytes_across is None or columns != 2 * bytes_across or bytes_across % attributes.paired:
+            raise UserError(f"{bytes_across} bytes are not pairs of {columns} columns, {attributes.paired} apart")
+    else:
+        agree(data.shape[1], scale.shape[1], "columns of data and scale")
+    if words is None or words * codes != depth:
+        raise UserError(f"{words} words of {codes} codes are not {depth} codes")
+    return TensorType((digits.shape[0], scale.shape[1]), FLOAT32)

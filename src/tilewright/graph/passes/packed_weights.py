@@ -3,10 +3,10 @@
 Before:  matmul(x, reshape(float(int(q) - zero) * scale))         q: constants of 8 bits or fewer, a scale a group
 After:   packed.matmul(x, words, scale, zero)                     words: constants, 32 bits of codes each
 
-Few rows on a processor with dot products of bytes become whole numbers of three bytes (`packed.digits`), whose products
-with codes are exact. Rows that an embedding takes are dequantised when they have been taken. What is packed is found by
-the values of the constants, however the model spells out their dequantisation; the pass runs before constants are
-folded, which would make floats of them.
+Few rows on a processor with dot products of bytes become whole numbers of three bytes (`packed.digits`; fewer where the
+product says that these will do), whose products with codes are exact. Rows that an embedding takes are dequantised
+when they have been taken. What is packed is found by the values of the constants, however the model spells out their
+dequantisation; the pass runs before constants are folded, which would make floats of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,18 @@ from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_si
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
-from tilewright.graph.ops.packed import FEW_ROWS, MOST_GROUP, SEVERAL_ROWS, WIDTHS, WORD_BITS, pack_codes
+from tilewright.graph.ops.packed import (
+    DIGITS,
+    FEW_ROWS,
+    MOST_GROUP,
+    PAIR_ZERO,
+    SEVERAL_ROWS,
+    WIDTHS,
+    WORD_BITS,
+    is_upper,
+    pack_codes,
+    pair_codes,
+)
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fold_constants import SMALL_BYTES
@@ -165,7 +176,8 @@ def _product(target: Target, digits: DataType | None, b: Bindings) -> GraphExpr 
     packed = _whole_vectors(packed, target.lanes(WORD_BITS))
     few = isinstance(count, int) and count <= FEW_ROWS
     if digits is not None and few:
-        result: GraphExpr = _digit_product(rows, packed, digits, call)
+        digit_count = -(-call.attributes.row_bits // INT8.bits) or DIGITS
+        result: GraphExpr = _digit_product(rows, packed, target, digits, min(DIGITS, digit_count), call)
     else:
         words = constant(pack_codes(packed.codes, packed.bits, 0))
         scale, zero = constant(packed.scale), constant(packed.zero)
@@ -195,25 +207,35 @@ def _whole_vectors(packed: _Codes, lanes: int) -> _Codes:
     return _Codes(np.pad(packed.codes, extra), np.pad(packed.scale, extra), zero, packed.bits, packed.group)
 
 
-def _digit_product(rows: GraphExpr, packed: _Codes, columns: DataType, call: Call) -> GraphExpr:
-    """Few rows as whole numbers, times codes of bytes."""
+def _digit_product(
+    rows: GraphExpr, packed: _Codes, target: Target, columns: DataType, digit_count: int, call: Call
+) -> GraphExpr:
+    """Few rows as whole numbers of some bytes, times codes of bytes."""
     packed = _small_groups(packed)
     bits, group = packed.bits, packed.group
     is_signed = columns is INT8 and packed.zero.size == 1
-    codes = packed.codes
+    lanes = target.lanes(WORD_BITS)
+    paired = lanes if columns is INT8 and bits == 4 and packed.codes.shape[1] % (2 * lanes) == 0 else 0
     moved = 1 << (bits - 1) if is_signed or (columns is INT8 and bits == INT8.bits) else 0
-    # The upper bit of a two's complement is that of the code, turned over.
-    codes = codes ^ np.uint8(moved)
-    words = pack_codes(codes, bits, 0)
-    data = words.view(np.uint8).reshape(*words.shape, 4).view(columns.numpy())
-    factor = 2.0 ** (bits - INT8.bits) if is_signed else 1.0
-    parts = make("packed.digits", rows, group=group, factor=factor, span=call.span)
+    scale, zero = packed.scale, packed.zero.astype(np.int32) - moved
+    if paired:
+        data = pair_codes(packed.codes, paired)
+        upper = is_upper(packed.codes.shape[1], paired)
+        scale, zero = np.where(upper, scale, scale * np.float32(16)), np.where(upper, (zero - PAIR_ZERO) * 16, zero)
+    else:
+        # The upper bit of a two's complement is that of the code, turned over.
+        words = pack_codes(packed.codes ^ np.uint8(moved), bits, 0)
+        data = words.view(np.uint8).reshape(*words.shape, 4).view(columns.numpy())
+    factor = 2.0 ** (bits - INT8.bits) if is_signed or paired else 1.0
+    parts = make("packed.digits", rows, group=group, factor=factor, digits=digit_count, span=call.span)
     digits, step, sums = (_item(parts, number) for number in range(3))
-    operands: list[GraphExpr] = [digits, step, constant(data), constant(packed.scale)]
+    operands: list[GraphExpr] = [digits, step, constant(data), constant(scale)]
+    if paired or not is_signed:
+        operands.append(sums)
     if not is_signed:
-        zero = (packed.zero.astype(np.int32) - moved).astype(columns.numpy())
-        operands += [constant(zero), sums]
-    return make("packed.digit_matmul", *operands, bits=bits, group=group, signed=is_signed, span=call.span)
+        operands.append(constant(zero.astype(columns.numpy())))
+    attributes = {"bits": bits, "group": group, "signed": is_signed, "paired": paired}
+    return make("packed.digit_matmul", *operands, **attributes, span=call.span)
 
 
 def _item(value: Call, number: int) -> GraphExpr:

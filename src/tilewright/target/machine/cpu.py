@@ -139,6 +139,8 @@ class Prefetch:
     """L2 share that the rows, the panel in use and the one being fetched may fill together."""
     results_share: float
     """L2 share from which on results are too large to stay there."""
+    codes_ahead: int
+    """Bytes between packed codes in use and those that are fetched; 1 where none need to be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,11 @@ _VECTORS_FROM_L2 = 4
 
 _STREAMS = {"x86_64": 8, "aarch64": 2}
 """Streams that prefetchers follow: those of x86 end at a page, one of a Neoverse N1 gets two thirds of what two get."""
+_CODES_AHEAD = {"x86_64": 8192}
+"""Bytes ahead at which packed codes are fetched, where prefetchers end at pages; 1 is none.
+
+A Neoverse N1 reads a seventh less where it is told what to fetch.
+"""
 _ROW_REGISTERS = {"aarch64": 16}
 """Registers for rows of a tile on Arm, where a multiply-add takes a lane and reads no memory: one elsewhere."""
 
@@ -44,7 +49,10 @@ def derived_cpu(reference: Values, target: Target) -> Values:
     parallel = {name: max(1, int(reference["parallel"][name]) * lanes // _REFERENCE_LANES) for name in scaled}
     streams = {"count": _STREAMS.get(target.arch, 1)}
     tile = {"row_registers": _ROW_REGISTERS.get(target.arch, 1)}
-    return merged(reference, {"core": core, "parallel": parallel, "streams": streams, "register_tile": tile})
+    ahead = {"codes_ahead": _CODES_AHEAD.get(target.arch, 1)}
+    return merged(
+        reference, {"core": core, "parallel": parallel, "streams": streams, "prefetch": ahead, "register_tile": tile}
+    )
 
 
 _TENSOR_CORES = {70: 512, 75: 512, 80: 1024, 86: 512, 87: 512, 89: 512, 90: 1024, 100: 1024, 103: 1024, 120: 512}

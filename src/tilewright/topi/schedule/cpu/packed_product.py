@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.graph.ops.packed import DIGITS
 from tilewright.ir.dtype import FLOAT32, INT8, INT32
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import PREFETCH, Anchor
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
+from tilewright.tir.schedule.addend import find_addend
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
@@ -24,10 +24,12 @@ from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
-_AHEAD = 8192
-"""Bytes between the codes in use and those that are fetched."""
 _MOST_FLOATS, _MOST_BYTES = 4, 8
 """Vectors across a tile of few rows, of floats and of sums of bytes: longer bodies only fill the instruction cache."""
+
+
+_FEW_STEPS = (1, 2)
+"""Iterations over a group's bytes for which there is no loop."""
 
 
 def _few_rows_match(context: ScheduleContext) -> str | None:
@@ -100,11 +102,11 @@ def schedule_few_rows(context: ScheduleContext) -> None:
 
 
 def _fetch_ahead(context: ScheduleContext, steps: LoopHandle, codes: Buffer) -> None:
-    """Ask for codes some pages ahead of those in use: prefetchers of x86 end at a page of 4 KiB."""
+    """Ask for codes some pages ahead of those in use, where prefetchers end at a page of 4 KiB, as those of x86 do."""
     row = prod((codes.static_shape or (0,))[2:])
     used = (context.extent(steps) or 1) * row
-    # Where several streams are better than one, prefetchers end at pages.
-    proposed = _AHEAD if context.cpu.streams.count > 1 else 0
+    ahead = context.cpu.prefetch.codes_ahead
+    proposed = ahead if ahead > 1 else 0
     distance = context.choose("fetch_distance", (0, 2048, 4096, 8192), proposed) // codes.dtype.itemsize
     if distance:
         context.sch.annotate(steps, PREFETCH, {codes.name: [used, max(used, distance // used * used)]})
@@ -122,10 +124,12 @@ def _tile_few_rows(context: ScheduleContext, sums: BlockHandle, total: BlockHand
         output = sch.cache_write(total, 0, "local")
     *_, row, column = sch.get_loops(output)
     rows, columns = context.sizes([row, column])
-    tile = _small_tile(context, sums, rows, columns // lanes)
-    for reader in (*unpacked, sums, total):
-        for buffer in _constants(context, reader):
-            _pack(context, reader, buffer, tile.columns)
+    constants = {buffer: reader for reader in (*unpacked, sums, total) for buffer in _constants(context, reader)}
+    # Bytes of pairs are half as many as columns.
+    halves = [columns // (const_value(buffer.shape[1]) or columns) for buffer in constants]
+    tile = _small_tile(context, sums, rows, columns // lanes, max(halves))
+    for (buffer, reader), half in zip(constants.items(), halves, strict=True):
+        _pack(context, reader, buffer, tile.columns // half)
     row_outer, row_inner = sch.split(row, [None, tile.rows])
     panel, vector, lane = sch.split(column, [None, tile.vectors, tile.lanes])
     sch.reorder(panel, row_outer, row_inner, vector, lane)
@@ -151,18 +155,19 @@ def _loops_of_sums(context: ScheduleContext, sums: BlockHandle) -> list[LoopHand
     return context.sch.get_loops(sums)[-count:]
 
 
-def _small_tile(context: ScheduleContext, sums: BlockHandle, rows: int, vectors: int) -> RegisterTile:
-    """The tile of some rows and vectors with the fewest instructions a product that registers have room for."""
+def _small_tile(context: ScheduleContext, sums: BlockHandle, rows: int, vectors: int, unit: int) -> RegisterTile:
+    """The tile of rows and units of vectors with the fewest instructions a product that registers have room for."""
     registers = context.target.vector_registers - 2
-    is_float = context.block(sums).writes[0].buffer.dtype is FLOAT32
-    kinds, most = (1, _MOST_FLOATS) if is_float else (DIGITS, _MOST_BYTES)
+    buffer = context.block(sums).writes[0].buffer
+    is_float = buffer.dtype is FLOAT32
+    kinds, most = (1, _MOST_FLOATS) if is_float else (const_value(buffer.shape[1]) or 1, _MOST_BYTES)
     # Words stay while their codes are unpacked; floats have zero points beside them.
     held = 2 if is_float else len(blocks_of_kind(context, Anchor.UNPACKED))
     shapes = [
         (height, width)
         for height in divisors(rows, rows)
         for width in divisors(vectors, most)
-        if kinds * height * (width + 1) + held * width <= registers or height * width == 1
+        if width % unit == 0 and (kinds * height * (width + 1) + held * width <= registers or height * width == unit)
     ]
     # Each value of a row is spread over a vector, each code unpacked.
     best = min(shapes, key=lambda shape: (kinds / shape[1] + 2 * held / shape[0], -shape[1]))
@@ -174,22 +179,29 @@ def schedule_digits(context: ScheduleContext) -> None:
     """The same for rows of whole numbers, by dot products of their bytes with the codes of four steps.
 
     Before:  sums[g, d, i, j] += digits[i, d, 4 f + b] * code[4 f + b, j]
-             total[i, j] += whole(sums[g, :, i, j]) * scale[g, j]
+             total[i, j] += whole(float(sums[g, :, i, j] + base)) * scale[g, j]
     After:   for jo:
-               for g: { sums[d, i, ji] = 0
+               for g: { sums[d, i, ji] = base
                         for f: { code = unpacked(bytes[jo, f]);  sums[d, i, ji] += dot(digits[i, d, f], code) }
-                        total[i, ji] += whole(sums[:, i, ji]) * scale[jo, g, ji] }
+                        total[i, ji] += whole(float(sums[:, i, ji])) * scale[jo, g, ji] }
                out[i, j] = epilogue(total[i, ji])
     """
     sch = context.sch
     (sums,), (total,) = blocks_of_kind(context, Anchor.PACKED), blocks_of_kind(context, Anchor.PACKED_TOTAL)
     instruction = _instruction(context, sums)
     assert instruction is not None
+    (floats,) = sch.get_consumers(sums)
+    if find_addend(context.block(floats), context.block(sums).writes[0].buffer) is not None:
+        sch.start_at_addend(sums)
+    sch.compute_inline(floats)
     unpacked = blocks_of_kind(context, Anchor.UNPACKED)
     group = _tile_few_rows(context, sums, total)
     four, byte = reduction_first(context, sums)
     count = _codes_in_byte(context, unpacked[0]) if unpacked else 1
-    four_outer, four_inner = sch.split(four, [None, count])
+    steps = context.extent(four) or count
+    # A load of a row gives several steps, which some instructions take as they are.
+    together = instruction.steps if steps % instruction.steps == 0 and instruction.steps % count == 0 else count
+    four_outer, four_inner = sch.split(four, [None, together])
     *outer, column = own_loops(context, sums)
     vector, lane = sch.split(column, [None, instruction.lanes])
     sch.reorder(four_outer, four_inner, vector, *outer, lane, byte)
@@ -203,7 +215,10 @@ def schedule_digits(context: ScheduleContext) -> None:
         *_, code_column, code_byte = own_loops(context, unpacked[0])
         sch.vectorize(sch.fuse(code_column, code_byte))
     sch.tensorize(lane, instruction.intrinsic)
-    _fetch_ahead(context, four_outer, _constants(context, *(unpacked or [sums]))[0])
+    if context.extent(four_outer) in _FEW_STEPS:
+        sch.unroll(four_outer)
+    else:
+        _fetch_ahead(context, four_outer, _constants(context, *(unpacked or [sums]))[0])
     *start_loops, start_lane = loops_below(context, start, group)
     sch.vectorize(start_lane)
     for loop in (four_inner, vector, *outer, *start_loops):
@@ -340,7 +355,9 @@ def _tile(context: ScheduleContext, rows: int, columns: int, depth: int) -> Regi
     highest = min(rows, limits.most_aliased_rows if aliased else registers)
     costs, in_flight = context.cpu.register_tile, context.cpu.core.fma_in_flight
     widths = divisors(columns // lanes, registers // 2)
-    shapes = [(h, v) for v in widths for h in range(1, highest + 1) if h * v + v + 1 <= registers]
+    by_lanes = context.target.multiplies_by_lanes
+    # Where multiply-adds take lanes, a vector of each row is held, else the value in use.
+    shapes = [(h, v) for v in widths for h in range(1, highest + 1) if h * v + v + (h if by_lanes else 1) <= registers]
 
     def score(shape: tuple[int, int]) -> float:
         height, vectors = shape
