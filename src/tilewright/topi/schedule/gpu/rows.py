@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import pre_order
+from tilewright.ir.visit import find_all, pre_order
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import ANCHOR
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -404,7 +404,7 @@ def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list
     """The part of a thread: written out if it is in registers, else a few vectors are loaded before they are used."""
     sch = context.sch
     block = context.block(handle)
-    others = {*(region.buffer for region in block.writes), *_gathered(block)}
+    others = {*(region.buffer for region in block.writes), *_scattered(block)}
     reads = list(dict.fromkeys(region.buffer for region in block.reads if region.buffer not in others))
     reads = [buffer for buffer in reads if _row_bytes(context, buffer, plan)]
     if (plan.in_registers and not any(buffer in sch.func.params for buffer in reads)) or not steps:
@@ -424,14 +424,15 @@ def _schedule_partial(context: ScheduleContext, handle: BlockHandle, steps: list
         _unroll(context, loop)
 
 
-def _gathered(block: Block) -> set[Buffer]:
-    """The buffers of which a block reads places that it finds in memory: any of them, not neighbours."""
-    loads = [item for item in pre_order(block.body) if isinstance(item, BufferLoad)]
-    return {
-        load.buffer
-        for load in loads
-        if any(isinstance(item, BufferLoad) for index in load.indices for item in pre_order(index))
-    }
+def _scattered(block: Block) -> set[Buffer]:
+    """The buffers of which a block reads several places, or such as it finds in memory: no neighbours of a step."""
+    places: dict[Buffer, set[tuple[PrimExpr, ...]]] = {}
+    found: set[Buffer] = set()
+    for load in find_all(block.body, BufferLoad):
+        places.setdefault(load.buffer, set()).add(tuple(load.indices))
+        if any(isinstance(item, BufferLoad) for index in load.indices for item in pre_order(index)):
+            found.add(load.buffer)
+    return found | {buffer for buffer, several in places.items() if len(several) > 1}
 
 
 def _spread(context: ScheduleContext, loops: list[LoopHandle], plan: _RowPlan) -> None:
