@@ -9,6 +9,10 @@ from tilewright.graph.ir.expr import Function, Var
 from tilewright.graph.ir.op import call
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
+from tilewright.lower.kernel import Kernel
+from tilewright.tir.passes.split_host_device import buffer_bytes
+from tilewright.tir.stmt import Allocate
 
 LAST = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
 CASES: dict[str, tuple[list[tuple[tuple[int, ...], str]], dict[str, object]]] = {
@@ -20,8 +24,18 @@ CASES: dict[str, tuple[list[tuple[tuple[int, ...], str]], dict[str, object]]] = 
         [((64, 256), "float32"), ((256,), "float32"), ((64, 256), "float32"), *([((64, 1), "float32")] * 2)],
         {"axis": 1},
     ),
-    "segment_sum": ([((32, 64), "float32"), ((32,), "int64")], {"count": 100, "inside": True}),
+    "segment_sum": ([((512, 64), "float32"), ((512,), "int64")], {"count": 3000, "inside": True}),
 }
+
+
+MOST_PRIVATE = 1024
+"""Bytes that fit the registers of a thread; more is memory that every thread of the device is given."""
+
+
+def private_bytes(compilation: tw.Compilation, kernel: Kernel) -> int:
+    """The most that a thread of a kernel has for itself."""
+    found = [item.buffer for item in find_all(compilation.lowered_kernel(kernel).body, Allocate)]
+    return max((buffer_bytes(item) or 0 for item in found if item.scope == "local"), default=0)
 
 
 @pytest.mark.parametrize("name", list(CASES))
@@ -33,6 +47,7 @@ def test_kernels_are_bound(name: str) -> None:
     for kernel in compilation.kernels:
         text = str(compilation.scheduled(kernel))
         assert "blockIdx.x" in text and "threadIdx.x" in text, kernel
+        assert private_bytes(compilation, kernel) <= MOST_PRIVATE, kernel
 
 
 def test_a_sum_of_elements_at_places_that_are_data_has_a_block_of_threads() -> None:
@@ -43,3 +58,4 @@ def test_a_sum_of_elements_at_places_that_are_data_has_a_block_of_threads() -> N
     compilation = tw.Compilation(IRModule([Function("main", params, body)]), target="cuda -arch=sm_90")
     (kernel,) = (item for item in compilation.kernels if "sum" in str(item))
     assert 'thread_binding("threadIdx.x", 256)' in str(compilation.scheduled(kernel))
+    assert private_bytes(compilation, kernel) <= MOST_PRIVATE
