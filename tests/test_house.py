@@ -10,7 +10,7 @@ from tests import house
 from tests.source_tree import find_cycles
 
 MOST_LINES = 233_500
-"""The package may not grow past this without a reason; the last was low precision: packed weights, bit planes, fp8."""
+"""The package may not grow past this without a reason; the last was attention and gradients on tensor cores."""
 
 
 @pytest.mark.parametrize("rule", house.RULES)
