@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
 
-_EVERY_SECONDS = 0.1
+EVERY_SECONDS = 0.1
 _PROCESSES = Path("/proc")
 
 
@@ -45,7 +45,7 @@ class MemoryWatch:
     def _watch(self) -> None:
         is_over = False
         while not is_over:
-            is_over = self._over.wait(_EVERY_SECONDS)
+            is_over = self._over.wait(EVERY_SECONDS)
             started = [number for number in _children() if number not in self._known]
             whole = resident_bytes() + sum(resident_bytes(str(number)) for number in started)
             self.bytes = max(self.bytes, whole - self._before)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import numpy as np
 
-from bench.process_memory import MemoryWatch, resident_bytes
+from bench.process_memory import EVERY_SECONDS, MemoryWatch, resident_bytes
 
 MEGABYTE = 1 << 20
 WAITS = "import sys; held = b'1' * ({} << 20); print(flush=True); sys.stdin.read()"
@@ -22,6 +23,8 @@ def start(megabytes: int) -> subprocess.Popen[bytes]:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
+    """Let a process go after it has been looked at a few times."""
+    time.sleep(3 * EVERY_SECONDS)
     child.communicate()
 
 

@@ -258,7 +258,6 @@ def test_the_body_counts_in_features() -> None:
     [
         ("cache_write", "B", "local", "block count writes B only where a condition inside it holds"),
         ("reindex", "B", "write", "block count writes B only where a condition inside it holds"),
-        ("reindex", "A", "read", "block count reads A only where a condition holds"),
         ("cache_write", "N", "local", "block count reads N, which it writes"),
         ("cache_read", "N", "local", "block count also writes N"),
     ],

@@ -61,7 +61,7 @@ def test_answers(target: Target, lanes: int, results: int, warps: int) -> None:
 
 @pytest.mark.parametrize("results", [1, 2, 4])
 def test_all_weights_are_read_before_a_kernel_waits(results: int) -> None:
-    answers = Choices({"results": results, "warps": 2})
+    answers = Choices({"lanes": 32, "results": results, "warps": 2})
     text = cuda_text([schedule_gpu(_program(1, 650, 1000, False), CUDA.replace(cores=132), answers)])
     before, behind = text.split("griddepcontrol.wait", 1)
     assert "(const float2*)(w_" in before and "w_[" not in behind and "(w_" not in behind

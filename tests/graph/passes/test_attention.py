@@ -248,7 +248,7 @@ def test_heads_that_are_repeated_in_another_order_are_no_groups() -> None:
         ("cuda -arch=sm_90", "float16", 17, 20, 1),
         ("cuda -arch=sm_80", "bfloat16", 17, 20, 1),
         ("cuda -arch=sm_90", "float32", 17, 20, 1),
-        ("cuda -arch=sm_90", "float16", 1, 20, 0),
+        ("cuda -arch=sm_90", "float16", 1, 20, 1),
         ("cuda -arch=sm_90", "float16", 17, 200, 1),
         ("cuda -arch=sm_90", "float16", 17, 264, 0),
         ("cuda -arch=sm_90", "float32", 17, 200, 0),

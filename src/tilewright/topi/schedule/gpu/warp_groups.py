@@ -260,7 +260,9 @@ def stage_tile(
         outer, inner = inner, outer
     lane: LoopHandle | None = None
     # Rows of shared memory one after the other, so that places in them are those of threads, whatever their number.
-    panel, inner = sch.split(inner, [None, gcd(item.steps, context.extent(inner) or 1)])
+    row = gcd(item.steps, context.extent(inner) or 1)
+    panel, inner = sch.split(inner, [None, row])
+    lanes = gcd(lanes, row)
     if lanes > 1:
         inner, lane = sch.split(inner, [None, lanes])
     sch.reorder(panel, outer, inner)
