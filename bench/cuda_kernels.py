@@ -87,6 +87,17 @@ def _checked(result: Any) -> Any:
     return values[0] if values else None
 
 
+def present_target() -> Target:
+    """The target of the GPU that torch sees first."""
+    import torch
+
+    capability = torch.cuda.get_device_capability()
+    device: Any = torch.cuda.get_device_properties(0)
+    sizes = f"-num-cores={device.multi_processor_count} -shared-bytes={device.shared_memory_per_block_optin}"
+    number = f"{capability[0]}{capability[1]}"
+    return Target(f"cuda -arch=sm_{number}{'a' if number == '90' else ''} {sizes}")
+
+
 def seconds(call: Callable[[], object], repeats: int = 20, rounds: int = 5) -> float:
     """The least time of a call over some rounds, each a replayed graph of `repeats` calls, by the GPU's clock."""
     import torch

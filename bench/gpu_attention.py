@@ -21,7 +21,7 @@ from typing import Any
 
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
-from bench.cuda_kernels import CudaFunction, largest_error
+from bench.cuda_kernels import CudaFunction, largest_error, present_target
 from bench.harness import say
 from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.target import Target
@@ -269,11 +269,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     import torch
 
-    capability = torch.cuda.get_device_capability()
-    device: Any = torch.cuda.get_device_properties(0)
-    sizes = f"-num-cores={device.multi_processor_count} -shared-bytes={device.shared_memory_per_block_optin}"
-    number = f"{capability[0]}{capability[1]}"
-    target = Target(f"cuda -arch=sm_{number}{'a' if number == '90' else ''} {sizes}")
+    target = present_target()
     words = [word for word in options.cases.split(",") if word]
     cases = [case for case in _cases() if not words or any(word in case.name for word in words)]
     jobs = [(case, given) for case in cases for given in ({}, *_others(case, target, options.tiles))]

@@ -23,7 +23,7 @@ from typing import Any
 
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
-from bench.cuda_kernels import CudaFunction, largest_error, seconds
+from bench.cuda_kernels import CudaFunction, largest_error, present_target, seconds
 from bench.harness import say
 from tilewright.target import Target
 from tilewright.te.language import placeholder
@@ -329,11 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     import torch
 
-    capability = torch.cuda.get_device_capability()
-    device: Any = torch.cuda.get_device_properties(0)
-    sizes = f"-num-cores={device.multi_processor_count} -shared-bytes={device.shared_memory_per_block_optin}"
-    number = f"{capability[0]}{capability[1]}"
-    target = Target(f"cuda -arch=sm_{number}{'a' if number == '90' else ''} {sizes}")
+    target = present_target()
     copy = copy_rate()
     print(f"{torch.cuda.get_device_name()}: a copy of 256 MB moves {copy / 1e9:.0f} GB/s")
     words = options.cases.split(",") if options.cases else [""]

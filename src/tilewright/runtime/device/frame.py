@@ -103,9 +103,11 @@ class Frame:
                 size = self._sizes[ArgKind.INPUT][number]
                 copies.append((memory, self.device.allocate(size), size))
                 self.device.copy(memory, 0, copies[-1][1], 0, size)
-        yield
-        for memory, copy, size in copies:
-            self.device.copy(copy, 0, memory, 0, size)
+        try:
+            yield
+        finally:
+            for memory, copy, size in copies:
+                self.device.copy(copy, 0, memory, 0, size)
 
     def calls(self, inputs: list[Any], outputs: list[Any]) -> list[list[BoundCall]]:
         """The launches of each step, bound to these pieces of memory; none for steps on the host."""
