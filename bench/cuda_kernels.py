@@ -91,6 +91,8 @@ def present_target() -> Target:
     """The target of the GPU that torch sees first."""
     import torch
 
+    if not torch.cuda.is_available():
+        raise UserError("this benchmark needs an NVIDIA GPU that torch can use", hint="see docs/gpu.md")
     capability = torch.cuda.get_device_capability()
     device: Any = torch.cuda.get_device_properties(0)
     sizes = f"-num-cores={device.multi_processor_count} -shared-bytes={device.shared_memory_per_block_optin}"
