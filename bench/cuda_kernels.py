@@ -10,7 +10,7 @@ from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.device import device_kernels, device_source
 from tilewright.codegen.c.program import launches_of, nbytes
 from tilewright.ir.expr import PrimExpr, const_value
-from tilewright.support.errors import CompilerBug
+from tilewright.support.errors import CompilerBug, UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 
