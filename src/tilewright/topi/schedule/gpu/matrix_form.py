@@ -15,7 +15,8 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, const, floormod, mul
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Add, Call, Cast, Mul, PrimExpr, Range, Select, Var, const_value
-from tilewright.ir.visit import find_all, substitute, uses_any
+from tilewright.ir.node import Node
+from tilewright.ir.visit import find_all, rewrite_nodes, substitute, uses_any
 from tilewright.tir.annotations import KEPT
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
@@ -384,6 +385,12 @@ def _is_vector(block: Block, var: Var, extent: int, lanes: int, reads_only: bool
         if not analyzer.prove_equal(floormod(start, const(lanes)), const(0)):
             return False
     return all(
-        not uses_any(analyzer.simplify(substitute(item.condition, place)), [lane])
+        not uses_any(analyzer.simplify(substitute(_without_data(item.condition), place)), [lane])
         for item in find_all(block.body, Select)
     )
+
+
+def _without_data(condition: PrimExpr) -> PrimExpr:
+    """A condition with nothing of the data that it looks at: that decides between values, not whether they exist."""
+    data: dict[BufferLoad, Node] = {load: const(0, load.dtype) for load in find_all(condition, BufferLoad)}
+    return rewrite_nodes(condition, data) if data else condition

@@ -8,6 +8,9 @@ for blocks of rows, of columns:
     done = acc                                                          (when all products are)
     for threads: result = epilogue(done)
 
+Threads have neighbouring sums in short pieces. Where these would be less than a sector of the cache, and the tiles leave
+room, sums go through shared memory, so that the epilogue reads and writes whole rows.
+
 Where a block has a multiprocessor to itself, a warp group of its own copies (`specialize_warps`), so that the others
 need not meet at every step.
 
@@ -16,9 +19,11 @@ With several parts each block has a part of the steps and leaves its sums in mem
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import gcd
 
+from tilewright.ir.expr import PrimExpr
 from tilewright.target import Target
 from tilewright.tir.annotations import LATE, PRODUCERS
 from tilewright.tir.index_map import IndexMap
@@ -42,6 +47,12 @@ _CONSUMER_SPARE = 40
 """Registers of a thread that computes beside its sums."""
 _VECTOR = 4
 """Sums that a thread adds up at once."""
+_SECTOR_BYTES = 32
+"""Bytes that the cache takes at once: pieces of them cost as much as the whole."""
+_ROW_VECTOR = 16
+"""Bytes of a row that a thread writes at once."""
+_ROW_APART = 8
+"""Sums between rows in shared memory: four rows of eight sums are in all banks."""
 _BARRIER_BYTES = 16
 """Bytes of the barriers of a stage."""
 _ROW_BYTES = 128
@@ -69,6 +80,22 @@ class GroupTile:
         return ROWS * self.groups
 
     @property
+    def threads(self) -> int:
+        """Threads of the groups."""
+        return 128 * self.groups
+
+    def rows_layout(self, lanes: int) -> Callable[..., tuple[PrimExpr, ...]]:
+        """Elements [..., i, j] as [..., tile, tile, thread, turn, lane], threads along rows."""
+        rows, vectors = self.threads * lanes // self.columns, self.columns // lanes
+
+        def layout(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+            *outer, i, j = index
+            thread = i % rows * vectors + j % self.columns // lanes
+            return (*outer, i // self.rows, j // self.columns, thread, i % self.rows // rows, j % lanes)
+
+        return layout
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory that a block needs."""
         return self.stages * ((self.rows + self.columns) * _ROW_BYTES + _BARRIER_BYTES)
@@ -80,20 +107,26 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     pad_form(context, form, tile.rows, tile.columns, item.steps * tile.parts)
     if tile.parts > 1:
         form = _share_steps(context, form, tile)
+    in_rows = _writes_in_rows(context, form, item, tile)
     others = _other_operands(context, form, tile)
     anchor = form.anchor
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
     sch.set_scope(anchor, 0, "local")
     done = sch.cache_write(anchor, 0, "local")
-    place = place_output(context, form.output, item, tile)
+    sums = sch.cache_read(form.output, context.block(done).writes[0].buffer.name, "shared") if in_rows else None
+    place = place_output(context, form.output, item, tile, in_rows)
+    if sums is not None:
+        _stage_sums(context, form.output, sums, item, tile, place)
     for stage in (done, anchor):
         sch.compute_at(stage, place, preserve_unit_loops=True)
     for other in others:
         sch.compute_at(other, place, preserve_unit_loops=True)
+    lanes = _row_lanes(context, form.output)
     for stage in (anchor, done, *others):
         buffer = context.block(stage).writes[0].buffer
-        sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
+        layout = tile.rows_layout(lanes) if in_rows and stage in others else item.sums_layout
+        sch.transform_layout(stage, buffer.name, IndexMap.of(layout, buffer.ndim))
     *_, row, column, k = loops_below(context, anchor, place)
     step, inside = sch.split(k, [None, item.steps])
     sch.reorder(step, row, column, inside)
@@ -112,8 +145,10 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
         sch.storage_swizzle(copy, 0)
     for other in others:
         *_, row, column = loops_below(context, other, place)
-        element = divide_tile(context, item, tile, row, column)
-        sch.vectorize(element)
+        if in_rows:
+            _divide_rows(context, lanes, tile, row, column)
+        else:
+            sch.vectorize(divide_tile(context, item, tile, row, column))
     if (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 2])
         sch.annotate(step, LATE, 1)
@@ -191,8 +226,49 @@ def _add_parts(context: ScheduleContext, form: MatrixForm) -> None:
         sch.bind(loop, axis)
 
 
-def place_output(context: ScheduleContext, output: BlockHandle, item: GroupProduct, tile: GroupTile) -> LoopHandle:
-    """The loops of the result: blocks of threads, warp groups, threads as the sums lie in them."""
+def _writes_in_rows(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> bool:
+    """Whether the epilogue gets its sums from shared memory, along rows: four threads have less than a sector of one.
+
+    Not where a warp group copies for the others: it does not meet them.
+    """
+    dtype = context.block(form.output).writes[0].buffer.dtype
+    steps = -(-form.depth // item.steps)
+    if 4 * item.vector * dtype.itemsize >= _SECTOR_BYTES or tile.parts > 1 or form.column_count % tile.columns:
+        return False
+    if producer_registers(tile, steps, context.target) is not None:
+        return False
+    lanes = _row_lanes(context, form.output)
+    if tile.threads % max(1, tile.columns // lanes):
+        return False
+    whole = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, lanes) == lanes
+    return whole and tile.rows * (tile.columns + _ROW_APART) * 4 <= context.target.shared_bytes // 2
+
+
+def _stage_sums(
+    context: ScheduleContext,
+    output: BlockHandle,
+    sums: BlockHandle,
+    item: GroupProduct,
+    tile: GroupTile,
+    place: LoopHandle,
+) -> None:
+    """Copy sums to shared memory as they lie in threads; rows start in different banks. Threads read whole vectors."""
+    sch = context.sch
+    buffer = context.block(sums).writes[0].buffer
+    *_, thread, _lane = sch.get_loops(output)
+    vector = sch.cache_read(output, buffer.name, "local")
+    sch.compute_at(vector, thread)
+    sch.vectorize(sch.get_loops(vector)[-1])
+    sch.compute_at(sums, place, preserve_unit_loops=True)
+    *_, row, column = loops_below(context, sums, place)
+    sch.vectorize(divide_tile(context, item, tile, row, column))
+    sch.storage_align(sums, 0, buffer.ndim - 2, 4 * _ROW_APART, _ROW_APART)
+
+
+def place_output(
+    context: ScheduleContext, output: BlockHandle, item: GroupProduct, tile: GroupTile, in_rows: bool = False
+) -> LoopHandle:
+    """The loops of the result: blocks of threads, warp groups, threads as the sums lie in them, or along rows."""
     sch = context.sch
     lanes = lanes_along(context, output, len(context.block(output).iters) - 1, item.vector)
     *batch, row, column = sch.get_loops(output)
@@ -200,10 +276,28 @@ def place_output(context: ScheduleContext, output: BlockHandle, item: GroupProdu
     block_column, rest_column = sch.split(column, [None, tile.columns])
     outer_row, block_row = sch.split(block_row, [None, gcd(tile.together, context.extent(block_row) or 1)])
     sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
-    element = divide_tile(context, item, tile, rest_row, rest_column)
-    write_lanes(context, element, lanes)
+    if in_rows:
+        _divide_rows(context, _row_lanes(context, output), tile, rest_row, rest_column)
+    else:
+        write_lanes(context, divide_tile(context, item, tile, rest_row, rest_column), lanes)
     bind_blocks(context, [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row])
     return block_row
+
+
+def _row_lanes(context: ScheduleContext, output: BlockHandle) -> int:
+    """Results of a row that a thread writes at once."""
+    return _ROW_VECTOR // context.block(output).writes[0].buffer.dtype.itemsize
+
+
+def _divide_rows(context: ScheduleContext, lanes: int, tile: GroupTile, row: LoopHandle, column: LoopHandle) -> None:
+    """Loops over a block's tile: neighbouring threads have neighbouring vectors of a row (`GroupTile.rows_layout`)."""
+    sch = context.sch
+    vector, lane = sch.split(column, [None, lanes])
+    turn, group, thread = sch.split(sch.fuse(row, vector), [None, tile.groups, 128])
+    sch.unroll(turn)
+    sch.bind(group, "threadIdx.y")
+    sch.bind(thread, "threadIdx.x")
+    sch.vectorize(lane)
 
 
 def divide_tile(
