@@ -28,7 +28,8 @@ PACKED = frozenset(["packed.matmul"])
 FOLLOWERS = frozenset(
     "add subtract multiply maximum minimum negative abs clip where sign nn.relu nn.leaky_relu nn.prelu nn.elu nn.selu "
     "nn.hard_sigmoid nn.gelu sigmoid tanh erf concatenate split reshape transpose slice pad tile take broadcast_to "
-    "assume_shape nn.max_pool2d nn.avg_pool2d nn.softmax nn.layer_norm mean max min".split()
+    "assume_shape nn.max_pool2d nn.avg_pool2d nn.max_pool2d_gradient nn.avg_pool2d_gradient nn.softmax nn.layer_norm "
+    "mean max min".split()
 )
 """Operators that compute in half precision where what they read is."""
 STATISTICS = {"moments": (0,), "nn.batch_norm": (0,), "nn.batch_norm_sums": (0, 2)}

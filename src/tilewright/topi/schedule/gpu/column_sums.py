@@ -152,15 +152,17 @@ def _sum_blocks(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHa
     sch = context.sch
     rows = reduce_loops(context, handle)
     steps = prod(context.sizes(rows))
-    _, share = sch.split(sch.fuse(*rows) if len(rows) > 1 else rows[0], [None, plan.sharing])
-    stages = [sch.rfactor(share, 0)]
+    stages: list[BlockHandle] = []
+    if plan.sharing > 1:
+        _, share = sch.split(sch.fuse(*rows) if len(rows) > 1 else rows[0], [None, plan.sharing])
+        stages.append(sch.rfactor(share, 0))
     width = plan.across * plan.lanes
     together = min(_divisor(plan.sharing, max(1, plan.across * plan.sharing // width)), plan.sharing // 4)
     if plan.sharing > _SERIAL and together > 1:
         (own,) = reduce_loops(context, handle)
         _, share = sch.split(own, [None, together])
         stages.append(sch.rfactor(share, 0))
-    copies = []
+    copies: list[BlockHandle] = []
     for stage in stages:
         places = list(range(len(context.block(stage).writes)))
         copies.append(sch.cache_write(stage, places, "local"))
