@@ -148,18 +148,57 @@ def test_programs_of_the_machine_have_state() -> None:
         np.testing.assert_allclose(exe.state["w"], expected, atol=1e-6)
 
 
-def test_a_call_that_fails_leaves_state_as_it_was(target) -> None:
+def checked() -> IRModule:
+    """y = w[index]; w = w + x, where an index may be none of w."""
     w, x, index = var("w", 4), var("x", 4), var("index", 2, dtype="int64")
     status = op("check_values", index, what="index", sizes=(4,), axes=(0,), shape=(2,))
     taken = op("take", w, op("checked", index, status, what="index"), axis=0)
-    module = module_of([w, x, index], taken, op("add", w, x))
-    exe = tw.compile(module, target, threads=1, state={"w": 1})
+    return module_of([w, x, index], taken, op("add", w, x))
+
+
+def checked_late() -> IRModule:
+    """y = x[w' ]; w = w': the check is of the new value itself."""
+    w, step = var("w", 2, dtype="int64"), var("step", 2, dtype="int64")
+    x = var("x", 4)
+    new = op("add", w, step)
+    status = op("check_values", new, what="index", sizes=(4,), axes=(0,), shape=(2,))
+    return module_of([w, step, x], op("take", x, op("checked", new, status, what="index"), axis=0), new)
+
+
+def test_a_call_that_fails_leaves_state_as_it_was(target) -> None:
+    exe = tw.compile(checked(), target, threads=1, state={"w": 1})
     before = random(3, 4)
     exe.state["w"] = before
     with pytest.raises(UserError, match="index"):
         exe(random(4, 4), np.array([0, 9]))
     np.testing.assert_array_equal(exe.state["w"], before)
     np.testing.assert_array_equal(exe(0 * before, np.array([0, 3])), before[[0, 3]])
+
+
+def test_a_check_of_a_new_value_leaves_state_as_it_was(target) -> None:
+    exe = tw.compile(checked_late(), target, threads=1, state={"w": 1})
+    x = random(1, 4)
+    np.testing.assert_array_equal(exe(np.array([1, 3]), x), x[[1, 3]])
+    with pytest.raises(UserError, match="index"):
+        exe(np.array([2, 2]), x)
+    np.testing.assert_array_equal(exe.state["w"], [1, 3])
+    np.testing.assert_array_equal(exe(np.array([1, -1]), x), x[[2, 2]])
+
+
+def test_state_behind_checks_is_written_where_it_is(monkeypatch) -> None:
+    """A run waits for its checks before it writes over state: no copies of state, call after call."""
+    need("opencl")
+    exe = tw.compile(checked(), "opencl", threads=1, state={"w": 1})
+    device = exe.runner.device
+    copied = []
+    copy = type(device).copy
+    monkeypatch.setattr(type(device), "copy", lambda self, *args: (copied.append(args[2]), copy(self, *args)))
+    held = exe._runner._arrays[0].memory
+    x = random(4, 4)
+    for call in range(3):
+        np.testing.assert_allclose(exe(x, np.array([1, 2])), call * x[[1, 2]], rtol=1e-6)
+    assert copied and all(memory is not held for memory in copied)
+    np.testing.assert_allclose(exe.state["w"], 3 * x, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["update", "swapped"])
@@ -339,3 +378,16 @@ def test_trials_of_launches_leave_state_as_it_is(monkeypatch) -> None:
     for call in range(3):
         np.testing.assert_allclose(exe(g, x), x @ (w - call * g) + x @ g, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(exe.state["w"], w - 3 * g, rtol=1e-5, atol=1e-5)
+
+
+def test_trials_of_launches_wait_for_checks(monkeypatch) -> None:
+    """What writes over state is tried only when the data is known to be good."""
+    need("opencl")
+    exe = tw.compile(checked(), "opencl", threads=1, state={"w": 1})
+    monkeypatch.setattr(type(exe.runner.device), "record", lambda self, calls: _TryingRecording(self, calls))
+    x = random(4, 4)
+    for call in range(2):
+        with pytest.raises(UserError, match="index"):
+            exe(x, np.array([0, 7]))
+        np.testing.assert_allclose(exe(x, np.array([1, 2])), call * x[[1, 2]], rtol=1e-6)
+    np.testing.assert_allclose(exe.state["w"], 2 * x, rtol=1e-6)

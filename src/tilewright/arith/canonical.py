@@ -290,7 +290,10 @@ class CanonicalAnalysis(ModularAnalysis):
         return form
 
     def merge_remainder(self, form: Linear, term: e.FloorMod) -> Linear | None:
-        """k*(x % m) + k*m*(x // m) -> k*x, and for constants k*(x % m) + k*m*((x // m) % p) -> k*(x % (m*p))."""
+        """k*(x % m) + k*m*(x // m) -> k*x, and for constants k*(x % m) + k*m*((x // m) % p) -> k*(x % (m*p)).
+
+        The quotient may be of another number that has the same remainder: k*(x % m) + k*m*(y // m) -> k*y.
+        """
         if type(term.b) is not IntImm:
             return self._merge_symbolic_remainder(form, term)
         if term.b.value <= 0:
@@ -312,6 +315,16 @@ class CanonicalAnalysis(ModularAnalysis):
             if self.floormod(quotient, other.b.value).single() is other:
                 rest = form.plus(linear.term(other), -wanted).plus(linear.term(term), -coefficient)
                 return rest.plus(self.floormod(numerator, modulus * other.b.value), coefficient)
+        for other, other_coefficient in form.terms.items():
+            if type(other) is not e.FloorDiv or other_coefficient != wanted:
+                continue
+            if type(other.b) is not IntImm or other.b.value != modulus:
+                continue
+            divided = self.form(other.a)
+            apart = self.floormod(divided.minus(numerator), modulus)
+            if not apart.terms and not apart.constant:
+                rest = form.plus(linear.term(other), -wanted).plus(linear.term(term), -coefficient)
+                return rest.plus(divided, coefficient)
         return None
 
     def _merge_symbolic_remainder(self, form: Linear, term: e.FloorMod) -> Linear | None:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
-from tilewright.frontend.core.builder import rank_of
+from tilewright.frontend.core.builder import rank_of, sizes_of
+from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.support.errors import UserError
 from tilewright.train.schedules import Schedule, rate_at
@@ -182,9 +183,11 @@ class LAMB(Adam):
 
 
 def sum_of_squares(b: ArithmeticBuilder, value: GraphExpr) -> GraphExpr:
-    """The sum of the squares of all elements."""
-    squares = b.multiply(value, value)
-    return b.reduce("sum", squares, range(rank_of(value))) if rank_of(value) else squares
+    """The sum of the squares of all elements, which are taken as one row: it is divided into parts as suits a machine."""
+    if not rank_of(value):
+        return b.multiply(value, value)
+    row = b.reshape(value, [dimensions.product(sizes_of(value))])
+    return b.reduce("sum", b.multiply(row, row), [0])
 
 
 OPTIMIZERS: Mapping[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW, "lamb": LAMB}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright.runtime.core.artifact import ArgKind
@@ -23,6 +25,15 @@ _MOST_PLACES = 32
 """Sets of addresses for which launches are recorded anew; with more, inputs and outputs are copied."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Where a run stops until its checks are known to be passed: what comes behind `step` may write over state."""
+
+    step: int
+    verify: Callable[[Frame], None]
+    """Raises what is wrong with the data of a run."""
+
+
 class Frame:
     """The memory and the recorded launches of one run at a time."""
 
@@ -35,16 +46,18 @@ class Frame:
         inputs: Sequence[int],
         outputs: Sequence[int],
         kept: Sequence[Place] = (),
+        gate: Gate | None = None,
     ) -> None:
         """`slots`, `inputs` and `outputs` are sizes in bytes; `constants` gives the memory of an offset and a size.
 
-        `kept` are the places of the workspace that are read when the run is over.
+        `kept` are the places of the workspace that are read when the run is over, or at its `gate`.
         """
         self.device = device
         self.steps = steps
         self._constants = constants
         self._slots = [device.allocate(size) for size in slots]
         self._kept_places = kept
+        self._gate = gate
         self._sizes = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
         self._own: dict[tuple[ArgKind, int], Any] = {}
         self._bound: dict[ArgKind, list[Any]] = {}
@@ -86,17 +99,29 @@ class Frame:
                 del self._starts[next(iter(self._starts))]
             self._seen += 1
             self._bind()
-            with self._state_kept():
-                starts = [stage.bound() if isinstance(stage, Recording) else stage for stage in self._stages]
-            self._starts[places] = starts
+            self._starts[places] = self._first_run()
+            return
         for start in starts:
             start()
 
+    def _first_run(self) -> list[Callable[[], None]]:
+        """Run the stages, and give what starts them again: each may be tried on what those before it have left."""
+        starts = []
+        for stage in self._stages:
+            start: Callable[[], None]
+            if isinstance(stage, Recording):
+                with self._state_kept(stage.will_try):
+                    start = stage.bound()
+            else:
+                start = stage
+            start()
+            starts.append(start)
+        return starts
+
     @contextmanager
-    def _state_kept(self) -> Iterator[None]:
+    def _state_kept(self, tries: bool) -> Iterator[None]:
         """Give what runs change in place (inputs that are outputs too) its value back: trials are no calls."""
         outputs = {identity(memory) for memory in self._bound[ArgKind.OUTPUT]}
-        tries = any(isinstance(stage, Recording) and stage.will_try for stage in self._stages)
         copies = []
         for number, memory in enumerate(self._bound[ArgKind.INPUT] if tries else ()):
             if identity(memory) in outputs:
@@ -168,6 +193,9 @@ class Frame:
             if self._watched:
                 flush()
                 self._stages.append(_Wait(self, step))
+            if self._gate is not None and step.number == self._gate.step:
+                flush()
+                self._stages.append(partial(self._gate.verify, self))
         flush()
 
     def _arguments(self, launch: PlannedLaunch, staged: dict[int, Any]) -> tuple[list[Any], dict[int, Any]]:

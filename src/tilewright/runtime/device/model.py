@@ -34,7 +34,7 @@ from tilewright.runtime.core.packing import packed_size
 from tilewright.runtime.core.shapes import bind_shape, evaluate
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.checks import PendingChecks, gathered
-from tilewright.runtime.device.frame import Frame
+from tilewright.runtime.device.frame import Frame, Gate
 from tilewright.runtime.device.program import BoundCall, Device, Scalar
 from tilewright.runtime.device.steps import Place, PlannedLaunch, PlannedStep
 from tilewright.support.errors import CompilerBug, UserError
@@ -199,7 +199,8 @@ class DevicePrepared:
 
     def _new_frame(self) -> Frame:
         constants, sizes = self.part.code.constants, (self._input_bytes, self._output_bytes)
-        return Frame(self.device, self.steps, self._slots, constants, *sizes, self._statuses)
+        gate = self._gate if self._statuses and not self.device.capturing else None
+        return Frame(self.device, self.steps, self._slots, constants, *sizes, self._statuses, gate)
 
     def give_back(self, frame: Frame) -> None:
         """Return a frame for later calls."""
@@ -254,9 +255,10 @@ class DevicePrepared:
     def call_over(self, inputs: Sequence[Value], held: Mapping[int, DeviceArray], *, on_device: bool) -> list[Any]:
         """One run that leaves the outputs in `held`, by number, where these are; the others as `call` gives them.
 
-        Kernels do not stop for a check that fails, so that with checks new values are copied when all are passed. What
-        is held has the same addresses in every run. In another package's graph memory is the graph's, and nobody reads
-        checks.
+        Kernels do not stop for a check that fails: the run stops before the first of them that writes over what is held,
+        until the checks are known to be passed. Where a check comes later than that, new values are copied when the run
+        is over. What is held has the same addresses in every run. In another package's graph memory is the graph's, and
+        nobody reads checks.
         """
         self.device.activate()
         if self.device.capturing:
@@ -269,9 +271,8 @@ class DevicePrepared:
                 places = self._places_over(frame, held, on_device and not copies)
                 frame.run(memory, places)
                 frame.kept = inputs
-                checks = None if self.device.capturing else self._pending(frame)
-            if checks is not None:
-                checks.verify()
+            if self._gate is None and not self.device.capturing:
+                self._verify(frame)
             own = self.written_over
             with self.device.lock:
                 for number in held.keys() - own:
@@ -292,8 +293,25 @@ class DevicePrepared:
 
     @cached_property
     def written_over(self) -> frozenset[int]:
-        """The outputs that are written over what is held: none where a check may fail first."""
-        return frozenset(item.output for item in self.part.info.state if item.in_place and not self._statuses)
+        """The outputs that are written over what is held: none where a check may fail after that."""
+        return self._state_outputs if self._gate is not None or not self._statuses else frozenset()
+
+    @cached_property
+    def _state_outputs(self) -> frozenset[int]:
+        return frozenset(item.output for item in self.part.info.state if item.in_place)
+
+    @cached_property
+    def _gate(self) -> Gate | None:
+        """Between the last check and the first step that writes over what is held, where they come in this order."""
+        last = max((check.step for check in self.part.info.checks), default=None)
+        if last is None or not self._state_outputs:
+            return None
+        early = any(
+            written and place.kind is ArgKind.OUTPUT and place.index in self._state_outputs
+            for step in self.steps[: last + 1]
+            for place, written in step.uses()
+        )
+        return None if early else Gate(last, self._verify)
 
     @cached_property
     def _state_inputs(self) -> frozenset[int]:
@@ -329,6 +347,12 @@ class DevicePrepared:
                 "the model computes something on the host, which a CUDA graph cannot hold",
                 hint="call it outside the capture, or compile it for the CPU",
             )
+
+    def _verify(self, frame: Frame) -> None:
+        """Wait for the checks of a run, and raise what is wrong with its data."""
+        pending = self._pending(frame)
+        if pending is not None:
+            pending.verify()
 
     def _pending(self, frame: Frame) -> PendingChecks | None:
         """What the run of a frame checks of its data."""

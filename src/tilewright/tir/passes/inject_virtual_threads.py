@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.linear import Linear
 from tilewright.arith.region import union_range
 from tilewright.ir.build import const
 from tilewright.ir.expr import Call, PrimExpr, Range, StringImm, const_value
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, uses_any
+from tilewright.ir.visit import pre_order, substitute, uses_any
 from tilewright.tir.analysis.flat_accesses import accesses_of
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -47,6 +48,8 @@ class VirtualThreadsOptions:
 
 
 _USUAL: Final = VirtualThreadsOptions()
+_MOST_ITERATIONS: Final = 32
+"""Of loops whose iterations are looked at one by one."""
 
 
 def inject_virtual_threads(func: PrimFunc, options: VirtualThreadsOptions = _USUAL) -> PrimFunc:
@@ -99,6 +102,7 @@ def is_apart(buffer: Buffer, loop: For) -> bool:
     analyzer = Analyzer()
     analyzer.bind(loop.var, Range(loop.min, loop.extent))
     boxes = [access.box(0, analyzer, guarded=False) for access in accesses_of(buffer, loop.body)]
+    digits: list[tuple[PrimExpr, int]] = []
     for dimension in range(buffer.ndim):
         ranges = [box[dimension] for box in boxes]
         known = [item for item in ranges if item is not None]
@@ -106,13 +110,39 @@ def is_apart(buffer: Buffer, loop: For) -> bool:
             continue
         whole = union_range(known, analyzer)
         extent = const_value(analyzer.simplify(whole.extent))
-        terms = linear(analyzer.simplify(whole.min)).terms
-        step = terms.get(loop.var, 0)
-        if any(term is not loop.var and uses_any(term, [loop.var]) for term in terms):
+        first = analyzer.simplify(whole.min)
+        terms = linear(first).terms
+        if extent is None:
             continue
-        if extent is not None and abs(step) >= extent:
+        if any(term is not loop.var and uses_any(term, [loop.var]) for term in terms):
+            digits.append((first, extent))
+        elif abs(terms.get(loop.var, 0)) >= extent:
             return True
-    return False
+    return _apart_by_digits(digits, loop)
+
+
+def _apart_by_digits(dimensions: Sequence[tuple[PrimExpr, int]], loop: For) -> bool:
+    """Whether the places of iterations (the first element and the extent of each dimension) differ, taken together.
+
+    The number of an iteration is divided among the dimensions (`i // 4`, `i % 4`), so that none alone tells all apart.
+    """
+    first, count = const_value(loop.min), const_value(loop.extent)
+    if not dimensions or first is None or count is None or count > _MOST_ITERATIONS:
+        return False
+    analyzer = Analyzer()
+    places = [
+        [linear(analyzer.simplify(substitute(begin, {loop.var: const(at)}))) for begin, _ in dimensions]
+        for at in range(first, first + count)
+    ]
+    return all(
+        any(_distance(a, b) >= extent for a, b, (_, extent) in zip(one, other, dimensions, strict=True))
+        for one, other in combinations(places, 2)
+    )
+
+
+def _distance(a: Linear, b: Linear) -> int:
+    """How far two forms are from each other; 0 where that is unknown."""
+    return abs(a.constant - b.constant) if a.terms == b.terms else 0
 
 
 class _Interleave:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
-from tilewright.ir.expr import PrimExpr, const_value
-from tilewright.ir.visit import find_all, pre_order, uses_any
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import const, floordiv
+from tilewright.ir.expr import ZERO, PrimExpr, Range, Var, const_value
+from tilewright.ir.visit import find_all, pre_order, substitute, uses_any
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -97,11 +100,32 @@ def _vector_width(context: ScheduleContext, block: Block, sizes: list[int]) -> i
     while lanes > 1 and (sizes[-1] % lanes or prod(sizes) // lanes < threads * 2):
         lanes //= 2
     own = block.iters[-1].var
-    for item in pre_order(block.body):
-        # An element that is far from its neighbour's gains nothing, and costs registers.
-        if isinstance(item, BufferLoad) and any(uses_any(index, [own]) for index in _long_axes(item)[:-1]):
-            return 1
+    crossing = [
+        index
+        for item in pre_order(block.body)
+        if isinstance(item, BufferLoad)
+        for index in _long_axes(item)[:-1]
+        if uses_any(index, [own])
+    ]
+    # An element that is far from its neighbour's gains nothing, and costs registers.
+    while lanes > 1 and not _are_same_in_vectors(crossing, block, lanes):
+        lanes //= 2
     return lanes
+
+
+def _are_same_in_vectors(indices: Sequence[PrimExpr], block: Block, lanes: int) -> bool:
+    """Whether indices are the same for all elements of a vector along the last axis, as reshaped heads of a row are."""
+    if not indices:
+        return True
+    analyzer = Analyzer()
+    for item in block.iters:
+        analyzer.bind(item.var, item.domain)
+    last = block.iters[-1]
+    vector, lane = Var("vector"), Var("lane")
+    analyzer.bind(vector, Range(ZERO, floordiv(last.domain.extent, lanes)))
+    analyzer.bind(lane, Range(ZERO, const(lanes)))
+    place = {last.var: vector * lanes + lane}
+    return not any(uses_any(analyzer.simplify(substitute(index, place)), [lane]) for index in indices)
 
 
 def _long_axes(load: BufferLoad) -> list[PrimExpr]:

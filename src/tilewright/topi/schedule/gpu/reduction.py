@@ -21,6 +21,8 @@ from tilewright.topi.schedule.gpu.stage import StageContext, reduce_loops
 from tilewright.topi.schedule.template import Template, apply_first
 
 _LANE_BYTES = 16
+_LANES = 4
+"""Elements of a vector that parts of a row are multiples of, where they can be."""
 _PIXELS = (1, 2, 4, 7, 8)
 """Neighbouring windows that a thread may have."""
 
@@ -236,9 +238,9 @@ def _parts(context: StageContext, most: int) -> tuple[int, bool]:
     """Into how many parts the steps of a reduction are divided, and whether of all its loops fused; 1 if it is not."""
     sizes = context.sizes(context.reduce_loops())
     part_steps = context.gpu.reduction.part_steps
-    parts = _divisor(sizes[0], most, max(1, part_steps // prod(sizes[1:])))
+    parts = _divisor(sizes[0], most, max(1, part_steps // prod(sizes[1:])), 1 if len(sizes) > 1 else _LANES)
     if 4 * parts < most and len(sizes) > 1:
-        return _divisor(prod(sizes), most, part_steps), True
+        return _divisor(prod(sizes), most, part_steps, _LANES), True
     return parts, False
 
 
@@ -250,9 +252,14 @@ def _split(context: StageContext, parts: int, fused: bool) -> BlockHandle:
     return context.sch.rfactor(outer, 0)
 
 
-def _divisor(number: int, most: int, least_left: int) -> int:
-    """The greatest divisor of a number up to a limit that leaves parts of some size."""
-    return max(n for n in range(1, most + 1) if number % n == 0 and (n == 1 or number // n >= least_left))
+def _divisor(number: int, most: int, least_left: int, lanes: int = 1) -> int:
+    """The greatest divisor of a number up to a limit that leaves parts of some size.
+
+    One that leaves whole vectors of lanes, if that costs less than half of the parts.
+    """
+    found = [n for n in range(1, most + 1) if number % n == 0 and (n == 1 or number // n >= least_left)]
+    whole = [n for n in found if number // n % lanes == 0 and 2 * n > found[-1]]
+    return max(whole or found)
 
 
 # ---------------------------------------------------------------- templates

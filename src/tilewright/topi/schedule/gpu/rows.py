@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import find_all, pre_order
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.expr import ZERO, PrimExpr, Var
+from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import ANCHOR
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.passes.flatten_buffers import row_major_strides
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import Block, IterKind
@@ -287,7 +289,18 @@ def reduces_contiguous(block: Block) -> bool:
     if not loads or not steps:
         return False
     largest = max(loads, key=lambda item: prod(item.buffer.static_shape or (0,)))
-    return linear(largest.indices[-1]).terms.get(steps[-1]) == 1
+    if linear(largest.indices[-1]).terms.get(steps[-1]) == 1:
+        return True
+    # Data that is read as one row has indices of several axes, which are digits of one number.
+    analyzer = Analyzer()
+    for item in block.iters:
+        analyzer.bind(item.var, item.domain)
+    strides = row_major_strides(largest.buffer.shape)
+    place = sum((index * stride for index, stride in zip(largest.indices, strides, strict=True)), ZERO)
+    terms = linear(analyzer.simplify(place)).terms
+    return terms.get(steps[-1]) == 1 and not any(
+        uses_any(term, steps[-1:]) for term in terms if term is not steps[-1]
+    )
 
 
 def _vector_width(context: ScheduleContext, plan: _RowPlan) -> int:
