@@ -36,6 +36,7 @@ from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.joint_results import joint_results
 from tilewright.graph.passes.narrow_results import narrow_results
+from tilewright.graph.passes.open_batch_norm import open_batch_norm
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.quantized_products import quantized_products
@@ -146,6 +147,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.layout is not None:
         passes.append(module_pass("image_lines", requires="graph_typed")(image_lines))
         passes += [with_options("convert_layout", convert_layout), *_SIMPLIFY]
+    passes += [module_pass("open_batch_norm", requires="graph_typed")(open_batch_norm), *_SIMPLIFY]
     if options.target is not None:
         passes += [
             with_options("bitserial_products", bitserial_products),

@@ -105,12 +105,12 @@ def _plain(name: str, reducer: Reducer) -> None:
 
         @compute_on_cpus(name)
         def _compute_by_lines(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
-            if not _loses_digits(inputs[0], tuple(attributes.axes)):
+            if not loses_digits(inputs[0], tuple(attributes.axes)):
                 return None
             return reduced_by(inputs[0], attributes, result, by_lines=True)
 
 
-def _loses_digits(x: Tensor, axes: tuple[int, ...]) -> bool:
+def loses_digits(x: Tensor, axes: tuple[int, ...]) -> bool:
     """Whether one sum after the other of all pixels of a channel would lose digits that sums of lines keep.
 
     Where the last axis is reduced too, vectors hold partial sums anyway.

@@ -207,11 +207,8 @@ class _BatchNorms:
         attributes = norm.attributes
         assert isinstance(attributes, BatchNormAttributes)
         axes = tuple(at for at in range(rank_of(data)) if at != attributes.axis)
-        mean = b.reduce("mean", data, axes, keepdims=True)
-        centred = b.subtract(data, mean)
-        variance = b.reduce("mean", b.multiply(centred, centred), axes, keepdims=True)
-        channels = sizes_of(running[0])
-        mean, variance = b.reshape(mean, channels), b.reshape(variance, channels)
+        both = b.call("moments", data, axes=axes)
+        mean, variance = b.item(both, 0), b.item(both, 1)
         count = dimensions.product([sizes_of(data)[at] for at in axes])
         if not isinstance(count, int):
             raise UserError(

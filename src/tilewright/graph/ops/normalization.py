@@ -17,6 +17,7 @@ from tilewright.graph.ops.common import (
     tensor,
     tensors,
 )
+from tilewright.graph.ops.reduce import sum_type
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
 from tilewright.support.errors import UserError
@@ -176,15 +177,21 @@ def _batch_norm(args: list[Array], attributes: BatchNormAttributes) -> Array:
     attributes=BatchNormAttributes,
 )
 def batch_norm(types: Types, attributes: BatchNormAttributes) -> Type:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, with given statistics a channel (the inference form)."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, with given statistics a channel.
+
+    What is given a channel is of the data's type, or all of it is float32 where the data are narrower floats.
+    """
     names = ("data", "scale", "bias", "mean", "variance")
     inputs = tensors(types, names)
-    require_float(same_dtype(inputs, names))
-    data = inputs[0]
+    data, *vectors = inputs
+    require_float(data.dtype)
+    given = same_dtype(vectors, names[1:])
+    if given is not sum_type(data.dtype):
+        same_dtype(inputs, names)
     if data.shape is None:
         return data
     require_axis(attributes.axis, len(data.shape))
-    for item, name in zip(inputs[1:], names[1:], strict=True):
+    for item, name in zip(vectors, names[1:], strict=True):
         if item.shape is not None:
             require_rank(item.shape, 1, name)
             agree(data.shape[attributes.axis], item.shape[0], f"channels of the data, and length of {name}")

@@ -1,4 +1,4 @@
-"""The gradient of a layer normalisation for its data, as one operator: every row is read once, and written once."""
+"""Parts of gradients of normalisations as operators that read their data once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from tilewright.graph.ops.common import (
     shape_text,
     tensors,
 )
+from tilewright.graph.ops.reduce import sum_type
 from tilewright.ir.build import as_expr
 from tilewright.ir.node import node
-from tilewright.ir.types import Type
+from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import UserError
 
+_SUMMED = ("data", "mean", "gradient")
 _NAMES = ("data", "scale", "gradient", "mean", "inverse")
 
 
@@ -77,3 +79,50 @@ def layer_norm_gradient(types: Types, attributes: LayerNormGradientAttributes) -
     if merged is not None and len(merged) > len(data.shape):
         raise UserError(f"scale {shape_text(scale.shape)} does not fit the data {shape_text(data.shape)}")
     return data
+
+
+@node()
+class BatchNormSumsAttributes(Attributes):
+    """The axis of channels."""
+
+    axis: int = 1
+
+
+def _batch_norm_sums(args: list[Array], attributes: BatchNormSumsAttributes) -> tuple[Array, Array]:
+    data, mean, gradient = (array.astype(np.float64) for array in args)
+    axes = tuple(axis for axis in range(data.ndim) if axis != attributes.axis)
+    column = [-1 if axis == attributes.axis else 1 for axis in range(data.ndim)]
+    with np.errstate(all="ignore"):
+        along = gradient * (data - mean.reshape(column))
+        return np.asarray(gradient.sum(axes), args[1].dtype), np.asarray(along.sum(axes), args[1].dtype)
+
+
+@operator(
+    "nn.batch_norm_sums",
+    inputs=_SUMMED,
+    kind=FusionKind.REDUCTION,
+    reference=_batch_norm_sums,
+    attributes=BatchNormSumsAttributes,
+)
+def batch_norm_sums(types: Types, attributes: BatchNormSumsAttributes) -> Type:
+    """Of each channel, the sum of a gradient and the sum of its products with the data less their mean.
+
+    Both are read once. The mean and the sums are float32 where data and gradient are narrower floats.
+    """
+    data, mean, gradient = tensors(types, _SUMMED)
+    require_float(same_dtype([data, gradient], (_SUMMED[0], _SUMMED[2])))
+    wide = sum_type(data.dtype)
+    if mean.dtype is not wide:
+        raise UserError(f"the mean of {data.dtype} data must be {wide}, not {mean.dtype}")
+    if data.shape is None:
+        return TupleType((TensorType(None, wide),) * 2)
+    require_axis(attributes.axis, len(data.shape))
+    if gradient.shape is not None:
+        require_rank(gradient.shape, len(data.shape), "gradient")
+        for mine, other in zip(data.shape, gradient.shape, strict=True):
+            agree(mine, other, "the shape of the data, and of the gradient")
+    channels = data.shape[attributes.axis]
+    if mean.shape is not None:
+        require_rank(mean.shape, 1, "mean")
+        agree(channels, mean.shape[0], "channels of the data, and length of mean")
+    return TupleType((TensorType((channels,), wide),) * 2)

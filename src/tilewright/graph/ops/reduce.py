@@ -16,12 +16,13 @@ from tilewright.graph.ops.common import (
     require_axes,
     require_axis,
     require_bool,
+    require_float,
     require_number,
     tensor,
 )
-from tilewright.ir.dtype import INT64, DataType
+from tilewright.ir.dtype import FLOAT32, INT64, DataType
 from tilewright.ir.node import node
-from tilewright.ir.types import TensorType, Type
+from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import UserError
 
 
@@ -127,6 +128,41 @@ _declare("min", _min, "The least over axes; NaN if any is NaN.")
 _declare("prod", _prod, "The product over axes.")
 _declare("all", _all, "Whether all over axes are true.", require_bool)
 _declare("any", _any, "Whether any over axes is true.", require_bool)
+
+
+def sum_type(dtype: DataType) -> DataType:
+    """The type of sums that are kept as they were added up: float32 of narrower floats."""
+    return FLOAT32 if dtype.bits < FLOAT32.bits else dtype
+
+
+def _moments(args: list[Array], attributes: ReduceAttributes) -> tuple[Array, Array]:
+    (data,) = args
+    wide = data.astype(np.float64)
+    dtype = np.promote_types(data.dtype, np.float32)
+    with np.errstate(all="ignore"):
+        mean = wide.mean(axis=attributes.axes, keepdims=attributes.keepdims)
+        variance = wide.var(axis=attributes.axes, keepdims=attributes.keepdims)
+        return np.asarray(mean, dtype), np.asarray(variance, dtype)
+
+
+@operator(
+    "moments", inputs=("data",), kind=FusionKind.REDUCTION, reference=_moments, attributes=ReduceAttributes
+)
+def moments(types: Types, attributes: ReduceAttributes) -> Type:
+    """The mean and the variance over axes, of one read: sums of distances from an element, and of their squares.
+
+    The variance is that of the elements (divided by their number). Both are float32 for narrower floats.
+    """
+    data = tensor(types, 0, "the input")
+    require_float(data.dtype)
+    if data.shape is None:
+        return TupleType((TensorType(None, sum_type(data.dtype)),) * 2)
+    require_axes(attributes.axes, len(data.shape))
+    for axis in attributes.axes:
+        if constant_dim(data.shape[axis]) == 0:
+            raise UserError(f"dimension {axis} is empty: it has no mean")
+    kept = reduced_shape(data.shape, attributes.axes, attributes.keepdims)
+    return TupleType((TensorType(kept, sum_type(data.dtype)),) * 2)
 
 
 def _declare_position(name: str, find: Callable[..., Array], description: str) -> None:

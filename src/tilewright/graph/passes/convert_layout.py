@@ -27,13 +27,14 @@ from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAt
 from tilewright.graph.ops.convolution_gradient import Conv2dWeightGradientAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
 from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAttributes
+from tilewright.graph.ops.normalization_gradient import BatchNormSumsAttributes
 from tilewright.graph.ops.pooling import Pool2dAttributes
 from tilewright.graph.ops.reduce import ArgReduceAttributes, ReduceAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.lone_convolutions import as_product, is_pointwise, lone_convolutions
 from tilewright.ir.function import IRModule
-from tilewright.ir.types import TensorType
+from tilewright.ir.types import TensorType, TupleType
 from tilewright.target import Target
 
 TO_LAST = (0, 2, 3, 1)
@@ -50,7 +51,7 @@ _TO_MODEL_KERNEL = (3, 2, 0, 1)
 """Axes of a transpose from HWIO to OIHW."""
 _WEIGHT_GRADIENT = "nn.conv2d_weight_gradient"
 _SAME_AXIS = frozenset(["nn.softmax", "nn.log_softmax", "cumsum", "concatenate", "split"])
-_REDUCTIONS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any"])
+_REDUCTIONS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "moments"])
 _PER_AXIS = {
     "pad": ("before", "after"),
     "slice": ("begin", "end", "strides"),
@@ -171,6 +172,7 @@ class _Converter:
             "nn.max_pool2d_gradient": self._pool,
             "nn.avg_pool2d_gradient": self._pool,
             "nn.batch_norm": self._batch_norm,
+            "nn.batch_norm_sums": self._batch_norm_sums,
             "nn.layer_norm": self._layer_norm,
             "transpose": self._transpose,
             "take": self._take,
@@ -219,6 +221,14 @@ class _Converter:
             return None
         changed = item.attributes.replace(axis=_MOVED[item.attributes.axis])
         return self._call(item, [self.in_last(data), *map(self.in_plain, statistics)], changed)
+
+    def _batch_norm_sums(self, item: Call) -> GraphExpr | None:
+        data, mean, gradient = item.args
+        assert isinstance(item.attributes, BatchNormSumsAttributes)
+        if _rank(data) != 4:
+            return None
+        changed = item.attributes.replace(axis=_MOVED[item.attributes.axis])
+        return self._call(item, [self.in_last(data), self.in_plain(mean), self.in_last(gradient)], changed)
 
     def _layer_norm(self, item: Call) -> GraphExpr | None:
         """Images normalised by themselves: channels last, step by step (what is normalised is not last there)."""
@@ -275,6 +285,8 @@ class _Converter:
             assert isinstance(attributes, ArgReduceAttributes)
             axes = (_MOVED[attributes.axis],)
             changed = attributes.replace(axis=axes[0])
+        if isinstance(item.type, TupleType) and attributes.keepdims:
+            return None
         if not attributes.keepdims:
             rest = [TO_LAST[axis] for axis in range(4) if axis not in axes]
             if rest != sorted(rest):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,7 +49,12 @@ class FloatTypes(ABC):
 
     def converted_call(self, item: Call, dtype: DataType) -> GraphExpr:
         """An operator that computes in a type."""
-        return self._typed(item, [self.as_type(self._new[id(arg)], dtype) for arg in item.args])
+        return self.typed_call(item, [dtype] * len(item.args))
+
+    def typed_call(self, item: Call, dtypes: Sequence[DataType]) -> GraphExpr:
+        """An operator that reads its inputs in these types."""
+        pairs = zip(item.args, dtypes, strict=True)
+        return self._typed(item, [self.as_type(self._new[id(arg)], dtype) for arg, dtype in pairs])
 
     def _converted(self, item: GraphExpr) -> GraphExpr:
         if isinstance(item, Call) and isinstance(item.callee, Operator):

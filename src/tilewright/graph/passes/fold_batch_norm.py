@@ -64,10 +64,10 @@ def _floats(*items: GraphExpr) -> bool:
 def _open_batch_norm(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     data, *statistics = call.args
-    attributes, shape = call.attributes, static_shape(data)
+    attributes = call.attributes
     assert isinstance(attributes, BatchNormAttributes)
     if not all(isinstance(item, Constant) for item in statistics) or not _floats(data) or data.tensor_type.rank is None:
-        return _open_dynamic_batch_norm(call, attributes) if shape is not None and _floats(data) else None
+        return None
     scale, bias, mean, variance = (_wide(item) for item in statistics if isinstance(item, Constant))
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + attributes.epsilon)
@@ -76,23 +76,6 @@ def _open_batch_norm(b: Bindings) -> GraphExpr | None:
     dtype = data.tensor_type.dtype
     scaled = make("multiply", data, _narrow(factor.reshape(column), dtype), span=call.span)
     return make("add", scaled, _narrow(shift.reshape(column), dtype), span=call.span)
-
-
-def _open_dynamic_batch_norm(call: Call, attributes: BatchNormAttributes) -> GraphExpr | None:
-    """The same with statistics that are computed: plain operators on vectors."""
-    data, scale, bias, mean, variance = call.args
-    rank = data.tensor_type.rank
-    channels = static_shape(scale)
-    if rank is None or channels is None:
-        return None
-    dtype, span = data.tensor_type.dtype, call.span
-    epsilon = _narrow(np.asarray(attributes.epsilon, np.float64), dtype)
-    inverse = make("rsqrt", make("add", variance, epsilon, span=span), span=span)
-    factor = make("multiply", scale, inverse, span=span)
-    shift = make("subtract", bias, make("multiply", mean, factor, span=span), span=span)
-    column = channels + (1,) * (rank - attributes.axis - 1)
-    scaled = make("multiply", data, make("reshape", factor, shape=column, span=span), span=span)
-    return make("add", scaled, make("reshape", shift, shape=column, span=span), span=span)
 
 
 def _channel_vector(item: Constant, sizes: Sizes, axis: int) -> Wide | None:

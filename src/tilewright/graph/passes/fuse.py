@@ -12,7 +12,8 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
  4. A convolution of an image of few channels takes the change of layout before it.
  5. A depthwise convolution joins the 1 x 1 convolution of its results where those are too large for the cache.
  6. Bytes that the epilogue of an out-fusable operator reads as numbers (a quantised residual) are converted there.
-    Where memory is short, an epilogue ends with bytes, and whatever reads them converts them.
+    Where memory is short, an epilogue ends with bytes, and whatever reads them converts them. What it selects by (the
+    gradient where a result was positive) is compared there too.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
 again for each reader (broadcasting, sliding windows, several passes over the input). A reshape at the border of a
@@ -49,7 +50,7 @@ from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.views import DEPENDENT_VIEWS, is_view, is_whole_view
-from tilewright.ir.dtype import BFLOAT16, INT8, UINT8
+from tilewright.ir.dtype import BFLOAT16, BOOL, INT8, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.support.order import children_first
@@ -209,7 +210,7 @@ class _Fuser:
             if id(item) in self.group:
                 self._fuse_layout(item)
                 self._fuse_separable(item)
-                self._fuse_dequantized(item)
+                self._fuse_operand(item)
         return self._rebuild()
 
     def _post_dominators(self) -> dict[int, GraphExpr | None]:
@@ -375,20 +376,20 @@ class _Fuser:
         if self._chosen((anchor, reader), "together" if pays else "apart"):
             self._merge((reader, last))
 
-    def _fuse_dequantized(self, last: GraphExpr) -> None:
-        """Rule 6: bytes that an epilogue reads as numbers: a quarter of the memory, and no kernel for it."""
+    def _fuse_operand(self, last: GraphExpr) -> None:
+        """Rule 6: bytes that an epilogue reads as numbers, and what it selects by: less memory, and no kernel for it."""
         group, readers = self.group[id(last)], self.users[id(last)]
         if group.kind is not FusionKind.INJECTIVE or len(readers) != 1 or not self._same_scope(last, readers[0]):
             return
         reader, operator = readers[0], _operator(readers[0])
         if operator is None or not operator.elementwise or self.group[id(reader)].kind is not FusionKind.OUT_FUSABLE:
             return
-        if any(getattr(member.callee, "name", "") not in _DEQUANTIZING for member in group.members):
-            return
+        names = {getattr(member.callee, "name", "") for member in group.members}
         inputs = [arg for arg in _inputs(group.members) if not isinstance(arg, Constant)]
-        shapes = {arg.tensor_type.shape for arg in (*inputs, *group.members, reader)}
-        is_bytes = len(inputs) == 1 and inputs[0].tensor_type.dtype in (INT8, UINT8) and len(shapes) == 1
-        if is_bytes and self._size((last, reader)) <= MAX_GROUP:
+        if len(inputs) != 1 or len({arg.tensor_type.shape for arg in (*inputs, *group.members, reader)}) != 1:
+            return
+        is_bytes = inputs[0].tensor_type.dtype in (INT8, UINT8) and names <= _DEQUANTIZING
+        if (is_bytes or (last.tensor_type.dtype is BOOL and names <= _LIGHT)) and self._size((last, reader)) <= MAX_GROUP:
             self._merge((reader, last))
 
     def _chosen(self, calls: Sequence[Call], estimated: str) -> bool:

@@ -11,7 +11,7 @@ types; constants are rounded at compile time.
 
 from __future__ import annotations
 
-from tilewright.graph.ir.expr import Call, Constant
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.options import GraphOptions
@@ -28,9 +28,12 @@ PACKED = frozenset(["packed.matmul"])
 FOLLOWERS = frozenset(
     "add subtract multiply maximum minimum negative abs clip where sign nn.relu nn.leaky_relu nn.prelu nn.elu nn.selu "
     "nn.hard_sigmoid nn.gelu sigmoid tanh erf concatenate split reshape transpose slice pad tile take broadcast_to "
-    "assume_shape nn.max_pool2d nn.avg_pool2d nn.softmax nn.layer_norm mean max min".split()
+    "assume_shape nn.max_pool2d nn.avg_pool2d nn.max_pool2d_gradient nn.avg_pool2d_gradient nn.softmax nn.layer_norm "
+    "mean max min".split()
 )
 """Operators that compute in half precision where what they read is."""
+STATISTICS = {"moments": (0,), "nn.batch_norm": (0,), "nn.batch_norm_sums": (0, 2)}
+"""Operators of which these inputs follow; statistics, theirs and those they are given, stay in float32."""
 HALVES = (FLOAT16, BFLOAT16)
 
 
@@ -61,6 +64,14 @@ class _Reduce(FloatTypes):
         floats = [arg for arg in item.args if element_type(arg) is FLOAT32]
         if not floats:
             return None
-        moving = [arg for arg in floats if not isinstance(arg, Constant)]
-        follows = name in FOLLOWERS and any(element_type(self.new(arg)) is self._dtype for arg in moving)
+        following = [item.args[place] for place in STATISTICS[name]] if name in STATISTICS else floats
+        moving = [arg for arg in following if not isinstance(arg, Constant)]
+        may_follow = name in FOLLOWERS or name in STATISTICS
+        follows = may_follow and any(element_type(self.new(arg)) is self._dtype for arg in moving)
         return self._dtype if name in self._products or follows else None
+
+    def converted_call(self, item: Call, dtype: DataType) -> GraphExpr:
+        """An operator that computes in a type, or reads data of that type."""
+        assert isinstance(item.callee, Operator)
+        places = STATISTICS.get(item.callee.name, range(len(item.args)))
+        return self.typed_call(item, [dtype if place in places else FLOAT32 for place in range(len(item.args))])

@@ -1,33 +1,47 @@
-"""Bytes that several operators read as 32-bit integers are widened by each of them: memory holds bytes.
+"""What several operators read in a wider type is widened by each of them: memory holds the narrow one.
 
 Before:  wide = cast(q, int32);  f(wide);  g(wide)
 After:   f(cast(q, int32));  g(cast(q, int32))
 
-Equal expressions are computed once until here. One that only widens would be a kernel's result, four times as large as
-what it is made of.
+Equal expressions are computed once until here. One that only widens (bytes to 32-bit integers, halves to float32) would
+be a kernel's result, and larger than what it is made of. Operators that no cast becomes part of share one.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from tilewright.graph.ir.expr import Call, Function, GraphExpr
-from tilewright.graph.ir.op import is_call_to
+from tilewright.graph.ir.op import FusionKind, Operator, is_call_to
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
-from tilewright.ir.dtype import INT8, INT32, UINT8
+from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 
+_WIDER: Final = {INT8: INT32, UINT8: INT32, FLOAT16: FLOAT32, BFLOAT16: FLOAT32}
+_TAKING: Final = (FusionKind.INJECTIVE, FusionKind.REDUCTION)
+"""Operators whose kernels take casts before them; those of bytes are known to all others."""
+
 
 def widen_where_read(module: IRModule) -> IRModule:
-    """Give every reader of widened bytes a cast of its own."""
+    """Give every reader of what is widened a cast of its own."""
     return map_functions(module, _rewritten)
 
 
 def _widens(item: GraphExpr) -> bool:
-    """Whether an expression is bytes as 32-bit integers."""
+    """Whether an expression is a tensor in a wider type."""
     if not is_call_to(item, "cast") or not isinstance(item, Call) or not isinstance(item.type, TensorType):
         return False
     source = item.args[0].type
-    return item.type.dtype is INT32 and isinstance(source, TensorType) and source.dtype in (INT8, UINT8)
+    return isinstance(source, TensorType) and _WIDER.get(source.dtype) is item.type.dtype
+
+
+def _takes(reader: Call, item: GraphExpr) -> bool:
+    """Whether a reader gets a cast of its own."""
+    if not _widens(item):
+        return False
+    is_taking = isinstance(reader.callee, Operator) and reader.callee.kind in _TAKING
+    return is_taking or item.tensor_type.dtype is INT32
 
 
 def _rewritten(function: Function) -> Function:
@@ -44,9 +58,9 @@ def _rewritten(function: Function) -> Function:
 def _with_own_casts(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
     # A node whose children were rebuilt has the type that it had.
     new.type = old.type if new.type is None else new.type
-    if not isinstance(new, Call) or not any(map(_widens, new.args)):
+    if not isinstance(new, Call) or not any(_takes(new, arg) for arg in new.args):
         return None
-    result = Call(new.callee, tuple(_again(arg) if _widens(arg) else arg for arg in new.args), new.attributes)
+    result = Call(new.callee, tuple(_again(arg) if _takes(new, arg) else arg for arg in new.args), new.attributes)
     result.span, result.type = old.span, old.type
     return result
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.graph.gradient.expressions import (
     add,
+    cast,
+    item,
     multiply,
     negative,
     rank_of,
@@ -12,13 +16,18 @@ from tilewright.graph.gradient.expressions import (
     subtract,
     sum_to,
     total,
+    tuple_of,
+    zeros_like,
 )
 from tilewright.graph.gradient.pullback import pull_back
 from tilewright.graph.gradient.registry import Cotangents, reverse_rule
-from tilewright.graph.ir.expr import Call, GraphExpr
+from tilewright.graph.gradient.rules.reduce import share_of
+from tilewright.graph.ir.expr import Call, GraphExpr, TupleGet
+from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.normalization import BatchNormAttributes, LayerNormAttributes, SoftmaxAttributes
-from tilewright.graph.ops.normalization_gradient import LayerNormGradientAttributes
+from tilewright.graph.ops.normalization_gradient import BatchNormSumsAttributes, LayerNormGradientAttributes
+from tilewright.graph.ops.reduce import ReduceAttributes, sum_type
 
 
 def softmax_cotangent(weights: GraphExpr, cotangent: GraphExpr, axis: int) -> GraphExpr:
@@ -102,31 +111,63 @@ def layer_norm_gradient(call: Call, cotangent: GraphExpr) -> Cotangents:
 
 @reverse_rule("nn.batch_norm")
 def batch_norm(call: Call, cotangent: GraphExpr) -> Cotangents:
-    """Given statistics are inputs like others."""
+    """Given statistics are inputs like others; those that are the `moments` of the data are part of its cotangent.
+
+    That is factor (y' - mean(y') - z mean(y' z)), with z the normalised data.
+    """
     assert isinstance(call.attributes, BatchNormAttributes)
-    channel = call.attributes.axis
+    channel, epsilon = call.attributes.axis, call.attributes.epsilon
     data, scale, bias, mean, variance = call.args
-    shape = [size if axis == channel else 1 for axis, size in enumerate(sizes_of(data))]
-
-    def channels(value: GraphExpr) -> GraphExpr:
-        return reshape(value, shape)
-
-    def summed(value: GraphExpr, target: GraphExpr) -> GraphExpr:
-        axes = [axis for axis in range(rank_of(data)) if axis != channel]
-        return reshape(total(value, axes), sizes_of(target))
-
-    inverse = make("rsqrt", add(variance, call.attributes.epsilon))
+    axes = [axis for axis in range(rank_of(data)) if axis != channel]
+    dtype = mean.tensor_type.dtype
+    sums = make("nn.batch_norm_sums", data, cast(mean, sum_type(data.tensor_type.dtype)), cotangent, axis=channel)
+    plain, along = (cast(item(sums, place), dtype) for place in range(2))
+    inverse = make("rsqrt", add(variance, epsilon))
     factor = multiply(scale, inverse)
-    centred = subtract(data, channels(mean))
 
-    def of_variance() -> GraphExpr:
-        slope = multiply(multiply(factor, multiply(inverse, inverse)), -0.5)
-        return multiply(summed(multiply(cotangent, centred), variance), slope)
+    def normalised(value: GraphExpr, by: GraphExpr, centre: GraphExpr) -> GraphExpr:
+        return make("nn.batch_norm", value, by, zeros_like(bias), centre, variance, axis=channel, epsilon=epsilon)
 
+    def of_data() -> GraphExpr:
+        steady = normalised(cotangent, scale, share_of(plain, data, axes))
+        slope = multiply(multiply(factor, inverse), share_of(along, data, axes))
+        return subtract(steady, normalised(data, slope, mean))
+
+    of_scale, of_bias = lambda: multiply(along, inverse), lambda: plain
+    if _are_moments(data, axes, mean, variance):
+        return [of_data, of_scale, of_bias, None, None]
     return [
-        lambda: multiply(cotangent, channels(factor)),
-        lambda: multiply(summed(multiply(cotangent, centred), scale), inverse),
-        lambda: summed(cotangent, bias),
-        lambda: negative(multiply(summed(cotangent, mean), factor)),
-        of_variance,
+        lambda: normalised(cotangent, scale, zeros_like(mean)),
+        of_scale,
+        of_bias,
+        lambda: negative(multiply(plain, factor)),
+        lambda: multiply(along, multiply(multiply(factor, multiply(inverse, inverse)), -0.5)),
     ]
+
+
+def _are_moments(data: GraphExpr, axes: Sequence[int], mean: GraphExpr, variance: GraphExpr) -> bool:
+    """Whether a mean and a variance are those of data over axes."""
+    if not isinstance(mean, TupleGet) or not isinstance(variance, TupleGet) or mean.value is not variance.value:
+        return False
+    found = mean.value
+    if (mean.index, variance.index) != (0, 1) or not isinstance(found, Call) or not is_call_to(found, "moments"):
+        return False
+    assert isinstance(found.attributes, ReduceAttributes)
+    return found.args[0] is data and sorted(found.attributes.axes) == list(axes) and not found.attributes.keepdims
+
+
+@reverse_rule("nn.batch_norm_sums")
+def batch_norm_sums(call: Call, cotangents: Sequence[GraphExpr | None]) -> Cotangents:
+    """With p' and a' those of the sums: p' + a' (x - mean) for the gradient y', y' a' for the data, -a' sum(y')."""
+    assert isinstance(call.attributes, BatchNormSumsAttributes)
+    channel = call.attributes.axis
+
+    def build(data: GraphExpr, mean: GraphExpr, gradient: GraphExpr) -> GraphExpr:
+        dtype = mean.tensor_type.dtype
+        axes = [axis for axis in range(rank_of(data)) if axis != channel]
+        column = [size if axis == channel else 1 for axis, size in enumerate(sizes_of(data))]
+        given = cast(gradient, dtype)
+        centred = subtract(cast(data, dtype), reshape(mean, column))
+        return tuple_of([total(given, axes), total(multiply(given, centred), axes)])
+
+    return pull_back(build, call.args, cotangents)

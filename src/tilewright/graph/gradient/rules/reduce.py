@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.graph.gradient.expressions import (
+    add,
     broadcast_to,
     cast,
     compare,
     concatenate,
     divide,
+    item,
     multiply,
     number,
     reshape,
     sizes_of,
     slice_axis,
+    subtract,
     total,
     where,
     zeros_like,
@@ -49,13 +52,34 @@ def sum_(call: Call, cotangent: GraphExpr) -> Cotangents:
 def mean(call: Call, cotangent: GraphExpr) -> Cotangents:
     """Every element gets its share."""
     assert isinstance(call.attributes, ReduceAttributes)
-    sizes = sizes_of(call.args[0])
-    count = dimensions.product([sizes[axis] for axis in call.attributes.axes])
-    dtype = call.tensor_type.dtype
+    return [spread(share_of(cotangent, call.args[0], call.attributes.axes), call)]
+
+
+def share_of(value: GraphExpr, data: GraphExpr, axes: Sequence[int]) -> GraphExpr:
+    """A value divided by the number of elements along axes of some data."""
+    sizes, dtype = sizes_of(data), value.tensor_type.dtype
+    count = dimensions.product([sizes[axis] for axis in axes])
     if isinstance(count, int):
-        return [spread(divide(cotangent, count), call)]
+        return multiply(value, 1 / max(count, 1))
     counted = make("dimensions", values=(count,), shape=(), dtype=INT64)
-    return [spread(divide(cotangent, cast(cast(counted, FLOAT32), dtype)), call)]
+    return divide(value, cast(cast(counted, FLOAT32), dtype))
+
+
+@reverse_rule("moments")
+def moments(call: Call, cotangents: Sequence[GraphExpr | None]) -> Cotangents:
+    """With m' and v' those of mean and variance: (m' + 2 v' (x - mean)) / count."""
+    assert isinstance(call.attributes, ReduceAttributes)
+    (data,), axes = call.args, call.attributes.axes
+    dtype = data.tensor_type.dtype
+    of_mean, of_variance = cotangents
+    parts: list[GraphExpr] = []
+    if of_mean is not None:
+        parts.append(broadcast_to(kept(share_of(of_mean, data, axes), data, axes), sizes_of(data)))
+    if of_variance is not None:
+        slope = multiply(share_of(of_variance, data, axes), 2)
+        mean = kept(item(call, 0), data, axes)
+        parts.append(multiply(subtract(cast(data, slope.tensor_type.dtype), mean), kept(slope, data, axes)))
+    return [cast(parts[0] if len(parts) == 1 else add(*parts), dtype)]
 
 
 @reverse_rule("max", "min")

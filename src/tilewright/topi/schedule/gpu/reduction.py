@@ -13,6 +13,8 @@ from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.gpu import column_sums
+from tilewright.topi.schedule.gpu.accumulation import accumulate
 from tilewright.topi.schedule.gpu.injective import spread
 from tilewright.topi.schedule.gpu.rows import reduces_contiguous, schedule_long_rows
 from tilewright.topi.schedule.gpu.stage import StageContext, reduce_loops
@@ -163,9 +165,9 @@ def _columns(
         sch.bind(own[-1], "threadIdx.y")
         share = sch.get_loops(partial)[sch.get_loops(partial).index(thread) + 1]
         sch.bind(share, "threadIdx.y")
-        _accumulate(context, partial, share, steps // sharing)
+        accumulate(context, partial, share, steps // sharing)
     else:
-        _accumulate(context, handle, thread)
+        accumulate(context, handle, thread)
     if lane is not None:
         sch.vectorize(lane)
 
@@ -207,48 +209,6 @@ def _pixels(context: ScheduleContext, handle: BlockHandle, loops: list[LoopHandl
         return None
     loops[-2], inner = context.sch.split(loops[-2], [None, count])
     return inner
-
-
-def _accumulate(context: ScheduleContext, handle: BlockHandle, outside: LoopHandle, whole: int | None = None) -> None:
-    """The loops of a reduction in a thread: steps outside, a vector of results inside.
-
-    `whole` is the number of steps that all threads have, where not all have as many.
-    """
-    sch = context.sch
-    own = sch.get_loops(handle)
-    below = own[own.index(outside) + 1 :]
-    reduce = [loop for loop in reduce_loops(context, handle) if loop in below]
-    results = [loop for loop in below if loop not in reduce]
-    if results and reduce:
-        sch.reorder(*reduce, *results)
-    for loop in results[:-1]:
-        sch.unroll(loop)
-    if results and (context.extent(results[-1]) or 0) > 1:
-        sch.vectorize(results[-1])
-    if reduce:
-        count = context.extent(reduce[-1]) or 1
-        most = context.gpu.reduction.unrolled
-        if count <= most:
-            for loop in reduce:
-                if 1 < (context.extent(loop) or 0) <= most:
-                    sch.unroll(loop)
-        else:
-            _unroll_most(context, reduce[-1], min(count, whole or count))
-
-
-def _unroll_most(context: ScheduleContext, loop: LoopHandle, whole: int) -> None:
-    """Several steps at a time: their loads are on their way together. What is left over, or needs a guard, is apart."""
-    sch = context.sch
-    most = context.gpu.reduction.unrolled
-    main = whole - whole % most
-    if main == 0:
-        return
-    if main < (context.extent(loop) or 0):
-        loop, rest = sch.partition(loop, [main])
-        if (context.extent(rest) or 0) <= most:
-            sch.unroll(rest)
-    _, inner = sch.split(loop, [None, most])
-    sch.unroll(inner)
 
 
 def _vector_width(context: ScheduleContext, handle: BlockHandle, output: BlockHandle) -> int:
@@ -438,6 +398,7 @@ REDUCTIONS: Final = (
         _why_not_window,
         _schedule_window,
     ),
+    column_sums.TEMPLATE,
     Template(
         "several_results",
         "threads of a block share the steps of a reduction of several values",

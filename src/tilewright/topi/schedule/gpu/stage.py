@@ -48,17 +48,15 @@ def find_epilogue(context: ScheduleContext, handle: BlockHandle) -> BlockHandle 
     sch = context.sch
     consumers = sch.get_consumers(handle)
     block = context.block(handle)
-    if len(consumers) != 1 or len(block.writes) != 1 or sch.get_consumers(consumers[0]):
-        return None
-    if any(param is block.writes[0].buffer for param in sch.func.params):
+    results = {region.buffer for region in block.writes}
+    if len(consumers) != 1 or sch.get_consumers(consumers[0]) or any(param in results for param in sch.func.params):
         return None
     stage = context.block(consumers[0])
-    results = block.writes[0].buffer
     if stage.is_reduction or any(item.kind is not IterKind.SPATIAL for item in stage.iters):
         return None
     axes = [item.var for item in stage.iters if const_value(item.domain.extent) != 1]
     for item in pre_order(stage.body):
-        if isinstance(item, BufferLoad) and item.buffer is results:
+        if isinstance(item, BufferLoad) and item.buffer in results:
             # Axes of one element may come and go.
             used = [index for index in item.indices if not isinstance(index, IntImm)]
             if [index for index in used if index in axes] != axes or len(used) > len(stage.iters):
