@@ -170,7 +170,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
         passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options))
         passes.append(module_pass("joint_results", requires="graph_fused")(joint_results).with_options(options))
-        passes.append(module_pass("fuse_horizontally", requires="graph_fused")(fuse_horizontally).with_options(options))
+        if options.target is not None and options.target.capabilities.horizontal_buffers is not None:
+            horizontal = module_pass("fuse_horizontally", requires="graph_fused")(fuse_horizontally)
+            passes.append(horizontal.with_options(options))
     return Pipeline("graph", passes)
 
 

@@ -6,7 +6,7 @@ Kernels of several launches are joined launch by launch: the first ones of all, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilewright.backends.device import compiled_source, device_kernels, device_source, horizontal_source
 from tilewright.codegen.c.program import launches_of

@@ -72,9 +72,9 @@ def make_horizontal(func: PrimFunc, label: str, parts: Sequence[KernelPart]) -> 
     """A kernel of several that share launches, named by them; `func` is the program of all."""
     text = json.dumps([(part.symbol, part.numbers) for part in parts])
     symbol = f"tw_{_identifier(plain_label(label))}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    flops, moved = (reduce(add, amounts) for amounts in zip(*((p.work.flops, p.work.bytes) for p in parts), strict=True))
+    work = Work(reduce(add, (part.work.flops for part in parts)), reduce(add, (part.work.bytes for part in parts)))
     pairs = tuple(pair for part in parts for pair in part.pairs(in_place_pairs(part.func)))
-    return Kernel(symbol, with_in_place(func, pairs).replace(name=symbol), Work(flops, moved), parts=tuple(parts))
+    return Kernel(symbol, with_in_place(func, pairs).replace(name=symbol), work, parts=tuple(parts))
 
 
 def plain_label(label: str) -> str:
@@ -145,7 +145,8 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
         if known is not None and not (known.failed_template and settings.STRICT_TEMPLATES.get()):
             return known
     start = time.process_time()
-    result = _compiled_parts(kernel, target) if kernel.parts and not target.is_cpu else _compiled(kernel, target, planned)
+    shares = bool(kernel.parts) and not target.is_cpu
+    result = _compiled_parts(kernel, target) if shares else _compiled(kernel, target, planned)
     if store is not None:
         store.store(key, result.to_bytes())
     return replace(result, seconds=time.process_time() - start)
@@ -200,7 +201,8 @@ def _store() -> ObjectCache | None:
 
 def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:
     """The name of everything that decides a kernel's bytes; `tests/lower/test_kernel_key.py` changes each of them."""
-    answers = json.dumps([answers_to_json(item.answers) for item in (kernel, *kernel.parts)])
+    chosen = [kernel.answers, *(part.answers for part in kernel.parts)]
+    answers = json.dumps([answers_to_json(item) for item in chosen])
     memory = "planned" if planned else "own"
     parts = (kernel.symbol, answers, memory, *target_parts(target), kernel_sources())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

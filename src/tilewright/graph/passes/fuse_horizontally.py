@@ -6,16 +6,17 @@ After:   all = fused_cast_multiply_sum(p, q, r)       with the note `horizontal`
 
 A kernel of a few blocks takes as long as the device needs to start and end it, whatever it computes: the casts, norms
 and updates of small parameters are most launches of a training step. Such kernels wait until something needs what they
-compute, or until memory that they read would otherwise be free; those that then wait together are fused. A kernel of
-the same name that could run already goes with them, if its result is small enough to be kept. So no value lives much
-longer than before, and each group comes after all that it reads and before all that reads it.
+compute, or until memory that they read would otherwise be free; those that then wait together are fused. Kernels of the
+same names that could run already go with them, as long as keeping their results takes little memory. Each group comes
+after all that it reads and before all that reads it; and new values of state after all that read the old ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import prod
-from typing import Final
+from typing import Final, TypeGuard
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.ir.infer import fill_type
@@ -32,10 +33,12 @@ from tilewright.support.order import children_first
 
 HORIZONTAL: Final = "horizontal"
 """The note of a function whose body calls kernels that share launches, and gives all their results in order."""
-_WAVE_BYTES: Final = 64 << 10
-"""What the threads of a core move at a time, 32 bytes each: kernels of up to so many bytes for each core are small."""
+_WAVE_BYTES: Final = 96 << 10
+"""What the threads of a core move at a time, 48 bytes each: kernels of up to so many bytes for each core are small."""
 _SMALL_VALUE: Final = 64 << 10
 """Bytes of a value that costs nothing, however long it lives."""
+_SPARE_SHARE: Final = 32
+"""The part of all memory that results of kernels which run early may take."""
 _MOST_KINDS: Final = 24
 """Kernels of different code in a launch: more take the compiler of the device longer than they save."""
 _NAME_LENGTH: Final = 60
@@ -50,9 +53,11 @@ def fuse_horizontally(module: IRModule, options: GraphOptions) -> IRModule:
     main, state = "main", state_pairs(module)
     return map_functions(
         module,
-        lambda function: function
-        if is_primitive(function) or not _is_straight(function)
-        else _Fuser(function, state if function.name == main else (), most, wave).run(),
+        lambda function: (
+            function
+            if is_primitive(function) or not _is_straight(function)
+            else _Fuser(function, state if function.name == main else (), most, wave).run()
+        ),
     )
 
 
@@ -85,7 +90,7 @@ class _Fuser:
         items = [item for item in post_order(function, closures=False) if item is not function]
         later = dependents(items, function, state)
         order = ordered(later)
-        self._kernels = [item for item in (items[place] for place in order) if _is_kernel(item)]
+        self._kernels = [item for place in order if _is_kernel(item := items[place])]
         self._place = {id(call): place for place, call in enumerate(self._kernels)}
         self._needs: dict[int, set[int]] = {}
         """The kernels that each kernel comes after: those that it reads, and where it updates state some more."""
@@ -97,7 +102,14 @@ class _Fuser:
             for user in later[place]:
                 reached[user] |= reached[place]
         self._small = {id(call) for call in self._kernels if self._is_small(call)}
+        self._readers: dict[int, list[int]] = {id(call): [] for call in self._kernels}
+        for place, call in enumerate(self._kernels):
+            for value in {id(memory_of(arg)): memory_of(arg) for arg in call.args}.values():
+                if _is_kernel(value):
+                    self._readers[id(value)].append(place)
+        self._live = self._live_bytes()
         self._deadline = self._deadlines()
+        self._spare = max(self._live) // _SPARE_SHARE
         self._by_name: dict[str, list[Call]] = {}
         for call in self._kernels:
             if id(call) in self._small:
@@ -137,22 +149,33 @@ class _Fuser:
         return simple and sum(_bytes(kind) or 0 for kind in moved) <= self._wave
 
     def _deadlines(self) -> dict[int, int]:
-        """The last place at which all large values that a kernel reads are alive whether it waits or not."""
-        readers: dict[int, list[int]] = {}
-        values: dict[int, set[int]] = {}
+        """The last place at which all large values that a kernel reads are alive whether it waits or not.
+
+        Kernels that nothing waits for have none as long as what they hold fits beside all that is alive later.
+        """
+        live, end = self._live, len(self._kernels)
+        found: dict[int, int] = {}
+        held = later = 0
+        for place, call in reversed([*enumerate(self._kernels)]):
+            values = {id(value): value for value in map(memory_of, call.args) if _is_kernel(value)}.values()
+            large = [value for value in values if _result_bytes(value) > _SMALL_VALUE]
+            others = [[other for other in self._readers[id(value)] if other != place] for value in large]
+            found[id(call)] = min((max(places, default=place) for places in others), default=end)
+            later = max(later, live[place])
+            own = sum(_result_bytes(value) for value in large)
+            if not self._readers[id(call)] and found[id(call)] < end and held + own <= max(live) - later:
+                held += own
+                found[id(call)] = end
+        return found
+
+    def _live_bytes(self) -> list[int]:
+        """The bytes of results that are alive while each kernel runs."""
+        change = [0] * (len(self._kernels) + 1)
         for place, call in enumerate(self._kernels):
-            large = [arg for arg in call.args if (_bytes(arg.type) or 0) > _SMALL_VALUE]
-            values[id(call)] = {id(memory_of(arg)) for arg in large if _is_kernel(memory_of(arg))}
-            for value in values[id(call)]:
-                readers.setdefault(value, []).append(place)
-        never = len(self._kernels)
-        return {
-            id(call): min(
-                (max((other for other in readers[value] if other != place), default=place) for value in values[id(call)]),
-                default=never,
-            )
-            for place, call in enumerate(self._kernels)
-        }
+            size = _result_bytes(call)
+            change[place] += size
+            change[max(self._readers[id(call)], default=place) + 1] -= size
+        return list(accumulate(change))
 
     def _closure(self, wanted: Iterator[int] | set[int]) -> dict[int, Call]:
         """Those of some kernels that wait, and what waits that they need."""
@@ -173,6 +196,7 @@ class _Fuser:
             for name in dict.fromkeys(_name(call) for call in ready):
                 for call in self._by_name[name]:
                     if id(call) not in taken and id(call) not in self._done and self._may_join(call):
+                        self._spare -= 0 if id(call) in self._waiting else _result_bytes(call)
                         taken.add(id(call))
                         ready.append(call)
             ready.sort(key=lambda call: self._place[id(call)])
@@ -183,9 +207,9 @@ class _Fuser:
                 calls.pop(id(call), None)
 
     def _may_join(self, call: Call) -> bool:
-        """Whether a kernel could run already, at no cost of memory."""
-        results = sum(_bytes(kind) or 0 for kind in _results(call.type))
-        return self._needs[id(call)] <= self._done and (id(call) in self._waiting or results <= _SMALL_VALUE)
+        """Whether a kernel could run already, at little cost of memory."""
+        is_cheap = id(call) in self._waiting or _result_bytes(call) <= max(_SMALL_VALUE, self._spare)
+        return is_cheap and self._needs[id(call)] <= self._done
 
     def _divided(self, calls: Sequence[Call]) -> Iterator[list[Call]]:
         """Groups that one launch may have the buffers of, kernels of one kind next to each other."""
@@ -241,7 +265,7 @@ class _Fuser:
             number += count
 
 
-def _is_kernel(item: GraphExpr) -> bool:
+def _is_kernel(item: GraphExpr) -> TypeGuard[Call]:
     return isinstance(item, Call) and is_primitive(item.callee)
 
 
@@ -254,6 +278,10 @@ def _name(call: Call) -> str:
 
 def _results(kind: Type | None) -> Sequence[Type | None]:
     return kind.items if isinstance(kind, TupleType) else (kind,)
+
+
+def _result_bytes(call: Call) -> int:
+    return sum(_bytes(kind) or 0 for kind in _results(call.type))
 
 
 def _bytes(kind: Type | None) -> int | None:
@@ -283,12 +311,15 @@ def _notes(group: Sequence[Call]) -> dict[str, object]:
 
 def _renewed(root: GraphExpr, made: dict[int, GraphExpr]) -> GraphExpr:
     """An expression with groups in the place of kernels: `made` knows those and all that was renewed before."""
-    order = children_first([root], lambda item: () if id(item) in made or isinstance(item, Function) else children(item))
-    for item in order:
+
+    def below(item: GraphExpr) -> Sequence[GraphExpr]:
+        return () if id(item) in made or isinstance(item, Function) else children(item)
+
+    for item in children_first([root], below):
         if id(item) in made:
             continue
-        below = () if isinstance(item, Function) else children(item)
-        new = with_children(item, [made[id(part)] for part in below]) if below else item
+        parts = below(item)
+        new = with_children(item, [made[id(part)] for part in parts]) if parts else item
         if isinstance(new, TupleGet) and isinstance(new.value, Tuple):
             new = new.value.items[new.index]
         elif new is not item:
