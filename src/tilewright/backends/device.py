@@ -85,7 +85,12 @@ def compiled_source(name: str, source: str, target: Target) -> bytes:
 
 def shown_source(name: str, kernels: Sequence[DeviceKernel], target: Target) -> str:
     """The text of kernels as it goes on to the compiler: of a file, if there is one in its place."""
-    backend, source = backend_of(target, DeviceBackend), device_source(kernels, target)
+    return shown_text(name, device_source(kernels, target), target)
+
+
+def shown_text(name: str, source: str, target: Target) -> str:
+    """Text as it goes on to the compiler of a target: of a file, if there is one in its place."""
+    backend = backend_of(target, DeviceBackend)
     return staged_source(name, source, backend.language.suffix, backend.compiler).text if source else ""
 
 

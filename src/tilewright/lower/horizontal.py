@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.backends.device import compiled_source, device_kernels, device_source, horizontal_source
+from tilewright.backends.device import compiled_source, device_kernels, device_source, horizontal_source, shown_text
 from tilewright.codegen.c.program import launches_of
 from tilewright.ir.expr import IntImm
 from tilewright.ir.stage_files import StageFileError
@@ -73,12 +73,8 @@ class _Scheduled:
 def compile_horizontal(func: PrimFunc, parts: Sequence[KernelPart], target: Target) -> HorizontalCode:
     """Compile kernels with shared launches; `func` is the program of all, whose parameters are what steps pass."""
     try:
-        known = {part.symbol: part for part in parts}
-        scheduled = {symbol: _scheduled(part, target) for symbol, part in known.items()}
-        rounds, scratch = _rounds(parts, scheduled, len(func.params))
-        launches: list[Run | HorizontalLaunch] = []
-        for number, runs in enumerate(rounds):
-            launches += share_launches(f"{func.name}_kernel{number}", runs, target)
+        scheduled = _schedules(parts, target)
+        launches, scratch = _launches(func, parts, scheduled, target)
         source = horizontal_source(launches, target)
     except StageFileError:
         raise
@@ -93,6 +89,25 @@ def compile_horizontal(func: PrimFunc, parts: Sequence[KernelPart], target: Targ
     code = compiled_source(func.name, source, target)
     failures = dict.fromkeys(item.failure for item in scheduled.values() if item.failure)
     return HorizontalCode(DeviceKernelCode(code, info, scratch, tuple(in_place)), packing, "; ".join(failures))
+
+
+def source_of(func: PrimFunc, parts: Sequence[KernelPart], target: Target) -> str:
+    """The text of kernels with shared launches, as it goes on to the compiler."""
+    launches, _ = _launches(func, parts, _schedules(parts, target), target)
+    return shown_text(func.name, horizontal_source(launches, target), target)
+
+
+def _schedules(parts: Sequence[KernelPart], target: Target) -> dict[str, _Scheduled]:
+    return {symbol: _scheduled(part, target) for symbol, part in {part.symbol: part for part in parts}.items()}
+
+
+def _launches(
+    func: PrimFunc, parts: Sequence[KernelPart], scheduled: Mapping[str, _Scheduled], target: Target
+) -> tuple[list[Run | HorizontalLaunch], tuple[int, ...]]:
+    """The launches in order, and the bytes of scratch memory, which is behind the parameters."""
+    rounds, scratch = _rounds(parts, scheduled, len(func.params))
+    shared = [share_launches(f"{func.name}_kernel{n}", runs, target) for n, runs in enumerate(rounds)]
+    return [launch for launches in shared for launch in launches], scratch
 
 
 def _scheduled(part: KernelPart, target: Target) -> _Scheduled:
