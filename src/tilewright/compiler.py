@@ -32,11 +32,12 @@ from tilewright.ir.visit import find_all
 from tilewright.lower.bounds import Bound, bound_of
 from tilewright.lower.compile_times import SlowKernel, slowest_kernels
 from tilewright.lower.far_kernels import FarKernel
+from tilewright.lower.horizontal import source_of
 from tilewright.lower.kernel import CompiledKernel, Kernel
 from tilewright.lower.loop_calls import resolve_loop_calls
 from tilewright.lower.model import ENTRY, LoweredModel, failed_templates, input_symbols, lower_model
 from tilewright.lower.model_cache import load_model, store_model
-from tilewright.lower.schedules import use_schedule
+from tilewright.lower.schedules import Used, use_schedule
 from tilewright.options import HALVES, LOW_PRECISIONS, CompileOptions, OptionFields, make_options
 from tilewright.quantization.precision import in_precision
 from tilewright.quantization.running import CompileModule
@@ -328,10 +329,18 @@ class Compilation(Exportable):
 
     def templates_of(self, kernel: Kernel) -> tuple[TemplateChoice, ...]:
         """The templates of a kernel's schedule (one for all of it, or one for each stage), and those passed over."""
-        return use_schedule(kernel.func, self.target, kernel.answers, lambda func: func).templates
+        return self._used(kernel, lambda func: func).templates
 
     def _with_schedule(self, kernel: Kernel, use: Callable[[PrimFunc], T]) -> T:
-        return use_schedule(kernel.func, self.target, kernel.answers, use).result
+        return self._used(kernel, use).result
+
+    def _used(self, kernel: Kernel, use: Callable[[PrimFunc], T]) -> Used[T]:
+        if kernel.parts:
+            raise UserError(
+                f"{kernel.symbol} is {len(kernel.parts)} kernels that share launches, each with a schedule of its own",
+                hint="ask for each of kernel.alone",
+            )
+        return use_schedule(kernel.func, self.target, kernel.answers, use)
 
     @property
     def failed_templates(self) -> Mapping[str, str]:
@@ -361,7 +370,7 @@ class Compilation(Exportable):
 
     def bound_of(self, kernel: Kernel) -> Bound:
         """The least cycles that a kernel takes on one core, and those that it is estimated to take."""
-        used = use_schedule(kernel.func, self.target, kernel.answers, lambda func: func)
+        used = self._used(kernel, lambda func: func)
         return bound_of(kernel.func, used.result, used.templates, self.target)
 
     def lowered_kernel(self, kernel: Kernel) -> PrimFunc:
@@ -374,6 +383,8 @@ class Compilation(Exportable):
         """The text of a kernel as the compiler of its back end takes it: LLVM IR, C, OpenCL C, CUDA C++, ..."""
         if self.target.is_cpu:
             return staged_function(self.lowered_kernel(kernel), self.target).text
+        if kernel.parts:
+            return source_of(kernel.func, kernel.parts, self.target)
         return self._with_schedule(
             kernel, lambda func: shown_source(kernel.symbol, device_kernels(func, self.target).kernels, self.target)
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.backends.backend import Backend, Scheduler, backend_of, lowered
 from tilewright.backends.code_stages import compile_source, staged_source
+from tilewright.codegen.c.horizontal import emit_launches
+from tilewright.codegen.c.kernels import CLanguage
 from tilewright.codegen.c.program import device_functions, launches_of, nbytes
 from tilewright.codegen.language import KernelLanguage
 from tilewright.ir.expr import PrimExpr
@@ -15,8 +17,10 @@ from tilewright.runtime.core.artifact import Extent, FunctionInfo, LaunchInfo
 from tilewright.runtime.device.devices import find_device
 from tilewright.runtime.device.program import Device, DeviceModule, DeviceProgram
 from tilewright.support import trace
+from tilewright.support.errors import CompilerBug
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.horizontal import HorizontalLaunch, Run
 from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction
 from tilewright.tir.pipeline import gpu_pipeline
 from tilewright.topi.schedule.gpu.plain import schedule_plain_gpu
@@ -59,19 +63,34 @@ def device_source(kernels: Sequence[DeviceKernel], target: Target) -> str:
 
 def device_code(split: SplitFunction, source: str, target: Target, show: Callable[[PrimExpr], Extent]) -> DeviceCode:
     """Kernels and their text, compiled for a target. `show` writes extents of launches down."""
-    code = _compiled(split.func.name, source, target)
+    code = compiled_source(split.func.name, source, target)
     launches = tuple(replace(launch, dependent=target.has_dependent_launch) for launch in launches_of(split, show))
     return DeviceCode(code, launches, tuple(nbytes(buffer) for buffer in split.workspaces))
 
 
-def _compiled(name: str, source: str, target: Target) -> bytes:
+def horizontal_source(launches: Sequence[Run | HorizontalLaunch], target: Target) -> str:
+    """The text of launches that do the work of several kernels, as one program."""
+    language = backend_of(target, DeviceBackend).language()
+    if not isinstance(language, CLanguage):
+        raise CompilerBug(f"launches in {language.name} are not shared by kernels")
+    with trace.span("emit"):
+        return emit_launches(launches, language)
+
+
+def compiled_source(name: str, source: str, target: Target) -> bytes:
+    """Text as the code of a target."""
     backend = backend_of(target, DeviceBackend)
     return compile_source(name, source, backend.language.suffix, backend.compiler, target) if source else b""
 
 
 def shown_source(name: str, kernels: Sequence[DeviceKernel], target: Target) -> str:
     """The text of kernels as it goes on to the compiler: of a file, if there is one in its place."""
-    backend, source = backend_of(target, DeviceBackend), device_source(kernels, target)
+    return shown_text(name, device_source(kernels, target), target)
+
+
+def shown_text(name: str, source: str, target: Target) -> str:
+    """Text as it goes on to the compiler of a target: of a file, if there is one in its place."""
+    backend = backend_of(target, DeviceBackend)
     return staged_source(name, source, backend.language.suffix, backend.compiler).text if source else ""
 
 
@@ -87,7 +106,7 @@ def load_program(program: DeviceProgram, target: Target, device: Device) -> Devi
     arch = device.numbers().get("arch")
     name = program.functions[0].info.symbol
     target = target if arch is None else target.replace(arch=arch)
-    return DeviceModule(program, device, _compiled(name, program.source, target))
+    return DeviceModule(program, device, compiled_source(name, program.source, target))
 
 
 def device_module(funcs: Sequence[PrimFunc], infos: Sequence[FunctionInfo], target: Target) -> DeviceModule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -90,6 +91,12 @@ def _chosen(compilation: Compilation, options: argparse.Namespace) -> list[Kerne
     return chosen
 
 
+def _alone(compilation: Compilation, options: argparse.Namespace) -> list[Kernel]:
+    """The chosen kernels, and in the place of some that share launches each of them."""
+    found = [part for kernel in _chosen(compilation, options) for part in kernel.alone]
+    return list({kernel.symbol: kernel for kernel in found}.values())
+
+
 def _kernels(compilation: Compilation, options: argparse.Namespace) -> str:
     nodes = compilation.lowered.nodes_by_symbol()
     uses = compilation.lowered.uses_by_symbol()
@@ -107,8 +114,8 @@ def _kernels(compilation: Compilation, options: argparse.Namespace) -> str:
 
 
 def _bounds(compilation: Compilation, options: argparse.Namespace) -> str:
-    nodes, uses = compilation.lowered.nodes_by_symbol(), compilation.lowered.uses_by_symbol()
-    pairs = list(zip(_chosen(compilation, options), _each(compilation, options, compilation.bound_of), strict=True))
+    nodes, uses = compilation.lowered.nodes_by_symbol(), Counter(compilation.lowered.uses_by_symbol())
+    pairs = list(zip(_alone(compilation, options), _each(compilation, options, compilation.bound_of), strict=True))
     total = sum(bound.estimate * uses[kernel.symbol] for kernel, bound in pairs) or 1.0
     rows = [
         [
@@ -117,7 +124,7 @@ def _bounds(compilation: Compilation, options: argparse.Namespace) -> str:
             f"{bound.factor:.1f}",
             f"{bound.estimate * uses[kernel.symbol] / total:.1%}",
             ", ".join(choice.name for choice in compilation.templates_of(kernel)),
-            ", ".join(nodes[kernel.symbol][:2]),
+            ", ".join(nodes.get(kernel.symbol, ())[:2]),
             bound.reason,
         ]
         for kernel, bound in sorted(pairs, key=lambda pair: -pair[1].estimate * uses[pair[0].symbol])
@@ -127,7 +134,7 @@ def _bounds(compilation: Compilation, options: argparse.Namespace) -> str:
 
 def _each(compilation: Compilation, options: argparse.Namespace, step: Callable[[Kernel], Result]) -> list[Result]:
     """`step` for each chosen kernel, with a progress line when that takes long."""
-    chosen = _chosen(compilation, options)
+    chosen = (_chosen if options.stage == "source" else _alone)(compilation, options)
     results = []
     with Progress(f"kernels to the stage {options.stage}", total=len(chosen)) as line:
         for kernel in chosen:
@@ -142,7 +149,7 @@ def _compile(compilation: Compilation, options: argparse.Namespace) -> str:
     rows = []
     for kernel in chosen:
         result = compiled[kernel.symbol]
-        tiles = compilation.lowered_kernel(kernel).attributes.get(OPEN_TILES)
+        tiles = None if kernel.parts else compilation.lowered_kernel(kernel).attributes.get(OPEN_TILES)
         rows.append(
             [
                 kernel.symbol,
@@ -156,7 +163,7 @@ def _compile(compilation: Compilation, options: argparse.Namespace) -> str:
 
 
 def _te(compilation: Compilation, options: argparse.Namespace) -> str:
-    return to_script(IRModule([kernel.func for kernel in _chosen(compilation, options)]))
+    return to_script(IRModule([kernel.func for kernel in _alone(compilation, options)]))
 
 
 def _tir(compilation: Compilation, options: argparse.Namespace) -> str:
@@ -167,7 +174,7 @@ def _tir(compilation: Compilation, options: argparse.Namespace) -> str:
 
 def _templates(compilation: Compilation, options: argparse.Namespace) -> str:
     lines = []
-    for kernel in _chosen(compilation, options):
+    for kernel in _alone(compilation, options):
         lines.append(kernel.symbol)
         lines += (f"  {line}" for choice in compilation.templates_of(kernel) for line in choice.describe().splitlines())
     return "\n".join(lines)

@@ -63,6 +63,10 @@ class KernelValues(ABC):
             self._names[item] = found
         return found
 
+    def keep_apart(self, taken: set[str]) -> None:
+        """Take no name that others with the same set have taken."""
+        self._taken = taken
+
     def line(self, text: str) -> None:
         """One line of code."""
         self.lines.append("  " * self.depth + text)

@@ -27,6 +27,7 @@ from tilewright.graph.passes.float8_products import float8_products
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.fuse_horizontally import fuse_horizontally
 from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.image_lines import image_lines
 from tilewright.graph.passes.integer_epilogues import integer_epilogues
@@ -171,6 +172,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
         passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options))
         passes.append(module_pass("joint_results", requires="graph_fused")(joint_results).with_options(options))
+        if options.target is not None and options.target.capabilities.horizontal_buffers is not None:
+            horizontal = module_pass("fuse_horizontally", requires="graph_fused")(fuse_horizontally)
+            passes.append(horizontal.with_options(options))
     return Pipeline("graph", passes)
 
 

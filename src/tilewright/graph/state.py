@@ -117,7 +117,12 @@ def memory_of(item: GraphExpr) -> GraphExpr:
 
 
 def updates_last(order: Sequence[GraphExpr], function: Function, state: Sequence[StatePair]) -> list[GraphExpr]:
-    """Nodes of a fused function, each after its operands, in an order in which new values of state come late.
+    """Nodes of a fused function, each after its operands, in an order in which new values of state come late."""
+    return [order[place] for place in ordered(dependents(order, function, state))]
+
+
+def dependents(order: Sequence[GraphExpr], function: Function, state: Sequence[StatePair]) -> list[set[int]]:
+    """For each node of a fused function the places of those that come after it: what uses it, and new values of state.
 
     The kernel that gives a new value comes after all that read the old one, so that it may write it there; and after
     all that check data, so that a call which fails leaves state as it was. Where such an order would go in a circle
@@ -129,6 +134,8 @@ def updates_last(order: Sequence[GraphExpr], function: Function, state: Sequence
         for part in children(item):
             if id(part) in places:
                 users[places[id(part)]].add(place)
+    if not state:
+        return users
     checks = [place for place, item in enumerate(order) if isinstance(item, Call) and check_of(item.callee) is not None]
     readers = _readers(order, function)
     results = results_of(function)
@@ -140,7 +147,7 @@ def updates_last(order: Sequence[GraphExpr], function: Function, state: Sequence
         for reader in (*readers.get(pair.parameter, ()), *checks):
             if reader != place and not _reaches(users, place, reader):
                 users[reader].add(place)
-    return [order[place] for place in _sorted(users)]
+    return users
 
 
 def _readers(order: Sequence[GraphExpr], function: Function) -> dict[int, list[int]]:
@@ -168,7 +175,7 @@ def _reaches(users: Sequence[set[int]], start: int, goal: int) -> bool:
     return False
 
 
-def _sorted(users: Sequence[set[int]]) -> list[int]:
+def ordered(users: Sequence[set[int]]) -> list[int]:
     """All items, each after what it needs, and else in the order given."""
     missing = [0] * len(users)
     for needing in users:

@@ -61,8 +61,8 @@ def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> D
     )
     scratch = tuple(size for size in known if size is not None)
     unplanned = tuple(table.extent(size) for size in made.workspaces if const_value(size) is None)
-    sizes = _sizes(func, packing_of(scheduled), scratch, table)
-    info = DeviceKernelInfo(func.name, launches, sizes, _written(func), unplanned, symbols)
+    sizes = kernel_sizes(func, packing_of(scheduled), scratch, table)
+    info = DeviceKernelInfo(func.name, launches, sizes, written_buffers(func), unplanned, symbols)
     return DeviceKernelCode(made.code, info, scratch, in_place_pairs(split.func))
 
 
@@ -72,11 +72,11 @@ def kernel_on_host(
     """The description of a kernel that the host computes in a model for a device."""
     table = SymbolTable()
     symbols = tuple(table.name(symbol) for symbol in kernel_symbols(func))
-    sizes = _sizes(func, packing, scratch, table)
-    return DeviceKernelInfo(func.name, (), sizes, _written(func), symbols=symbols, on_host=reason)
+    sizes = kernel_sizes(func, packing, scratch, table)
+    return DeviceKernelInfo(func.name, (), sizes, written_buffers(func), symbols=symbols, on_host=reason)
 
 
-def _sizes(
+def kernel_sizes(
     func: PrimFunc, packing: Mapping[int, IndexMap], scratch: tuple[int, ...], table: SymbolTable
 ) -> tuple[Extent, ...]:
     """The bytes of each buffer that a step passes; constants that a schedule rearranged may have become larger."""
@@ -94,6 +94,7 @@ def _sizes(
     return (*found, *scratch)
 
 
-def _written(func: PrimFunc) -> tuple[int, ...]:
+def written_buffers(func: PrimFunc) -> tuple[int, ...]:
+    """The numbers of the buffers that a program writes."""
     stored = {id(item.buffer) for item in find_all(func.body, BufferStore)}
     return tuple(number for number, buffer in enumerate(func.buffers) if id(buffer) in stored)

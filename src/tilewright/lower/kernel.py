@@ -6,30 +6,30 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from functools import reduce
 
 from tilewright.backends.backend import lower
 from tilewright.backends.host import compile_lowered, lower_planned
 from tilewright.backends.llvm.cache import ObjectCache, shared_cache
+from tilewright.ir.build import add
 from tilewright.ir.structural import structural_key
 from tilewright.lower.bounds import Bound, bound_of
 from tilewright.lower.cache_key import target_parts
 from tilewright.lower.cost import Work, work_of
 from tilewright.lower.device_kernel import compile_for_device
+from tilewright.lower.horizontal import KernelPart, compile_horizontal
 from tilewright.lower.kernel_format import DamagedKernelError, KernelTable, decode_kernel, encode_kernel
-from tilewright.lower.schedules import use_schedule
+from tilewright.lower.schedules import require_legal_schedule, use_schedule
 from tilewright.runtime.core.artifact import DeviceKernelInfo
 from tilewright.support import settings, trace
-from tilewright.support.errors import CompilerBug
 from tilewright.support.fingerprint import kernel_sources
 from tilewright.target import Target
-from tilewright.tir.analysis.in_place import Pair, in_place_pairs
+from tilewright.tir.analysis.in_place import Pair, in_place_pairs, with_in_place
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.passes.scratch_parameters import scratch_bytes
-from tilewright.tir.schedule.errors import ScheduleError
-from tilewright.tir.schedule.legality import Proven, require_legal
 from tilewright.tir.verify_bounds import refuse_outside
 from tilewright.topi.schedule.choices import Answer, answers_to_json
 from tilewright.topi.schedule.packing import packing_of
@@ -39,17 +39,25 @@ from tilewright.topi.schedule.packing import packing_of
 class Kernel:
     """One distinct kernel of a model: its unscheduled program under its final name, and its work.
 
-    `answers` are choices of its schedule that a tuner has found; the template decides the rest.
+    `answers` are choices of its schedule that a tuner has found; the template decides the rest. `parts` are the kernels
+    that it is made of, where it is several that share launches on a device.
     """
 
     symbol: str
     func: PrimFunc
     work: Work
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    parts: tuple[KernelPart, ...] = ()
 
     def __repr__(self) -> str:
         """The name; `print(kernel.func)` shows the program."""
         return f"Kernel({self.symbol})"
+
+    @property
+    def alone(self) -> tuple[Kernel, ...]:
+        """The different kernels that it is made of, each as it would be by itself; most are one."""
+        parts = {part.symbol: part for part in self.parts}
+        return tuple(Kernel(part.symbol, part.func, part.work, part.answers) for part in parts.values()) or (self,)
 
 
 def make_kernel(func: PrimFunc, label: str) -> Kernel:
@@ -58,6 +66,15 @@ def make_kernel(func: PrimFunc, label: str) -> Kernel:
     text = digest if isinstance(digest, str) else digest.hex()
     symbol = f"tw_{_identifier(plain_label(label))}_{text[:16]}"
     return Kernel(symbol, func.replace(name=symbol), work_of(func))
+
+
+def make_horizontal(func: PrimFunc, label: str, parts: Sequence[KernelPart]) -> Kernel:
+    """A kernel of several that share launches, named by them; `func` is the program of all."""
+    text = json.dumps([(part.symbol, part.numbers) for part in parts])
+    symbol = f"tw_{_identifier(plain_label(label))}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    work = Work(reduce(add, (part.work.flops for part in parts)), reduce(add, (part.work.bytes for part in parts)))
+    pairs = tuple(pair for part in parts for pair in part.pairs(in_place_pairs(part.func)))
+    return Kernel(symbol, with_in_place(func, pairs).replace(name=symbol), work, parts=tuple(parts))
 
 
 def plain_label(label: str) -> str:
@@ -128,6 +145,22 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
         if known is not None and not (known.failed_template and settings.STRICT_TEMPLATES.get()):
             return known
     start = time.process_time()
+    shares = bool(kernel.parts) and not target.is_cpu
+    result = _compiled_parts(kernel, target) if shares else _compiled(kernel, target, planned)
+    if store is not None:
+        store.store(key, result.to_bytes())
+    return replace(result, seconds=time.process_time() - start)
+
+
+def _compiled_parts(kernel: Kernel, target: Target) -> CompiledKernel:
+    """Kernels that share launches."""
+    found = compile_horizontal(kernel.func, kernel.parts, target)
+    made = found.made
+    place = (made.in_place, made.scratch, made.info, made.refused, found.failure)
+    return CompiledKernel(made.code, found.packing, *place)
+
+
+def _compiled(kernel: Kernel, target: Target, planned: bool) -> CompiledKernel:
     # Operators that users declare are computed by expressions of theirs.
     with trace.span("verify"):
         refuse_outside(kernel.func)
@@ -140,15 +173,12 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
     compiled, scheduled = used.result
     with trace.span("bound"):
         bound = bound_of(kernel.func, scheduled, used.templates, target)
-    result = replace(compiled, failed_template=used.failure, bound=bound)
-    if store is not None:
-        store.store(key, result.to_bytes())
-    return replace(result, seconds=time.process_time() - start)
+    return replace(compiled, failed_template=used.failure, bound=bound)
 
 
 def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, planned: bool) -> CompiledKernel:
     """The code of a scheduled program; `func` is it before scheduling: its parameters are what callers pass."""
-    _require_legal(scheduled)
+    require_legal_schedule(scheduled)
     if target.is_cpu:
         with trace.span("lower"):
             lowered = (lower_planned if planned else lower)(scheduled, target)
@@ -156,15 +186,6 @@ def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, pl
         return CompiledKernel(code, packing_of(scheduled), in_place_pairs(lowered), scratch_bytes(lowered))
     made = compile_for_device(func, scheduled, target)
     return CompiledKernel(made.code, packing_of(scheduled), made.in_place, made.scratch, made.info, made.refused)
-
-
-def _require_legal(scheduled: PrimFunc) -> None:
-    """Templates use primitives alone, which prove their steps: what they make and must not run is a bug of ours."""
-    with trace.span("verify"):
-        try:
-            require_legal(scheduled, Proven.THREADS)
-        except ScheduleError as error:
-            raise CompilerBug(f"the schedule of kernel {scheduled.name} must not run: {error}") from error
 
 
 def is_cached(kernel: Kernel, target: Target, *, planned: bool = False) -> bool:
@@ -180,7 +201,8 @@ def _store() -> ObjectCache | None:
 
 def _cache_key(kernel: Kernel, target: Target, planned: bool) -> str:
     """The name of everything that decides a kernel's bytes; `tests/lower/test_kernel_key.py` changes each of them."""
-    answers = json.dumps(answers_to_json(kernel.answers))
+    chosen = [kernel.answers, *(part.answers for part in kernel.parts)]
+    answers = json.dumps([answers_to_json(item) for item in chosen])
     memory = "planned" if planned else "own"
     parts = (kernel.symbol, answers, memory, *target_parts(target), kernel_sources())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -262,7 +262,15 @@ def lower_model(
 
 
 def _tuned(kernels: KernelSet, answers: Mapping[str, Mapping[str, Answer]]) -> tuple[Kernel, ...]:
-    return tuple(replace(kernel, answers=answers.get(kernel.symbol, {})) for kernel in kernels.kernels)
+    """Kernels with what a tuner has found for them, and for those that they are made of."""
+    return tuple(
+        replace(
+            kernel,
+            answers=answers.get(kernel.symbol, {}),
+            parts=tuple(replace(part, answers=answers.get(part.symbol, {})) for part in kernel.parts),
+        )
+        for kernel in kernels.kernels
+    )
 
 
 def input_symbols(main: Function) -> tuple[Symbol, ...]:

@@ -7,6 +7,7 @@ import numpy as np
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.joint_results import JOINT
 from tilewright.ir import small_floats
 from tilewright.ir.build import cast, const
@@ -14,7 +15,7 @@ from tilewright.ir.dtype import BFLOAT16, FLOAT32
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, Type
-from tilewright.ir.visit import post_order, variables
+from tilewright.ir.visit import variables
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.te.language import compute, compute_many, placeholder
 from tilewright.te.program import create_prim_func
@@ -39,8 +40,18 @@ def lower_primitive(
         tensor = _input(param, position)
         inputs.append(tensor)
         values[id(param)] = [tensor]
-    for item in post_order(function.body):
-        if isinstance(item, GraphExpr) and id(item) not in values and not isinstance(item, Operator):
+    outputs = _results(function, values, on_cpu)
+    func = create_prim_func([*inputs, *outputs], name)
+    hidden = _hidden_symbols(function, func)
+    if hidden:
+        func = func.replace(params=(*func.params, *hidden))
+    return func.replace(attributes={CONSTANTS: constants}) if constants else func
+
+
+def _results(function: Function, values: dict[int, list[Tensor]], on_cpu: bool) -> list[Tensor]:
+    """The results of a primitive function; `values` are the tensors of its parameters."""
+    for item in post_order(function.body, closures=False):
+        if id(item) not in values and not isinstance(item, Function):
             values[id(item)] = _lower(item, values, on_cpu)
     outputs = [_owned(tensor) for tensor in values[id(function.body)]]
     # The same tensor may be returned twice; each result needs a buffer of its own.
@@ -52,11 +63,7 @@ def lower_primitive(
     if function.notes.get(JOINT):
         # Elements of all results are stored together, so that each may be written over what it replaces.
         outputs = list(compute_many(outputs[0].shape, lambda *i: tuple(item[i] for item in outputs), "joint"))
-    func = create_prim_func([*inputs, *outputs], name)
-    hidden = _hidden_symbols(function, func)
-    if hidden:
-        func = func.replace(params=(*func.params, *hidden))
-    return func.replace(attributes={CONSTANTS: constants}) if constants else func
+    return outputs
 
 
 def kernel_symbols(func: PrimFunc) -> tuple[Symbol, ...]:
@@ -93,6 +100,9 @@ def _lower(item: GraphExpr, values: dict[int, list[Tensor]], on_cpu: bool) -> li
         return [tensor for part in item.items for tensor in values[id(part)]]
     if isinstance(item, TupleGet):
         return [values[id(item.value)][item.index]]
+    if isinstance(item, Call) and isinstance(item.callee, Function):
+        given = {id(param): values[id(arg)] for param, arg in zip(item.callee.params, item.args, strict=True)}
+        return _results(item.callee, given, on_cpu)
     if isinstance(item, Call) and isinstance(item.callee, Operator):
         operands = [tensor for arg in item.args for tensor in values[id(arg)]]
         assert item.type is not None

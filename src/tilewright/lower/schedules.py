@@ -18,6 +18,7 @@ from tilewright.support.errors import CompilerBug
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
+from tilewright.tir.schedule.legality import Proven, require_legal
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.topi.schedule.choices import Answer, Choices
 from tilewright.topi.schedule.template import Scheduled, TemplateChoice
@@ -89,6 +90,15 @@ def use_schedule(
             return Used(result, scheduled.templates, "; ".join(failures and [*failures, f"it has {name}"]))
     assert first is not None
     raise first
+
+
+def require_legal_schedule(scheduled: PrimFunc) -> None:
+    """Templates use primitives alone, which prove their steps: what they make and must not run is a bug of ours."""
+    with trace.span("verify"):
+        try:
+            require_legal(scheduled, Proven.THREADS)
+        except ScheduleError as error:
+            raise CompilerBug(f"the schedule of kernel {scheduled.name} must not run: {error}") from error
 
 
 def _schedules(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from tilewright.graph.ir.traverse import children, post_order
 from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.eliminate_common_subexpressions import attribute_key
+from tilewright.graph.passes.fuse_horizontally import HORIZONTAL, parts_of, result_count
 from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.graph.state import StatePair
 from tilewright.ir.build import const
@@ -23,9 +25,10 @@ from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import rewrite_nodes, variables
 from tilewright.lower.cost import Work
 from tilewright.lower.general_sizes import general_sizes
+from tilewright.lower.horizontal import KernelPart
 from tilewright.lower.joined_elements import join_elements
 from tilewright.lower.joined_pixels import join_pixels
-from tilewright.lower.kernel import CompiledKernel, Kernel, make_kernel, plain_label
+from tilewright.lower.kernel import CompiledKernel, Kernel, make_horizontal, make_kernel, plain_label
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import (
@@ -128,6 +131,39 @@ class KernelSet:
         `ending` has arguments that results of the same size may be written over, if the computation allows it: pairs of
         an argument's and a result's number. Code that allows it is a kernel of its own.
         """
+        found = self._horizontal(function, constants, ending) if function.notes.get(HORIZONTAL) else None
+        found = found or self._alone(function, constants, ending)
+        shared = self._kernels.setdefault(found.kernel.symbol, found.kernel)
+        return replace(found, kernel=shared)
+
+    def _horizontal(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...]) -> _Use:
+        """Several kernels that share launches: each is what it would be by itself."""
+        params = {id(param): number for number, param in enumerate(function.params)}
+        calls = parts_of(function)
+        readers = Counter(id(arg) for call in calls for arg in call.args)
+        parts: list[KernelPart] = []
+        first = len(params)
+        for call in calls:
+            assert isinstance(call.callee, Function)
+            numbers = [params[id(arg)] for arg in call.args]
+            results = range(first, first + result_count(call.type))
+            first = results.stop
+            over = [
+                (number, result - results.start)
+                for number, arg in enumerate(call.args)
+                for result in results
+                if readers[id(arg)] == 1 and (numbers[number], result - len(params)) in ending
+            ]
+            fixed = tuple(number for number, place in enumerate(numbers) if place in constants)
+            own = self._alone(call.callee, fixed, tuple(over)).kernel
+            parts.append(KernelPart(own.symbol, own.func, own.work, (*numbers, *results)))
+        label = str(function.notes["name"])
+        with trace.span("tensor expressions"):
+            func = lower_primitive(function, "kernel", constants, on_cpu=self.cpu_forms)
+            kernel = make_horizontal(func, label, parts)
+        return _Use(kernel, (), kernel.work)
+
+    def _alone(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...]) -> _Use:
         label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
         key = (plain_label(label), constants, ending, *_structure(function))
         found = self._uses.get(key)
@@ -138,10 +174,9 @@ class KernelSet:
                 wanted = [(argument, len(function.params) + result) for argument, result in ending]
                 func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
                 kernel = make_kernel(func, label)
-            shared = self._kernels.setdefault(kernel.symbol, kernel)
             known = Analyzer().simplify
             work = Work(*(known(rewrite_nodes(part, sizes)) for part in (kernel.work.flops, kernel.work.bytes)))
-            found = self._uses[key] = _Use(shared, tuple(sizes.get(item, item) for item in kernel_symbols(func)), work)
+            found = self._uses[key] = _Use(kernel, tuple(sizes.get(item, item) for item in kernel_symbols(func)), work)
             self._kept.append(function)
         return found
 

@@ -64,6 +64,8 @@ class Capabilities:
     """Whether memory is shorter than time: operands of products stay as small in it as they are."""
     most_buffers: int | None = None
     """Buffers that a kernel may read and write in all, wherever the kind runs; None: as many as there are."""
+    horizontal_buffers: int | None = None
+    """Buffers that a launch may have which does the work of several kernels; None: each kernel has its own launches."""
     few_steps: str | None = None
     """A driver that ends the loops of a thread after `MOST_STEPS` steps in all, whatever they still had to do."""
     counted_cycles: bool = False

@@ -65,8 +65,10 @@ def extract_tasks(model: LoweredModel) -> list[Task]:
 
 
 def _has_static_shapes(kernel: Kernel) -> bool:
-    """Whether a kernel can be measured by itself: all its parameters are arrays of known shapes."""
-    return all(isinstance(item, Buffer) and item.static_shape is not None for item in kernel.func.params)
+    """Whether a kernel can be measured by itself: it is one, and all its parameters are arrays of known shapes."""
+    return not kernel.parts and all(
+        isinstance(item, Buffer) and item.static_shape is not None for item in kernel.func.params
+    )
 
 
 def _has_choice(task: Task) -> bool:

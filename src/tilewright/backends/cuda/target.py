@@ -51,6 +51,8 @@ KIND: Final = replace(
             precisions=frozenset({"tf32"}),
             half_mathematics=frozenset({"exp", "tanh", "erf", "erf_plus_one", "sigmoid"}),
             flat_memory=True,
+            # Addresses in 4 KiB of parameters, which all drivers take.
+            horizontal_buffers=500,
         ),
         cores=108,
         vector_registers=255,

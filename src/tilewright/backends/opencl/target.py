@@ -10,7 +10,8 @@ from tilewright.target.kinds import gpu_kind
 KIND: Final = gpu_kind(
     "opencl",
     "devices with OpenCL",
-    capabilities=Capabilities(overlapping_parameters=True, dot4="dot4"),
+    # Every device takes 1 KiB of arguments: addresses of 8 bytes.
+    capabilities=Capabilities(overlapping_parameters=True, dot4="dot4", horizontal_buffers=120),
     cores=16,
     vector_registers=128,
     l2_bytes=1 << 20,

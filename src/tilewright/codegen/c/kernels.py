@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeVar
 
 from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.expressions import Expressions
@@ -25,6 +25,8 @@ from tilewright.tir.passes.bind_threads import BLOCK_AXES, CLUSTER_AXIS
 from tilewright.tir.passes.split_host_device import DeviceKernel
 from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.stmt import BufferStore, Evaluate, For, IfThenElse, LoopKind, Stmt
+
+T = TypeVar("T")
 
 
 class CLanguage(Dialect, KernelLanguage):
@@ -83,14 +85,19 @@ class CLanguage(Dialect, KernelLanguage):
 
 def emit_kernels(kernels: Sequence[DeviceKernel], dialect: CLanguage) -> str:
     """One program of several kernels."""
+    return emit_texts(kernels, lambda kernel, helpers: KernelText(kernel, dialect, helpers).emit(), dialect)
+
+
+def emit_texts(items: Sequence[T], text: Callable[[T, Helpers], str], dialect: CLanguage) -> str:
+    """One program of texts, with the functions that they call in front of them."""
     helpers = Helpers(dialect)
-    bodies = [_Kernel(kernel, dialect, helpers).emit() for kernel in kernels]
+    bodies = [text(item, helpers) for item in items]
     uses_double = any("double" in text for text in (*bodies, helpers.text()))
     parts = [dialect.preamble(uses_double), helpers.text(), *bodies]
     return "\n".join(part for part in parts if part)
 
 
-class _Kernel(CStatements):
+class KernelText(CStatements):
     """One kernel being emitted."""
 
     def __init__(self, kernel: DeviceKernel, dialect: CLanguage, helpers: Helpers) -> None:
@@ -110,30 +117,38 @@ class _Kernel(CStatements):
             c.analyzer.bind(loop.var, Range(loop.min, loop.extent))
         for param in kernel.func.params:
             if isinstance(param, Buffer):
-                element = dialect.memory_type(param.dtype)
-                written, constant = param in kernel.written, param in kernel.constants
-                alone = param not in kernel.overlapping
-                parameters.append(dialect.pointer(element, c.name(param), written, constant, alone))
+                parameters.append(self.pointer(param, c.name(param)))
             else:
                 parameters.append(self.scalar_parameter(param))
         self._declare_shared()
+        self.emit_body(None)
+        threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+        head = dialect.signature(kernel.func.name, parameters, threads)
+        return "\n".join([f"{head} {{", *c.lines, "}", ""])
+
+    def pointer(self, param: Buffer, name: str) -> str:
+        """The declaration of a buffer parameter under a name."""
+        kernel, element = self.kernel, self._dialect.memory_type(param.dtype)
+        written, constant, alone = param in kernel.written, param in kernel.constants, param not in kernel.overlapping
+        return self._dialect.pointer(element, name, written, constant, alone)
+
+    def emit_body(self, row: str | None) -> None:
+        """What a block does: the one whose number among the kernel's is in `row`, if its launch has others too."""
+        c, dialect, kernel = self.values, self._dialect, self.kernel
         for buffer in kernel.warp:
             c.line(f"{dialect.memory_type(buffer.dtype)} {c.name(buffer)};")
         c.own_places = own_places(kernel)
-        blocks = self._folded_blocks() if kernel.is_folded else None
+        blocks = self._folded_blocks() if kernel.is_folded or row is not None else None
         for var, (axis, extent) in kernel.axes.items():
             c.analyzer.bind(var, Range(IntImm(0, INDEX), extent))
             c.decide(var, narrow=True)
-            place = _place(dialect, axis, kernel.cluster, blocks)
+            place = _place(dialect, axis, kernel.cluster, blocks, row)
             c.line(f"const int {c.name(var)} = {place};")
             if axis == CLUSTER_AXIS:
                 c.cluster = (var, kernel.cluster)
         self.statement(kernel.func.body)
         if self.alone is not None:
             raise CompilerBug(f"the kernel {kernel.func.name} does not wait for those before it")
-        threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
-        head = dialect.signature(kernel.func.name, parameters, threads)
-        return "\n".join([f"{head} {{", *c.lines, "}", ""])
 
     def _folded_blocks(self) -> list[str]:
         """How many blocks there are along each axis, where they stand in a row."""
@@ -147,16 +162,26 @@ class _Kernel(CStatements):
 
     def _declare_shared(self) -> None:
         """Shared buffers, each by itself or, where the language can, in one array."""
-        c, dialect, kernel = self.values, self._dialect, self.kernel
-        array = dialect.shared_array(kernel.shared_bytes, kernel.is_dynamic) if kernel.shared else None
+        kernel = self.kernel
+        array = self._dialect.shared_array(kernel.shared_bytes, kernel.is_dynamic) if kernel.shared else None
         if array is not None:
-            c.line(array)
-        for buffer, offset in zip(kernel.shared, kernel.shared_offsets, strict=True):
-            element = dialect.memory_type(buffer.dtype)
-            if array is None:
-                c.line(dialect.shared(element, c.name(buffer), element_count(buffer)))
-            else:
-                c.line(f"{element}* const {c.name(buffer)} = ({element}*)(tw_shared + {offset});")
+            self.values.line(array)
+            self.place_shared()
+        else:
+            for buffer in kernel.shared:
+                self.values.line(self.shared_buffer(buffer))
+
+    def shared_buffer(self, buffer: Buffer) -> str:
+        """The declaration of a shared buffer by itself."""
+        element = self._dialect.memory_type(buffer.dtype)
+        return self._dialect.shared(element, self.values.name(buffer), element_count(buffer))
+
+    def place_shared(self) -> None:
+        """Shared buffers as places in one array."""
+        c = self.values
+        for buffer, offset in zip(self.kernel.shared, self.kernel.shared_offsets, strict=True):
+            element = self._dialect.memory_type(buffer.dtype)
+            c.line(f"{element}* const {c.name(buffer)} = ({element}*)(tw_shared + {offset});")
 
     # ---------------------------------------------------------------- statements
 
@@ -269,12 +294,12 @@ class _Kernel(CStatements):
             super().assign(buffer, index, text)
 
 
-def _place(dialect: CLanguage, axis: str, cluster: int, blocks: Sequence[str] | None) -> str:
+def _place(dialect: CLanguage, axis: str, cluster: int, blocks: Sequence[str] | None, row: str | None) -> str:
     """The place of a block or thread along an axis; blocks of a cluster follow each other along the first one.
 
-    `blocks` are the numbers of blocks along the axes where all stand in a row.
+    `blocks` are the numbers of blocks along the axes where all stand in a row, `row` is the place there.
     """
-    row = dialect.axis("blockIdx.x")
+    row = dialect.axis("blockIdx.x") if row is None else row
     if axis == CLUSTER_AXIS:
         return f"{row} % {cluster}"
     if axis not in BLOCK_AXES or (blocks is None and axis != "blockIdx.x"):
