@@ -141,7 +141,7 @@ class CudaRecording(Recording):
         graph = self._graphs.get(key)
         if graph is None:
             if self._policy is None:
-                self._policy = quickest(self._gpu, self.calls)
+                self._policy = quickest(self._gpu, self.calls[: self.tried])
             if len(self._graphs) >= _MOST_GRAPHS:
                 del self._graphs[next(iter(self._graphs))]
             graph = self._graphs[key] = _Graph(self._gpu, self._gpu.captured(self.calls, self._policy))

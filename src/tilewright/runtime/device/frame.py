@@ -110,7 +110,7 @@ class Frame:
         for stage in self._stages:
             start: Callable[[], None]
             if isinstance(stage, Recording):
-                with self._state_kept(stage.will_try):
+                with self._state_kept(stage):
                     start = stage.bound()
             else:
                 start = stage
@@ -119,11 +119,24 @@ class Frame:
         return starts
 
     @contextmanager
-    def _state_kept(self, tries: bool) -> Iterator[None]:
-        """Give what runs change in place (inputs that are outputs too) its value back: trials are no calls."""
-        outputs = {identity(memory) for memory in self._bound[ArgKind.OUTPUT]}
+    def _state_kept(self, stage: Recording) -> Iterator[None]:
+        """Let trials of launches leave what runs change in place (inputs that are outputs too) as it is.
+
+        Only the calls before the first that writes there are tried, where these are most; else values are given back.
+        """
+        inputs = {identity(memory) for memory in self._bound[ArgKind.INPUT]}
+        over = [number for number, memory in enumerate(self._bound[ArgKind.OUTPUT]) if identity(memory) in inputs]
+        writers = [
+            number
+            for output in over
+            for recording, number, *_ in self._readers.get((ArgKind.OUTPUT, output), ())
+            if recording is stage
+        ]
+        first = min(writers, default=len(stage.calls))
+        stage.tried = first if 2 * first >= len(stage.calls) else None
+        outputs = {identity(self._bound[ArgKind.OUTPUT][number]) for number in over}
         copies = []
-        for number, memory in enumerate(self._bound[ArgKind.INPUT] if tries else ()):
+        for number, memory in enumerate(self._bound[ArgKind.INPUT] if stage.will_try and stage.tried is None else ()):
             if identity(memory) in outputs:
                 size = self._sizes[ArgKind.INPUT][number]
                 copies.append((memory, self.device.allocate(size), size))

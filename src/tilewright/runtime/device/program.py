@@ -80,6 +80,8 @@ class Recording:
     def __init__(self, device: Device, calls: Sequence[BoundCall]) -> None:
         self._device = device
         self.calls = list(calls)
+        self.tried: int | None = None
+        """How many calls, from the first, `bound` may run to see how they are started best; None: all of them."""
 
     def replace(self, number: int, args: list[Any]) -> None:
         """Give a call other arguments."""
