@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: unknown model '{options.model}': the models are {', '.join(zoo.names())}", file=sys.stderr)
         return 2
     harness.say(harness.machine_line())
+    harness.write_bytecode()
     imports = import_seconds(options.repeat)
     cold, warm, report = compile_seconds(options.model, options.threads, options.repeat)
     primitives = primitive_milliseconds(options.repeat)

@@ -86,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: {reason}")
         return 1 if failures else 0
     harness.say(harness.machine_line())
+    harness.write_bytecode()
     limits = Limits(options.limit, options.memory, 0 if options.no_time else options.rounds)
     is_written = options.json or options.resume or not options.only
     with tempfile.TemporaryDirectory(prefix="corpus-") as scratch:

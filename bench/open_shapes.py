@@ -110,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {'; '.join(f'{name}: {reason}' for name, reason in missing.items())}", file=sys.stderr)
         return 3
     places = {item.name: item.place(options.cache) for item in files}
+    harness.write_bytecode()
     figures = {name: measure(name, options.rounds, places.get(name)) for name in names}
     print(table(_HEADER, [_row(name, found) for name, found in figures.items()]))
     result = {"models": figures, "machine": harness.machine()}

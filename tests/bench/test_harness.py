@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import numpy as np
@@ -133,3 +135,10 @@ def test_documentation_check_finds_broken_links_and_failing_tutorials(
     assert "README.md: the link to 'docs/page.md#part' leads nowhere" in captured.err
     assert "2_second.md failed" in captured.err
     assert "documentation: 3 problems" in captured.out
+
+
+def test_bytecode_is_written_where_python_itself_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "module.py").write_text("x = 1\n", encoding="utf-8")
+    harness.write_bytecode(tmp_path)
+    assert Path(cache_from_source(str(tmp_path / "module.py"))).exists()

@@ -73,6 +73,16 @@ def test_what_does_not_divide():
     assert d.divide_exactly((N * 2 + 4) * M, 2 * M) is d.normal(N + 2)
 
 
+def test_what_is_left_of_sizes():
+    """Sizes that are sums cancel as they are, whatever place they have."""
+    length = d.normal(N // 384 - 2)
+    assert d.remaining_size((M, 8, length, 16, 2), (M, 8, length)) == 32
+    assert d.remaining_size((M, length, 8, 52), (M, length)) == 416
+    assert d.remaining_size((length, length), (length,)) is length
+    assert d.remaining_size((6, M), (4,)) is None
+    assert d.remaining_size((M, length), (d.normal(N // 384 - 1),)) is None
+
+
 def test_equal_sizes_are_one_object():
     assert d.normal(N * M) is d.normal(M * N)
     assert d.normal(N + M - N) is M

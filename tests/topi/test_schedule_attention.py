@@ -76,6 +76,19 @@ class TestAttention:
         compare(func, schedule_cpu(func, target, Choices({"queries": queries})))
 
 
+def test_sums_over_an_open_number_of_keys_are_not_guarded() -> None:
+    """Keys are padded to whole tiles: a guard in each step would keep sums out of registers, and multiply the code."""
+    n = ir.Var("n")
+    shapes = (("q", (1, 16, 2, 8)), ("k", (1, n, 2, 8)), ("v", (1, n, 2, 8)), ("m", (1, 1, 16, n)))
+    for count in (3, 4):
+        inputs = [Var(name, tensor_type(shape, "float32")) for name, shape in shapes[:count]]
+        scheduled = schedule_cpu(kernel(inputs, call("nn.attention", *inputs)), TARGETS["neon"])
+        blocks = {item.name: item for item in find_all(scheduled, Block)}
+        assert not uses_any(blocks["attention_products"].predicate, [n])
+        # What the mask is added to has a guard, for it has nothing past the last key.
+        assert uses_any(blocks["attention_scores"].predicate, [n]) == (count == 4)
+
+
 def test_cores_share_heads_or_blocks_of_queries() -> None:
     for heads, regions in ((8, 1), (3, 3)):
         func = attention(1, 128, 256, heads, 64, 64)

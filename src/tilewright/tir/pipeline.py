@@ -78,6 +78,7 @@ def cpu_pipeline(
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
             function_pass("unroll_loops", requires="vectorized", leaves="cpu_ready")(unroll_loops),
             function_pass("simplify_again")(simplify_loops),
+            function_pass("hoist_guards")(hoist_guards),
             function_pass("nest_guards")(nest_guards),
             function_pass("shorten_loops")(shorten_loops),
             function_pass("plan_storage")(plan_storage),

@@ -75,3 +75,34 @@ def test_shapes_of_scalars_that_are_data():
     given = {"x": np.array(-2), "shape": np.zeros(0, np.int64)}
     assert tw.compile(model, threads=1).run(given)[0].shape == ()
     assert run_tilewright(model, given)[0].shape == ()
+
+
+def test_sizes_of_frames_stay_what_they_are_through_slices_pads_and_reshapes():
+    """A size like n // 4 - 2 of a tensor that is there is not negative: nothing is left for a run to decide."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["frames"], strides=[4]),
+        helper.make_node("Pad", ["frames", "pads"], ["padded"]),
+        helper.make_node("Slice", ["padded", "zero", "six", "one"], ["part"]),
+        helper.make_node("Shape", ["part"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "two"], ["length"]),
+        helper.make_node("Concat", ["one", "length", "minus"], ["wanted"], axis=0),
+        helper.make_node("Transpose", ["part"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", ["turned", "wanted"], ["y"]),
+    ]
+    random = np.random.default_rng(0)
+    stored = {
+        "w": random.standard_normal((8, 1, 12)).astype(np.float32),
+        "pads": np.array([0, 0, 0, 0, 2, 0]),
+        "zero": np.array([0]),
+        "six": np.array([6]),
+        "one": np.array([1]),
+        "two": np.array([2]),
+        "minus": np.array([-1]),
+    }
+    model = open_model(nodes, {"x": (TensorProto.FLOAT, [1, 1, "n"])}, ["y"], stored)
+    assert "shape." not in str(tw.frontend.from_onnx(model))
+    executable = tw.compile(model, threads=1)
+    for length in (12, 61):
+        x = random.standard_normal((1, 1, length)).astype(np.float32)
+        (mine,), (other,) = executable.run({"x": x}), run_onnxruntime(model, {"x": x})
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)

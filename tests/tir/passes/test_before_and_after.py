@@ -642,6 +642,17 @@ def test_shorten_loops() -> None:
         before.replace("if b * 30 + t * 6 < n:", "if b * 30 + t * 5 < n:"),
     ):
         assert_becomes(shorten_loops, kept, kept)
+    alone = """
+                    T = allocate((8,), "float32")
+                    if b * 30 + t < n:
+                        T[0] = 1.0
+                        Y[b * 30 + t] = T[0]
+    """
+    assert_becomes(
+        shorten_loops,
+        f"{head}            for t in range(30):{alone}",
+        f"{head}            for t in range(max(min(30, b * -30 + n), 0)):{alone}",
+    )
 
 
 def test_nest_guards() -> None:

@@ -18,6 +18,7 @@ from tests.tir.schedule.test_schedule_tensorize import dot_tile
 from tilewright import te
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import TRUE
+from tilewright.ir.visit import uses_any
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
@@ -59,9 +60,37 @@ def test_pad_einsum_pads_beside_symbolic_extents() -> None:
     result = np.full((3, 9), np.nan, np.float32)
     interpret(schedule.func, x, w, result)
     np.testing.assert_allclose(result, x @ w, rtol=1e-5)
-    schedule = Schedule(func)
-    with pytest.raises(ScheduleError, match="is not constant from 0"):
-        schedule.pad_einsum(schedule.get_block("C"), [4, 1, 1])
+
+
+def test_pad_einsum_of_symbolic_extents() -> None:
+    """Rows, columns and steps of open sizes become multiples; the block's extents count, not those of its operands."""
+    rows, columns, steps = (ir.Var(name) for name in ("n", "m", "d"))
+    k = te.reduce_axis((0, steps), "k")
+    a, b = te.placeholder((rows, 16), name="A"), te.placeholder((16, columns), name="B")
+    s = te.placeholder((steps,), name="S")
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j] * s[k], axis=k), name="C")
+    schedule = Schedule(te.create_prim_func([a, b, s, c]))
+    made = schedule.pad_einsum(schedule.get_block("C"), [4, 4, 4])
+    assert [item.name for item in made] == ["A_pad", "B_pad", "S_pad", "C_crop"]
+    rng = np.random.default_rng(0)
+    for n, m, d in ((3, 9, 5), (4, 4, 8), (1, 1, 1)):
+        x, w = rng.standard_normal((n, 16)).astype(np.float32), rng.standard_normal((16, m)).astype(np.float32)
+        result = np.full((n, m), np.nan, np.float32)
+        interpret(schedule.func, x, w, np.ones(d, np.float32), result)
+        np.testing.assert_allclose(result, x[:, :d] @ w[:d], rtol=1e-4, atol=1e-5)
+
+
+def test_pad_einsum_takes_zeros_where_operands_go_on() -> None:
+    """What a sum does not reach must not get into it by padding, though both operands have it."""
+    k = te.reduce_axis((0, 5), "k")
+    a, b = te.placeholder((2, 16), name="A"), te.placeholder((16, 3), name="B")
+    c = te.compute((2, 3), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    schedule = Schedule(te.create_prim_func([a, b, c]))
+    schedule.pad_einsum(schedule.get_block("C"), [1, 1, 4])
+    x, w = np.ones((2, 16), np.float32), np.ones((16, 3), np.float32)
+    result = np.full((2, 3), np.nan, np.float32)
+    interpret(schedule.func, x, w, result)
+    assert (result == 5).all()
 
 
 def test_pad_einsum_refusals() -> None:
@@ -251,6 +280,24 @@ def test_over_compute_frees_tiles_of_guards() -> None:
     assert guarded.block(block).predicate is not TRUE
 
 
+def test_over_compute_of_a_symbolic_extent_beside_a_guarded_one() -> None:
+    rows, columns = ir.Var("n"), ir.Var("m")
+    a = te.placeholder((rows, (columns + 3) // 4 * 4), name="A")
+    t = te.compute((rows, columns), lambda i, j: a[i, j] * 2.0, name="T")
+    schedule = Schedule(te.create_prim_func([a, te.compute((rows, columns), lambda i, j: t[i, j] + 1.0, name="B")]))
+    block = schedule.get_block("T")
+    outer, _ = schedule.split(schedule.get_loops(schedule.get_block("B"))[0], [None, 2])
+    schedule.compute_at(block, outer)
+    schedule.over_compute(block, 1, 4)
+    schedule.split(schedule.get_loops(block)[-1], [None, 4])
+    assert not uses_any(schedule.block(block).predicate, [columns])
+    for n, m in ((3, 5), (2, 4), (1, 1)):
+        x = np.random.default_rng(0).standard_normal((n, (m + 3) // 4 * 4)).astype(np.float32)
+        result = np.full((n, m), np.nan, np.float32)
+        interpret(schedule.func, x, result)
+        np.testing.assert_allclose(result, x[:, :m] * 2 + 1)
+
+
 def test_over_compute_refusals() -> None:
     schedule = Schedule(panels())
     block, out = schedule.get_block("T"), schedule.get_block("B")
@@ -258,7 +305,7 @@ def test_over_compute_refusals() -> None:
         schedule.over_compute(block, 0, 16)
     with pytest.raises(ScheduleError, match="B must be an intermediate buffer"):
         schedule.over_compute(out, 0, 4)
-    with pytest.raises(ScheduleError, match="must be spatial, of a constant extent"):
+    with pytest.raises(ScheduleError, match="must be spatial and begin at 0"):
         schedule.over_compute(block, 1, 4)
     with pytest.raises(ScheduleError, match="has no iterator number 2"):
         schedule.over_compute(block, 2, 4)

@@ -8,7 +8,7 @@ from tilewright.frontend.caffe2.node import Node, converter
 from tilewright.frontend.core.builder import rank_of, size_at, sizes_of
 from tilewright.frontend.core.checks import checked_index
 from tilewright.frontend.core.layers import flattened
-from tilewright.graph.ir.dimensions import Size, divide_exactly, product, subtract
+from tilewright.graph.ir.dimensions import Size, product, remaining_size, subtract
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.ir.dtype import INT64
@@ -54,7 +54,7 @@ def reshape(node: Node) -> list[GraphExpr]:
     if len(places) > 1:
         raise UserError(f"several dimensions of {sizes_text(wanted)} are open")
     if places:
-        rest = divide_exactly(product(old), product([size for at, size in enumerate(wanted) if at != places[0]]))
+        rest = remaining_size(old, [size for at, size in enumerate(wanted) if at != places[0]])
         if rest is None:
             raise UserError(f"data of shape {sizes_text(old)} cannot have the shape {sizes_text(wanted)}")
         wanted[places[0]] = rest

@@ -7,7 +7,7 @@ import itertools
 from tilewright.frontend.core.builder import rank_of, size_at, sizes_of
 from tilewright.frontend.core.layers import cropped
 from tilewright.frontend.ncnn.layer import UNSET, Layer, converter
-from tilewright.graph.ir.dimensions import Size, divide_exactly, product
+from tilewright.graph.ir.dimensions import Size, remaining_size
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ops.common import sizes_text
 from tilewright.support.errors import UnsupportedError, UserError
@@ -36,7 +36,7 @@ def reshape(layer: Layer) -> GraphExpr:
     if len(places) > 1 or not wanted:
         raise UserError(f"the shape {sizes_text(wanted)}")
     if places:
-        rest = divide_exactly(product(old), product([size for at, size in enumerate(wanted) if at != places[0]]))
+        rest = remaining_size(old, [size for at, size in enumerate(wanted) if at != places[0]])
         if rest is None:
             raise UserError(f"data of shape {sizes_text(old)} cannot have the shape {sizes_text(wanted)}")
         wanted[places[0]] = rest

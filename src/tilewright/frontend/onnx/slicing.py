@@ -205,7 +205,10 @@ def build_pad(
                 raise UserError(f"pads cut {first} and {last} off dimension {axis}, which is {dim}")
             starts[axis], cut_after[axis], grown_before[axis], grown_after[axis] = 0, dim, left, 0
     ends = [maximum(start, subtract(dim, cut)) for start, dim, cut in zip(starts, dims, cut_after, strict=True)]
-    result = build_slice(node, data, starts, ends, range(len(dims)), [1] * len(dims))
+    # Of the others an open size may look as if it could be negative.
+    shorter = [axis for axis in range(len(dims)) if cut_before[axis] or cut_after[axis]]
+    bounds = [starts[axis] for axis in shorter], [ends[axis] for axis in shorter]
+    result = build_slice(node, data, *bounds, shorter, [1] * len(shorter))
     if mode != "constant":
         return _pad_by_index(node, result, grown_before, grown_after, mode)
     if any(grown_before) or any(grown_after):

@@ -39,6 +39,7 @@ from tilewright.graph.ir.dimensions import (
     maximum,
     minimum,
     product,
+    remaining_size,
     subtract,
 )
 from tilewright.graph.ir.expr import Constant, GraphExpr
@@ -219,7 +220,7 @@ def reshape(node: NodeContext) -> GraphExpr:
                 wanted[axis] = old[axis]
     left = [axis for axis, dim in enumerate(wanted) if isinstance(dim, int) and dim == -1]
     if len(left) == 1:
-        rest = divide_exactly(product(old), product([dim for axis, dim in enumerate(wanted) if axis != left[0]]))
+        rest = remaining_size(old, [dim for axis, dim in enumerate(wanted) if axis != left[0]])
         if rest is None and constants((*old, *wanted)) is not None:
             raise UserError(f"cannot reshape {sizes_text(old)} to {sizes_text(wanted)}")
         if rest is None and found is not None:

@@ -226,6 +226,21 @@ def divide_exactly(total: Size, part: Size) -> Size | None:
     return product([number // divisor, *left])
 
 
+def remaining_size(sizes: Sequence[Size], others: Sequence[Size]) -> Size | None:
+    """The one size that is left of some where all others are known; None if it is not sure.
+
+    Sizes that both have are cancelled as they are: products of sums (`(n + 257) // 384 - 2`) have no factors any more.
+    """
+    left, divisors = list(sizes), []
+    for other in others:
+        place = next((index for index, size in enumerate(left) if same(size, other)), None)
+        if place is None:
+            divisors.append(other)
+        else:
+            del left[place]
+    return divide_exactly(product(left), product(divisors))
+
+
 def _factors(value: Size) -> tuple[int, list[PrimExpr]] | None:
     """A size as a number times a list of symbolic factors (which may be sums)."""
     value = normal(value)

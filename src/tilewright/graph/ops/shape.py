@@ -269,6 +269,9 @@ def _slice_dim(dim: Dim, begin: Size, end: Size, stride: int, axis: int) -> Dim:
         inside = 0 <= begin <= size and 0 <= end <= size if stride > 0 else -1 <= begin < size and -1 <= end < size
         if not inside:
             raise UserError(f"slice {begin}:{end}:{stride} is not within dimension {axis} of size {size}")
+    if dim is not None and stride == 1 and begin == 0 and dimensions.same(end, dimensions.as_size(dim)):
+        # As long as it is: no size is negative, though an open one may look as if it could be.
+        return dim
     distance = dimensions.subtract(end, begin) if stride > 0 else dimensions.subtract(begin, end)
     count = dimensions.ceil_divide(distance, abs(stride))
     return as_dim(dimensions.maximum(count, 0))

@@ -21,7 +21,7 @@ from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import StmtRewriter
-from tilewright.tir.stmt import For, IfThenElse, LoopKind, SeqStmt, Stmt
+from tilewright.tir.stmt import Allocate, For, IfThenElse, LoopKind, SeqStmt, Stmt
 
 
 def shorten_loops(func: PrimFunc) -> PrimFunc:
@@ -52,6 +52,8 @@ def _any_of(stmt: Stmt) -> list[PrimExpr] | None:
     if isinstance(stmt, SeqStmt):
         parts = [_any_of(item) for item in stmt.stmts]
         return None if any(part is None for part in parts) else [item for part in parts for item in part or ()]
+    if isinstance(stmt, Allocate):
+        return _any_of(stmt.body)
     if not isinstance(stmt, IfThenElse):
         return None
     rest: list[PrimExpr] | None = [] if stmt.else_body is None else _any_of(stmt.else_body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.ir.build import add, all_of, const, le, lt, select
+from tilewright.ir.build import add, all_of, const, floordiv, le, lt, mul, select
 from tilewright.ir.expr import (
     TRUE,
     ZERO,
@@ -42,7 +42,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
                                             for i in 8, j in 12, k in 8: C_pad[i, j] += A_pad[i, k] * B_pad[k, j]
                                             for i in 7, j in 9: C[i, j] = C_pad[i, j]
 
-    `padding` has one number an iterator (1: as it is; its extent may be symbolic then). The indices of what the block
+    `padding` has one number an iterator (1: as it is); extents may be symbolic. The indices of what the block
     reads and writes must be iterators, what a padded step of a reduction combines must change nothing (zero times zero;
     the least value for a maximum of elements), and its loops must be plain.
     """
@@ -59,7 +59,7 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     for load, value in operands.items():
         if all(type(at) is not Var or ranges[at] is _extent(block, at) for at in load.indices):
             continue
-        padded, nest, name = _pad_input(state, load, value, ranges, [buffer.name for buffer in buffers], names)
+        padded, nest, name = _pad_input(state, block, load, value, ranges, [buffer.name for buffer in buffers], names)
         buffers.append(padded)
         names.append(name)
         nests.append(nest)
@@ -123,12 +123,16 @@ def _padded_extents(state: ScheduleState, block: Block, padding: Sequence[int], 
         )
     result: dict[Var, PrimExpr] = {}
     for item, factor in zip(block.iters, padding, strict=True):
-        extent = const_value(item.domain.extent)
-        if const_value(item.domain.min) != 0 or (extent is None and factor > 1):
-            state.fail(f"{what}: the domain of iterator {item.var.name} is not constant from 0", block)
-        grown = None if extent is None else (extent + factor - 1) // factor * factor
-        result[item.var] = item.domain.extent if grown is None or grown == extent else const(grown)
+        if const_value(item.domain.min) != 0:
+            state.fail(f"{what}: the domain of iterator {item.var.name} does not begin at 0", block)
+        result[item.var] = _multiple(state, item.domain.extent, factor)
     return result
+
+
+def _multiple(state: ScheduleState, extent: PrimExpr, factor: int) -> PrimExpr:
+    """The least multiple of a number that is not less than an extent; the extent itself if it is one."""
+    grown = mul(floordiv(add(extent, const(factor - 1)), const(factor)), const(factor))
+    return extent if state.analyzer.prove_equal(grown, extent) else grown
 
 
 def _iterator(index: PrimExpr) -> Var:
@@ -150,6 +154,7 @@ def _fresh(base: str, taken: Sequence[str]) -> str:
 
 def _pad_input(
     state: ScheduleState,
+    block: Block,
     load: BufferLoad,
     outside: PrimExpr,
     ranges: dict[Var, PrimExpr],
@@ -164,10 +169,11 @@ def _pad_input(
     iters = [
         BlockIter(Var(f"v_ax{n}"), Range(ZERO, dim), IterKind.SPATIAL, Var(f"ax{n}")) for n, dim in enumerate(shape)
     ]
+    # The block's own extents count: an operand may have more elements than the block reads.
     inside = all_of(
-        lt(item.var, dim)
-        for item, dim in zip(iters, source.shape, strict=True)
-        if item.domain.extent is not dim and const_value(dim) is not None
+        lt(item.var, _extent(block, at))
+        for item, at in zip(iters, load.indices, strict=True)
+        if type(at) is Var and ranges[at] is not _extent(block, at)
     )
     indices = tuple(item.var for item in iters)
     value = select(inside, BufferLoad(source, indices), outside)
@@ -285,34 +291,33 @@ def over_compute(state: ScheduleState, block: Block, axis: int, factor: int) -> 
     if not 0 <= axis < len(block.iters):
         state.fail(f"{what}: block {block.name} has no iterator number {axis}", block)
     item = block.iters[axis]
-    extent = const_value(item.domain.extent)
-    if factor < 1 or extent is None or const_value(item.domain.min) != 0 or item.kind is not IterKind.SPATIAL:
-        state.fail(f"{what}: iterator {item.var.name} must be spatial, of a constant extent, from 0", block)
-    padded = (extent + factor - 1) // factor * factor
+    if factor < 1 or const_value(item.domain.min) != 0 or item.kind is not IterKind.SPATIAL:
+        state.fail(f"{what}: iterator {item.var.name} must be spatial and begin at 0, and the factor positive", block)
+    padded = _multiple(state, item.domain.extent, factor)
     loop = state.index.loops.get(item.value) if type(item.value) is Var else None
     plain = loop is not None and loop.extent is item.domain.extent and state.index.blocks_under(loop) == [block]
-    if loop is None or not plain or loop.kind is not LoopKind.SERIAL or block.predicate is not TRUE:
+    if loop is None or not plain or loop.kind is not LoopKind.SERIAL or mentions(block.predicate, {loop.var}):
         state.fail(
             f"{what}: iterator {item.var.name} does not have a plain loop of its own",
             block,
             f"{what} comes before other changes of the loops",
         )
-    if padded == extent:
+    if padded is item.domain.extent:
         return
     grown = {region.buffer: _grown(state, block, region, item.var, padded, what) for region in block.writes}
     _require_operands(state, block, item.var, padded, what)
     iters = tuple(
-        BlockIter(entry.var, Range(ZERO, const(padded)), entry.kind, entry.value) if entry is item else entry
+        BlockIter(entry.var, Range(ZERO, padded), entry.kind, entry.value) if entry is item else entry
         for entry in block.iters
     )
     wider = edit_tree(state.index, {block: block.replace(iters=iters)})
     index = ProgramIndex(state.func.replace(body=wider))
-    longer = edit_tree(index, {index.loops[loop.var]: index.loops[loop.var].replace(extent=const(padded))})
+    longer = edit_tree(index, {index.loops[loop.var]: index.loops[loop.var].replace(extent=padded)})
     state.forget(loop.var)
     state.commit(state.func.replace(body=replace_buffers(longer, grown)))
 
 
-def _grown(state: ScheduleState, block: Block, region: BufferRegion, var: Var, extent: int, what: str) -> Buffer:
+def _grown(state: ScheduleState, block: Block, region: BufferRegion, var: Var, extent: PrimExpr, what: str) -> Buffer:
     """A written buffer with room for more of an iterator."""
     buffer = region.buffer
     if state.is_parameter(buffer) or buffer.strides or len(state.index.scope(block).writers_of(buffer)) != 1:
@@ -320,15 +325,15 @@ def _grown(state: ScheduleState, block: Block, region: BufferRegion, var: Var, e
     own = [n for n, part in enumerate(region.region) if part.min is var and const_value(part.extent) == 1]
     if len(own) != 1 or sum(mentions(part.min, {var}) for part in region.region) != 1:
         state.fail(f"{what}: block {block.name} does not write {buffer.name} at {var.name} itself", block)
-    shape = tuple(const(extent) if n == own[0] else dim for n, dim in enumerate(buffer.shape))
+    shape = tuple(extent if n == own[0] else dim for n, dim in enumerate(buffer.shape))
     return buffer.replace(shape=shape)
 
 
-def _require_operands(state: ScheduleState, block: Block, var: Var, extent: int, what: str) -> None:
+def _require_operands(state: ScheduleState, block: Block, var: Var, extent: PrimExpr, what: str) -> None:
     """All that a block reads past the end of an iterator must exist, and computing with it must not fail."""
     analyzer = Analyzer()
     for item in block.iters:
-        analyzer.bind(item.var, Range(ZERO, const(extent)) if item.var is var else item.domain)
+        analyzer.bind(item.var, Range(ZERO, extent) if item.var is var else item.domain)
     for region in block.reads:
         for part, dim in zip(region.region, region.buffer.shape, strict=True):
             inside = all_of([le(ZERO, part.min), le(add(part.min, part.extent), dim)])

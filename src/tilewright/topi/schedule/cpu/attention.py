@@ -68,6 +68,10 @@ def schedule_attention(context: ScheduleContext) -> None:
     weighted_values = _schedule_product(context, "mixed", [inner, column], value_tile)
     for name in reversed(_BLOCK_STAGES):
         sch.compute_at(_stage(context, name), block, preserve_unit_loops=name == "scores")
+    scores = _stage(context, "scores")
+    if len(context.block(scores).reads) == 1:
+        # Past the last key products of zeros are there to be scaled, for nobody; a mask has nothing there.
+        sch.over_compute(scores, 3, score_tile.columns)
     score_loops = loops_below(context, _stage(context, "scores"), block)[-2:]
     products = _schedule_product(context, "products", score_loops, score_tile, panels_outside=True)
     for name in _BLOCK_STAGES[1:]:
@@ -121,7 +125,7 @@ def _padded(context: ScheduleContext, product_name: str, operand_name: str, tile
     sch = context.sch
     product, operand = _stage(context, product_name), _stage(context, operand_name)
     columns = context.extent(sch.get_loops(product)[-2])
-    if columns is None or columns % tile.columns == 0:
+    if columns is not None and columns % tile.columns == 0:
         return operand
     copy, crop = sch.pad_einsum(product, [1, 1, 1, tile.columns, 1])
     sch.compute_inline(operand)
