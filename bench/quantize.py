@@ -3,6 +3,7 @@
     python -m bench.quantize                                    # everything; goes on where it was stopped
     python -m bench.quantize --part accuracy --network digits_vit
     python -m bench.quantize --part layers --model resnet18 --model dqn
+    python -m bench.quantize --jobs 14                          # folds and models side by side, a process each
 
 Two networks are trained on real labelled images (`quantize_networks.py`) by 5-fold cross-validation, so that every
 image is tested once, by a network that never saw it. Each is quantised in every way that there is, and by other tools.
@@ -22,12 +23,16 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from bench import harness, zoo
 from bench.environments import REPOSITORY, Environment, variables
+from tilewright.cli.options import positive_int
 from tilewright.support.text import table
 
 RESULTS = harness.RESULTS_FOLDER / "quantize.json"
@@ -51,13 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = _parser().parse_args(arguments)
     store = Store(_KEPT / f"rows-{_source_key()}.jsonl")
-    if options.part in (None, "accuracy"):
-        for network in options.network or NETWORKS:
-            for fold in range(FOLDS):
-                _run_fold(store, network, fold)
+    tasks: list[Callable[[], None]] = []
     if options.part in (None, "layers"):
-        for model in options.model or zoo.names():
-            _run_model(store, model)
+        tasks += [partial(_run_model, store, model) for model in reversed(options.model or zoo.names())]
+    if options.part in (None, "accuracy"):
+        tasks += [partial(_run_fold, store, name, n) for n in range(FOLDS) for name in options.network or NETWORKS]
+    _ENVIRONMENT.python()  # made before processes ask for it side by side
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for task in [pool.submit(task) for task in tasks]:
+            task.result()
     summary = summarize(store.rows)
     print(render(summary))
     harness.write_json(options.json or RESULTS, {**summary, "machine": harness.machine()})
@@ -70,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--part", choices=("accuracy", "layers"), help="only trained networks, or only layers")
     parser.add_argument("--network", action="append", choices=NETWORKS, help="only this network (may be repeated)")
     parser.add_argument("--model", action="append", choices=zoo.names(), help="only this model (may be repeated)")
+    parser.add_argument("--jobs", type=positive_int, default=1, help="folds and models at a time (default: 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go (default: bench/results)")
     return parser
 
@@ -84,15 +92,15 @@ class Store:
     """Rows in a file, one line each, so that a run goes on where the last one was stopped."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._lock = path, Lock()
         lines = path.read_text().splitlines() if path.exists() else []
         self.rows: list[Row] = [json.loads(line) for line in lines]
 
     def add(self, row: Row) -> None:
         """Keep a row."""
-        self.rows.append(row)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
+        with self._lock, self.path.open("a") as file:
+            self.rows.append(row)
             file.write(json.dumps(row) + "\n")
 
 
@@ -115,7 +123,7 @@ def _child(module: str, *arguments: str) -> Iterator[Row]:
 
 
 def _run_fold(store: Store, network: str, fold: int) -> None:
-    known = [row["way"] for row in store.rows if (row.get("network"), row.get("fold")) == (network, fold)]
+    known = [row["way"] for row in list(store.rows) if (row.get("network"), row.get("fold")) == (network, fold)]
     if "end" in known:
         return
     for row in _child("bench.quantize_fold", network, str(fold), str(_KEPT), *known):
@@ -125,7 +133,7 @@ def _run_fold(store: Store, network: str, fold: int) -> None:
 
 
 def _run_model(store: Store, model: str) -> None:
-    if any(row.get("model") == model for row in store.rows):
+    if any(row.get("model") == model for row in list(store.rows)):
         return
     for row in _child("bench.quantize_layers", model):
         store.add(row)
@@ -136,10 +144,12 @@ def _run_model(store: Store, model: str) -> None:
 def summarize(rows: Iterable[Row]) -> dict[str, Any]:
     """Accuracies by network and way, decibels by model, and what must hold."""
     rows = list(rows)
-    answers = [row for row in rows if "right" in row]
+    answers = sorted((row for row in rows if "right" in row), key=lambda row: int(row["fold"]))
     networks = {name: _accuracies([row for row in answers if row["network"] == name]) for name in NETWORKS}
     networks = {name: ways for name, ways in networks.items() if ways}
-    models = {row["model"]: _model_summary(row) for row in rows if "model" in row}
+    place = {name: n for n, name in enumerate(zoo.names())}
+    measured = sorted((row for row in rows if "model" in row), key=lambda row: place[row["model"]])
+    models = {row["model"]: _model_summary(row) for row in measured}
     checks: dict[str, bool] = {}
     for name, ways in networks.items():
         if "int8" in ways:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench import quantize
+from bench import quantize, zoo
 from bench.quantize import Store, render, summarize
 
 
@@ -45,6 +45,15 @@ def test_folds_add_up() -> None:
     assert (ways["int3 weights"]["images"], round(ways["int3 weights"]["points"], 3)) == (1000, -8.0)
     assert all(summary["checks"].values())
     assert "30 dB" in render(summary)
+
+
+def test_folds_and_models_that_end_in_any_order_are_shown_in_one() -> None:
+    rows = [answer("float32", 1, 970, "second"), answer("float32", 0, 980, "first"), answer("int8", 0, 978)]
+    models = [model(30.0, 29.0) | {"model": name} for name in ("dqn", "resnet18")]
+    summary = summarize([*rows, *models])
+    assert summary["networks"]["mnist_cnn"]["float32"]["notes"] == ["first", "second"]
+    assert summary == summarize([*rows[::-1], *models[::-1]])
+    assert list(summary["models"]) == [name for name in zoo.names() if name in ("dqn", "resnet18")]
 
 
 def test_what_does_not_hold_is_said() -> None:

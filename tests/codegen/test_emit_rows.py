@@ -10,9 +10,16 @@ import pytest
 from tests.codegen.compiled import HOST, assert_stages_agree, integers
 from tests.codegen.test_emit_cross import assembly
 from tests.codegen.test_emit_programs import matmul
+from tilewright.arith.analyzer import Analyzer
 from tilewright.backends.host import host_source
+from tilewright.backends.llvm.context import FunctionContext, ModuleContext
+from tilewright.backends.llvm.emit_expr import DISPATCH
+from tilewright.backends.llvm.emit_memory import run_around
+from tilewright.ir.dtype import INDEX, INT8
+from tilewright.ir.expr import IntImm, Range, Var
 from tilewright.target.target import Target
 from tilewright.tir.annotations import ROW_VECTORS
+from tilewright.tir.buffer import Buffer
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule
 
@@ -85,3 +92,27 @@ def test_multiply_adds_of_arm_take_lanes_and_nothing_spills() -> None:
     plain = assembly(product(28, 24, 64, (7, 12), 4, noted=False), NEOVERSE)
     loads = [len(re.findall(r"\bld[rp1]\w*\s", item)) for item in (text, plain)]
     assert loads[0] < loads[1] * 2 / 3
+
+
+@pytest.mark.parametrize(
+    ("size", "first", "lane"),
+    [
+        (80, 0, 0),  # five lines of sixteen bytes: runs are lines
+        (80, 12, 12),
+        (80, 1, None),  # runs that begin at the second byte leave the buffer in the last line,
+        (80, 7, None),
+        (83, 7, 4),  # unless it has three bytes more
+        (83, 30, None),
+    ],
+)
+def test_a_run_holds_groups_that_begin_anywhere_and_stays_in_the_buffer(
+    size: int, first: int, lane: int | None
+) -> None:
+    line = Var("line", INDEX)
+    c = FunctionContext(ModuleContext(NEOVERSE, DISPATCH), Analyzer())
+    c.analyzer.bind(line, Range(IntImm(0, INDEX), IntImm(5, INDEX)))
+    c.variables[line] = "%line"
+    buffer = Buffer("bytes", (IntImm(size, INDEX),), INT8)
+    c.pointers[buffer] = "%bytes"
+    found = run_around(c, buffer, line * 16 + first, 16, 4)
+    assert (None if found is None else found[1]) == lane

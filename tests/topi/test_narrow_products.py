@@ -204,6 +204,28 @@ def test_lines_of_few_channels_on_tiles() -> None:
     check(kernel([data, weight, zero], call("maximum", body, call("negative", body))), target_of("amx"), "tdpbusd")
 
 
+@pytest.mark.parametrize(
+    ("channels", "stride", "border"), [(3, 2, 1), (3, 1, 1), (1, 1, 1), (2, 3, 1), (3, 2, 0), (1, 1, 0)]
+)
+def test_lines_of_few_channels_by_lanes_of_a_load(channels: int, stride: int, border: int) -> None:
+    """Windows begin anywhere in a line. Without a border some loads would leave the image, and are of one group."""
+    run_length = 3 * channels + -3 * channels % 4 if border else 4 * channels
+    params = [
+        Var("data", tensor_type((1, 5, 16 * channels), "int8")),
+        Var("weight", tensor_type((3, run_length, 16), "int8")),
+        Var("zero", tensor_type((), "int8")),
+    ]
+    left, right = border * channels, border * (run_length - 2 * channels)
+    padding = (border, left, border, right)
+    body: GraphExpr = call("qnn.line_conv2d", *params, strides=(stride, stride * channels), padding=padding)
+    func = kernel(params, call("maximum", body, call("negative", body)))
+    target = target_of("dotprod")
+    check(func, target, "neon.sdot.v4i32")
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target)
+    spread = re.findall(r"load <4 x i8>, ptr %\S+, align 1$", host_source([made], target), re.MULTILINE)
+    assert not spread or not border
+
+
 @pytest.mark.grid
 @pytest.mark.parametrize(("width", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (4, 1)])
 @pytest.mark.parametrize("epilogue", [False, True])

@@ -144,8 +144,8 @@ def _line_conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 
     padded = data
     if any(attributes.padding):
-        # Whole vectors, so that what is loaded of a line for several windows ends in it.
-        line = (length + (left + right + _VECTOR_BYTES - 1)) // _VECTOR_BYTES * _VECTOR_BYTES
+        # Whole vectors and one more, so that what is loaded of a line for several windows ends in it.
+        line = (length + (left + right + 2 * _VECTOR_BYTES - 1)) // _VECTOR_BYTES * _VECTOR_BYTES
         padded = compute((n, lines + top + bottom, line), bordered, "pad_data")
     kh, k = reduce_axis((0, weight.shape[0]), "kh"), reduce_axis((0, weight.shape[1]), "k")
     down, across = attributes.strides

@@ -241,4 +241,5 @@ def test_images_of_few_channels_by_whole_lines(channels: int, window: int, strid
         strides=(stride, stride),
     )
     check([x], body, AMX, "qnn.line_conv2d")
+    check([x], body, NEON, "qnn.line_conv2d")
     check([x], body, VNNI, "qnn.conv2d")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.backends.llvm.context import FunctionContext
-from tilewright.backends.llvm.emit_memory import element_address, neighbours
+from tilewright.backends.llvm.emit_memory import element_address, neighbours, run_around
 from tilewright.backends.llvm.types import register_type
 from tilewright.ir.dtype import INT32, DataType
 from tilewright.ir.expr import Call, IntImm, PrimExpr, Ramp, const_value
@@ -90,14 +90,17 @@ def _lane_of_load(c: FunctionContext, expr: PrimExpr) -> str:
     if not isinstance(expr, BufferLoad) or c.mask is not None or len(expr.indices) != 1:
         return ""
     (index,) = expr.indices
-    if not isinstance(index, Ramp):
+    if not isinstance(index, Ramp) or const_value(index.stride) != 1:
         return ""
-    found = neighbours(c, expr.buffer, index.base, _ARM_BYTES // expr.dtype.element.itemsize)
-    if found is None or found[1] % expr.dtype.lanes or const_value(index.stride) != 1:
+    count, group = _ARM_BYTES // expr.dtype.element.itemsize, expr.dtype.lanes
+    found = neighbours(c, expr.buffer, index.base, count)
+    if found is None or found[1] % group:
+        found = run_around(c, expr.buffer, index.base, count, group)
+    if found is None:
         return ""
     address, inside = found
     loaded = c.op(f"load <4 x i32>, ptr {address}, align {expr.dtype.element.itemsize}")
-    lane = inside // expr.dtype.lanes
+    lane = inside // group
     order = ", ".join([f"i32 {lane}"] * 4)
     return c.op(f"shufflevector <4 x i32> {loaded}, <4 x i32> poison, <4 x i32> <{order}>")
 

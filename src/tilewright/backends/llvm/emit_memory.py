@@ -58,6 +58,18 @@ def neighbours(c: FunctionContext, buffer: Buffer, index: PrimExpr, count: int) 
     return _address(c, buffer, c.analyzer.simplify(index - inside)), inside
 
 
+def run_around(c: FunctionContext, buffer: Buffer, index: PrimExpr, count: int, group: int) -> tuple[str, int] | None:
+    """The address of so many elements side by side, and which of them an element is: the first of a group.
+
+    A run may begin anywhere: elements whole groups apart are in the same runs. None where one might leave the buffer.
+    """
+    inside = c.analyzer.form(index).constant % count // group * group
+    first = c.analyzer.simplify(index - inside)
+    if not c.lies_within(buffer, (Ramp(first, IntImm(1, first.dtype), count),)):
+        return None
+    return _address(c, buffer, first), inside
+
+
 def _is_whole(c: FunctionContext, buffer: Buffer, count: int) -> bool:
     """Whether a buffer, of whatever size, has a multiple of some number of elements."""
     for extent in buffer.shape:

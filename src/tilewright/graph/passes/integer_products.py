@@ -191,24 +191,26 @@ class _Rules:
     def _line_conv2d(self, call: Call, attributes: Conv2dAttributes, data: ShiftedBytes, weights: Array) -> GraphExpr:
         """A convolution of few channels by whole lines: what a window meets of a line is one step of matrix tiles.
 
-        Dot products by lanes of a register take the groups of a window from few loads, which windows share.
+        Dot products by lanes of a register take the groups of a window from few loads, which windows share. They take
+        pixels as they are; rows of a tile are whole groups apart.
         """
         height, width, channels, outputs = weights.shape
-        depth = channels + -channels % GROUP
-        taps = -(-width * depth // _TILE_STEP) * _TILE_STEP // depth if self._has_tiles else width
-        filled = pad_depth(data.data, -channels % GROUP)
+        depth = channels + -channels % GROUP if self._has_tiles else channels
+        filled = pad_depth(data.data, depth - channels)
         sizes = known_sizes(filled)
         assert sizes is not None
-        padded = self._pad_columns(np.pad(weights, ((0, 0), (0, taps - width), (0, 0), (0, 0))))
+        runs = np.pad(weights, ((0, 0), (0, 0), (0, depth - channels), (0, 0))).reshape(height, width * depth, outputs)
+        missing = -width * depth % _TILE_STEP if self._has_tiles else 0
+        padded = self._pad_columns(np.pad(runs, ((0, 0), (0, missing), (0, 0))))
         top, left, bottom, right = attributes.padding
         product: GraphExpr = make(
             "qnn.line_conv2d",
             make("reshape", filled, shape=(*sizes[:2], multiply(sizes[2], depth)), span=call.span),
-            self._operands.stored(padded.reshape(height, taps * depth, -1)),
+            self._operands.stored(padded),
             border_byte(data),
             strides=(attributes.strides[0], attributes.strides[1] * depth),
-            # Taps that were added reach past the image.
-            padding=(top, left * depth, bottom, (right + taps - width) * depth),
+            # Bytes that were added to a run reach past the image.
+            padding=(top, left * depth, bottom, right * depth + padded.shape[1] - width * depth),
             span=call.span,
         )
         return corrected(first_columns(product, outputs), data.zero, column_sums(weights))
