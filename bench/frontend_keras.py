@@ -109,14 +109,27 @@ def smallest_image(name: str) -> int:
     return _SMALLEST.get(name, 32)
 
 
-def _settle(model: Any, norms: Sequence[Any], data: Any) -> None:
+def train_norms(model: Any, random: np.random.Generator) -> None:
+    """Give normalisations scales, shifts and statistics as training might leave them."""
+    for layer in _norms(model):
+        layer.set_weights([random.uniform(0.8, 1.2, weight.shape) for weight in layer.get_weights()])
+
+
+def settle_norms(model: Any, data: Any) -> None:
     """Give normalisations the statistics of their own data."""
+    norms = _norms(model)
     momenta = [layer.momentum for layer in norms]
     for layer in norms:
         layer.momentum = 0.0
     model(data, training=True)
     for layer, momentum in zip(norms, momenta, strict=True):
         layer.momentum = momentum
+
+
+def _norms(model: Any) -> list[Any]:
+    import keras
+
+    return [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
 
 
 def application(name: str) -> tuple[bytes, Mapping[str, Any], Sequence[Any]]:
@@ -128,13 +141,11 @@ def application(name: str) -> tuple[bytes, Mapping[str, Any], Sequence[Any]]:
     size = smallest_image(name)
     model = getattr(keras.applications, name)(weights=None, include_top=False, input_shape=(size, size, 3))
     random = np.random.default_rng(0)
-    norms = [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
-    for layer in norms:  # statistics as training would leave them
-        layer.set_weights([random.uniform(0.8, 1.2, weight.shape) for weight in layer.get_weights()])
+    train_norms(model, random)
     data = random.uniform(0, 1, (1, size, size, 3)).astype(np.float32)
     expected = keras.ops.convert_to_numpy(model(data))
     if np.abs(expected).max() > _GROWN:
-        _settle(model, norms, random.uniform(0, 1, (8, size, size, 3)).astype(np.float32))
+        settle_norms(model, random.uniform(0, 1, (8, size, size, 3)).astype(np.float32))
         expected = keras.ops.convert_to_numpy(model(data))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
