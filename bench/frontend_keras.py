@@ -32,7 +32,8 @@ _IMPRECISE = {
 """Words in the names of cases in which Keras itself is so far off."""
 _COMPILED = ("stft_spectrogram_test",)
 """Words in the names of cases that the graph interpreter takes minutes for."""
-_OPERATIONS = ("ops/numpy_test.py", "ops/nn_test.py", "ops/core_test.py", "ops/math_test.py", "ops/linalg_test.py")
+_OPERATIONS = ("ops/core_test.py", "ops/linalg_test.py", "ops/math_test.py", "ops/nn_test.py", "ops/numpy_test.py")
+"""The files of tests, the longest last."""
 _SMALLEST = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "NASNetLarge": 64, "NASNetMobile": 64}
 """The smallest images of architectures that do not take 32 x 32."""
 _GROWN = 1e4

@@ -39,8 +39,9 @@ _SKIPPED = (
     "jit_compile",
     "tf_data",
     "sparse",
+    "custom_ops_for_tensorflow",
 )
-"""Words in names of tests that train, or are about what no file of a model has."""
+"""Words in names of tests that train, or are about what no file of a model has, or about one backend's own code."""
 
 
 @dataclass
