@@ -39,9 +39,10 @@ _SKIPPED = (
     "jit_compile",
     "tf_data",
     "sparse",
-    "custom_ops_for_tensorflow",
+    "dtypetest",
 )
-"""Words in names of tests that train, or are about what no file of a model has, or about one backend's own code."""
+"""Words in names of tests that train, are about what no file of a model has, or call no operation: tests of types call
+functions, thousands of times."""
 
 
 @dataclass
