@@ -60,7 +60,7 @@ INTERPRETED: dict[str, Callable[[], Iterator[Trial]]] = {
     "stablehlo": partial(frontend_stablehlo.trials, interpreted=True),
 }
 """Suites that can run the graph interpreter instead of compiled code."""
-NOTES: dict[str, Callable[[], str]] = {"tflite": frontend_tflite.note}
+NOTES: dict[str, Callable[[], str]] = {"tflite": frontend_tflite.note, "mxnet": frontend_mxnet.note}
 """What a row of the table says beside its counts."""
 
 

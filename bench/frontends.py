@@ -30,7 +30,7 @@ from typing import Any
 
 from bench import harness
 from bench.environments import REPOSITORY, variables
-from bench.frontend_environments import HOMES, Elsewhere, Home
+from bench.frontend_environments import HOMES, Home
 from bench.frontend_journal import Journal
 from tilewright.support.errors import UserError
 from tilewright.support.text import table
@@ -97,9 +97,7 @@ def _keep(path: Path, key: str, row: Row) -> None:
     harness.write_json(path, {"machine": harness.machine(), "suites": ordered})
 
 
-def suite_row(
-    key: str, home: Home | Elsewhere, flags: Sequence[str], details: bool, jobs: int, journal: Journal
-) -> Row:
+def suite_row(key: str, home: Home, flags: Sequence[str], details: bool, jobs: int, journal: Journal) -> Row:
     """What the record says of a suite: counts, versions, and the reason of what did not pass."""
     try:
         python = home.python()
@@ -127,7 +125,7 @@ def suite_row(
     }
 
 
-def _run(python: str, key: str, home: Home | Elsewhere, flags: Sequence[str], jobs: int, journal: Journal) -> set[str]:
+def _run(python: str, key: str, home: Home, flags: Sequence[str], jobs: int, journal: Journal) -> set[str]:
     """Run what the journal does not have, in several processes that each take some of the cases; gives their notes."""
     with ThreadPoolExecutor(jobs) as pool:
         parts = [
@@ -137,7 +135,7 @@ def _run(python: str, key: str, home: Home | Elsewhere, flags: Sequence[str], jo
         return {note for part in parts for note in part.result()}
 
 
-def _run_part(python: str, key: str, home: Home | Elsewhere, flags: Sequence[str], journal: Journal) -> list[str]:
+def _run_part(python: str, key: str, home: Home, flags: Sequence[str], journal: Journal) -> list[str]:
     """Run one part, whose notes it gives; a case that takes the process along has failed, and another one begins."""
     notes: list[str] = []
     running: Row = {}

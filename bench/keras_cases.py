@@ -39,8 +39,10 @@ _SKIPPED = (
     "jit_compile",
     "tf_data",
     "sparse",
+    "dtypetest",
 )
-"""Words in names of tests that train, or are about what no file of a model has."""
+"""Words in names of tests that train, are about what no file of a model has, or call no operation: tests of types call
+functions, thousands of times."""
 
 
 @dataclass
@@ -86,7 +88,12 @@ class Recorded:
             _randomise(target)
         if hasattr(target, "finalize_state"):  # what layers compute from their weights when they are loaded
             target.finalize_state()
-        outputs = [keras.ops.convert_to_numpy(item) for item in tree.flatten(model(values, training=False))]
+        # Python's own numbers (the rank of a tensor) have the type that Keras gives them.
+        results = [
+            item if hasattr(item, "dtype") else keras.ops.convert_to_tensor(item)
+            for item in tree.flatten(model(values, training=False))
+        ]
+        outputs = [keras.ops.convert_to_numpy(item) for item in results]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"model.{form}"
             with contextlib.redirect_stdout(io.StringIO()):

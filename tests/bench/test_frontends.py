@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from bench import frontend_suites, frontends
+from bench import frontend_mxnet, frontend_suites, frontends
 from bench.frontend_case import Case, LeftOut, Trial, run_case
 from bench.frontend_environments import HOMES
 from tests.integration import small_models
@@ -144,3 +144,13 @@ def test_unknown_suites_are_named(capsys: Captured) -> None:
 
 def test_every_suite_has_a_home() -> None:
     assert set(HOMES) == set(frontend_suites.SUITES)
+
+
+def test_models_of_mxnet_are_made_by_the_interpreter_that_is_named_or_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MXNET_PYTHON", raising=False)
+    assert next(frontend_mxnet.cases()).run().verdict == "passed"
+    assert "as the tests keep it" in frontend_mxnet.note()
+    monkeypatch.setenv("MXNET_PYTHON", sys.executable)  # it has no MXNet
+    assert "MXNET_PYTHON" in frontend_mxnet.note()
+    with pytest.raises(subprocess.CalledProcessError):
+        next(frontend_mxnet.cases())
