@@ -11,7 +11,8 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import Call, IntImm, Var
+from tilewright.ir.expr import Call, IntImm, Var, const_value
+from tilewright.ir.visit import substitute
 
 X, Y, Z, N = Var("x"), Var("y"), Var("z"), Var("n")
 DOMAINS = {X: range(7), Y: range(-3, 4), Z: range(2, 6)}
@@ -27,6 +28,21 @@ def test_digits_add_up(factors, base, more):
     number = X + factors[3]
     three = number // (base * more) * (base * more) + number // base % more * base + number % base
     assert analyzer.prove_equal(three, number)
+
+
+@settings(max_examples=100)
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(-20, 20))
+def test_digits_of_numbers_with_the_same_remainder_add_up(base, more, factor):
+    """Remainders lose multiples of what they are taken of, and inner remainders, which quotients keep."""
+    analyzer = bound(DOMAINS)
+    number = X % more * factor + Y
+    other = X * factor + Y
+    assert analyzer.prove_equal(number // base * base + number % base, number)
+    mixed = analyzer.simplify(number // base * base + other % base)
+    for x in DOMAINS[X]:
+        for y in DOMAINS[Y]:
+            wanted = (x % more * factor + y) // base * base + (x * factor + y) % base
+            assert const_value(analyzer.simplify(substitute(mixed, {X: IntImm(x), Y: IntImm(y)}))) == wanted
 
 
 @settings(max_examples=100)

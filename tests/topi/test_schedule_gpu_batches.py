@@ -99,6 +99,50 @@ def test_threads_write_eight_halves_at_once() -> None:
     compile_cuda(kernel, "sm_90a")
 
 
+def residual(rows: int, depth: int, columns: int) -> PrimFunc:
+    """A product with computed weights [depth, columns], to which another value is added, or nothing of it is kept."""
+    x, w = te.placeholder((rows, depth), "float16", "x"), te.placeholder((depth, columns), "float16", "w")
+    other, mask = te.placeholder((rows, columns), "float16", "other"), te.placeholder((rows, columns), "bool", "mask")
+    (y,) = apply_operator("matmul", [x, w])
+    (added,) = apply_operator("add", [other, y])
+    zero = te.const(0.0, "float16")
+    z = te.compute(added.shape, lambda *i: te.select(mask[i], zero, added[i]), "z")
+    return create_prim_func([x, w, other, mask, z], "residual")
+
+
+@pytest.mark.parametrize(("rows", "depth", "tile"), [(128, 64, (1, 64, 3, 8, 1)), (256, 128, (2, 128, 3, 8, 1))])
+def test_halves_with_weights_along_columns_are_written_in_rows(rows: int, depth: int, tile: tuple[int, ...]) -> None:
+    """By way of shared memory: a thread reads and writes 16 bytes of a row, not four."""
+    func = residual(rows, depth, 128)
+    scheduled = schedule_gpu(func, WGMMA, Choices(given={"group_tile": tile})).func
+    assert_same(func, scheduled)
+    kernel = text(scheduled, WGMMA)
+    assert re.search(r"\*\(uint4\*\)\(z_ \+", kernel) and re.search(r"\*\(const uint4\*\)\(other_ \+", kernel)
+    assert not re.search(r"ushort2\*\)\((z|other)_", kernel)
+    require_nvrtc()
+    compile_cuda(kernel, "sm_90a")
+
+
+def test_copies_of_one_step_do_not_wait_for_each_other() -> None:
+    """Columns of several panels: which one a copy fills is a digit of its number."""
+    kernel = text(
+        schedule_gpu(residual(128, 64, 128), WGMMA, Choices(given={"group_tile": (1, 128, 3, 8, 1)})).func, WGMMA
+    )
+    assert not re.search(r"\n    __syncthreads", kernel)
+
+
+def test_heads_of_a_row_are_read_as_vectors() -> None:
+    """Reshaped and turned: eight neighbours of a head are neighbours of the row too."""
+    x = te.placeholder((64, 8, 3 * 64), "float16", "x")
+    (part,) = apply_operator("slice", [x], begins=(0, 0, 64), ends=(64, 8, 128), axes=(0, 1, 2), steps=(1, 1, 1))
+    (heads,) = apply_operator("reshape", [part], shape=(64, 32, 16))
+    z = te.compute((32, 64, 16), lambda h, t, d: heads[t, h, d], "z")
+    func = create_prim_func([x, z], "heads")
+    scheduled = schedule_gpu(func, WGMMA.replace(cores=2)).func
+    assert_same(func, scheduled)
+    assert re.search(r"\*\(const uint4\*\)\(x_ \+", text(scheduled, WGMMA))
+
+
 def test_vectors_of_a_concatenation_are_loads() -> None:
     """One load from the part that it is in, not a choice for each element."""
     a, b = (te.placeholder((64, 32, width), "float16", name) for width, name in ((64, "a"), (32, "b")))

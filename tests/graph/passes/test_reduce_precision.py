@@ -50,6 +50,25 @@ def kinds(module: IRModule) -> list[tuple[str, DataType]]:
     ]
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_sums_read_the_halves_that_products_read(others: int) -> None:
+    """A value that only products and sums read is held in half precision; not where somebody needs all of it."""
+    x, w = Var("x", tensor_type((6, 8), "float32")), Var("w", tensor_type((8, 4), "float32"))
+    wide = call("exp", x)
+    total = call("sum", call("reshape", wide, shape=(2, 3, 8)), axes=(0, 1))
+    results = (call("matmul", wide, w), total, *[call("log", wide)] * others)
+    made = infer_types(
+        reduce_precision(infer_types(IRModule([Function("main", (x, w), Tuple(results))])), GraphOptions(half=FLOAT16))
+    )
+    (summed,) = [item for item in post_order(made["main"]) if isinstance(item, Call) and item.callee.name == "sum"]
+    read = summed.args[0].args[0]
+    assert (read.callee.name == "cast") is not bool(others)
+    values = [np.random.default_rng(0).standard_normal(shape, np.float32) for shape in ((6, 8), (8, 4))]
+    exact = np.exp(values[0].astype(np.float64))
+    held = exact if others else exact.astype(np.float16).astype(np.float64)
+    np.testing.assert_allclose(evaluate(made, *values)[1], held.sum(axis=0), rtol=1e-5)
+
+
 @pytest.mark.parametrize(("target", "dtype"), [("cuda -arch=sm_90a", FLOAT16), ("native", FLOAT32)])
 def test_weight_gradients_are_halves_on_devices(target: str, dtype: DataType) -> None:
     x, g = Var("x", tensor_type((2, 3, 6, 6), "float32")), Var("g", tensor_type((2, 5, 4, 4), "float32"))

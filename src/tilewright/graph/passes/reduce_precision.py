@@ -7,13 +7,17 @@ Products take their operands in half precision and add up in float32. Operators 
 digits follow their inputs: elementwise ones, pools, moves, and softmax and norms, which compute in float32 inside. The
 rest (exponentials, quotients, powers, long sums, recurrent layers) stays in float32. Inputs and results keep their
 types; constants are rounded at compile time.
+
+A value that products read as halves, and beside them only sums (the gradient of a bias), is read as halves by these too:
+memory holds one of it, the narrow one.
 """
 
 from __future__ import annotations
 
-from tilewright.graph.ir.expr import Call, Constant, GraphExpr
-from tilewright.graph.ir.op import Operator
-from tilewright.graph.ir.traverse import map_functions
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.op import Operator, is_call_to
+from tilewright.graph.ir.rewrite import make
+from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.float_types import FloatTypes, element_type
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, DataType
@@ -46,7 +50,43 @@ def reduce_precision(module: IRModule, options: GraphOptions) -> IRModule:
     products = PRODUCTS | (ON_DEVICES if on_device else frozenset())
     if on_device and dtype is FLOAT16:
         products |= PACKED
-    return map_functions(module, lambda function: _Reduce(dtype, products).run(function))
+    return map_functions(module, lambda function: _sums_of_halves(_Reduce(dtype, products).run(function), dtype))
+
+
+def _sums_of_halves(function: Function, dtype: DataType) -> Function:
+    """Sums read halves where everybody else does."""
+    order = post_order(function)
+    readers = users(order)
+
+    def is_half(item: GraphExpr) -> bool:
+        return is_call_to(item, "cast") and element_type(item) is dtype
+
+    def is_sum(item: GraphExpr) -> bool:
+        if is_call_to(item, "reshape"):
+            return all(is_call_to(reader, "sum") for reader in readers[id(item)])
+        return is_call_to(item, "sum") and element_type(item) is FLOAT32
+
+    def reads_alone(item: GraphExpr) -> bool:
+        found = readers[id(item)]
+        return any(map(is_half, found)) and all(is_half(reader) or is_sum(reader) for reader in found)
+
+    wanted = {id(item) for item in order if isinstance(item, Call) and is_sum(item) and reads_alone(item.args[0])}
+    if not wanted:
+        return function
+
+    def changed(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
+        new.type = old.type if new.type is None else new.type
+        if id(old) not in wanted:
+            return None
+        assert isinstance(new, Call)
+        wide = make("cast", make("cast", new.args[0], dtype=dtype), dtype=FLOAT32)
+        result = Call(new.callee, (wide, *new.args[1:]), new.attributes)
+        result.span, result.type = old.span, old.type
+        return result
+
+    result = function.replace(body=rewrite(function.body, changed))
+    result.type = function.type
+    return result
 
 
 class _Reduce(FloatTypes):
