@@ -180,6 +180,8 @@ class Convolution:
     """L2 share that results between a depthwise and a 1 x 1 convolution take at least for both to be one kernel."""
     separable_weights_share: float
     """L2 share that the weights of such a kernel take at most."""
+    separable_lines: int
+    """Rows of results that such a kernel works on together, where windows of them are one tile."""
     sums_share: float
     """L1 share that the sums of one panel of channels may take, where taps are streamed."""
     tap_weights_share: float
