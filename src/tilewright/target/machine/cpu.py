@@ -45,6 +45,8 @@ class Parallel:
     """Pieces for each core, where they stay large: cores are not equally quick, and one that is done takes others'."""
     large_piece: int
     """Work that such a piece has at least."""
+    tested_tiles: float
+    """How much longer tiles take that are tested for a partial one each: the idle factor that whole ones are worth."""
 
 
 @dataclass(frozen=True, slots=True)
