@@ -116,7 +116,7 @@ class ScheduleContext:
         if not count:
             return loops
         pieces, most = (prod(self.sizes(part)) for part in (loops[:count], loops))
-        whole = 0 < pieces and self._idle(pieces) < self.cpu.parallel.tested_tiles * self._idle(most)
+        whole = 0 < pieces and self.idle(pieces) < self.cpu.parallel.tested_tiles * self.idle(most)
         return loops[:count] if whole else loops
 
     def parallel_nest(self, loops: list[LoopHandle]) -> LoopHandle:
@@ -155,12 +155,12 @@ class ScheduleContext:
         There may be more parts than that needs, so that a core that is slow today leaves some of them to the others.
         """
         parallel = self.cpu.parallel
-        best, least = 1, self._idle(pieces)
+        best, least = 1, self.idle(pieces)
         for parts in range(2, extent + 1):
             if least <= parallel.most_idle or work < pieces * parts * parallel.least_piece:
                 break
-            if extent % parts == 0 and self._idle(pieces * parts) * parallel.least_gain < least:
-                best, least = parts, self._idle(pieces * parts)
+            if extent % parts == 0 and self.idle(pieces * parts) * parallel.least_gain < least:
+                best, least = parts, self.idle(pieces * parts)
         for parts in range(best, extent + 1):
             enough = pieces * best >= parallel.pieces_per_core * self.target.cores
             if enough or work < pieces * parts * parallel.large_piece:
@@ -169,7 +169,7 @@ class ScheduleContext:
                 best = parts
         return best
 
-    def _idle(self, pieces: int) -> float:
+    def idle(self, pieces: int) -> float:
         """The time that cores take for some pieces, against what it would be if all were at work to the end."""
         return -(-pieces // self.target.cores) * self.target.cores / pieces
 

@@ -117,8 +117,11 @@ def _depthwise_tile(context: ScheduleContext, depthwise: BlockHandle, row: Block
     tile = sliding_tile(width, channels, context.lanes(depthwise), context.target.vector_registers)
     windows = windows_of(context, depthwise, extents, len(extents) - 2)
     whole = tile_of_windows(context, windows, height, width) if windows is not None else None
-    most = context.cpu.convolution.separable_lines
-    lines = context.choose("lines", divisors(height, 2), whole[0] if whole is not None and whole[0] <= most else 1)
+    lines = min(whole[0], context.cpu.convolution.separable_lines) if whole is not None else 1
+    images = prod(extents[:-3])
+    if context.idle(images * height // lines) > context.idle(images * height):
+        lines = 1
+    lines = context.choose("lines", divisors(height, 2), lines)
     if lines > 1 and whole is not None:
         tile = RegisterTile(whole[1], 1, tile.lanes)
     return lines, choose_pixels(context, tile, width)
