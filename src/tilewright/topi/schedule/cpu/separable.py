@@ -127,9 +127,7 @@ def _depthwise_tile(context: ScheduleContext, depthwise: BlockHandle, row: Block
     return lines, choose_pixels(context, tile, width)
 
 
-def _prefetch_rows(
-    context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle], lines: int
-) -> None:
+def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle], lines: int) -> None:
     """Fetch the rows of the image that the next rows of results need, while these are multiplied."""
     block = context.block(depthwise)
     images = [item for item in find_all(block.body, BufferLoad) if item.buffer in context.sch.func.params]
@@ -143,7 +141,8 @@ def _prefetch_rows(
         if step is None or not taps or taps[0] is None:
             continue
         row = shape[2] * shape[3]
-        context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [lines * step * row, ((lines - 1) * step + taps[0]) * row]})
+        first = (lines - 1) * step + taps[0]
+        context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [lines * step * row, first * row]})
 
 
 TEMPLATE = Template(
