@@ -88,20 +88,10 @@ def schedule_separable(context: ScheduleContext) -> None:
     sch.reorder(n, y, *order)
     sch.compute_at(pointwise, panel)
     reduction = schedule_tile(context, pointwise, panel, tile)
-    sch.compute_at(row, y, preserve_unit_loops=True)
-    *_, row_line, pixel, channel = sch.get_loops(row)
-    channels = context.extent(channel)
-    assert channels is not None
-    pack_weights(context, depthwise, sliding)
-    pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
-    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
-    in_tile = [row_line, pixel_inner] if lines > 1 else [pixel_inner]
-    sch.reorder(pixel_outer, channel_outer, *in_tile, channel_inner)
-    schedule_taps(context, depthwise, channel_outer, sliding)
-    for loop in (inner, vector, *in_tile):
+    channels = _schedule_rows(context, depthwise, row, y, (lines, sliding))
+    for loop in (inner, vector):
         sch.unroll(loop)
-    for loop in (lane, channel_inner):
-        sch.vectorize(loop)
+    sch.vectorize(lane)
     extents = context.extents([n, y])
     assert extents is not None
     context.parallelize([n, y], prod(extents) * lines * width * columns * channels)
@@ -125,6 +115,28 @@ def _depthwise_tile(context: ScheduleContext, depthwise: BlockHandle, row: Block
     if lines > 1 and whole is not None:
         tile = RegisterTile(whole[1], 1, tile.lanes)
     return lines, choose_pixels(context, tile, width)
+
+
+def _schedule_rows(
+    context: ScheduleContext, depthwise: BlockHandle, row: BlockHandle, y: LoopHandle, tile: tuple[int, RegisterTile]
+) -> int:
+    """The depthwise convolution of a step of `y`, in register tiles of some lines; gives how many channels it has."""
+    sch = context.sch
+    lines, sliding = tile
+    sch.compute_at(row, y, preserve_unit_loops=True)
+    *_, row_line, pixel, channel = sch.get_loops(row)
+    channels = context.extent(channel)
+    assert channels is not None
+    pack_weights(context, depthwise, sliding)
+    pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
+    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
+    in_tile = [row_line, pixel_inner] if lines > 1 else [pixel_inner]
+    sch.reorder(pixel_outer, channel_outer, *in_tile, channel_inner)
+    schedule_taps(context, depthwise, channel_outer, sliding)
+    for loop in in_tile:
+        sch.unroll(loop)
+    sch.vectorize(channel_inner)
+    return channels
 
 
 def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle], lines: int) -> None:
