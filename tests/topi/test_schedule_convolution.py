@@ -12,6 +12,7 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.ir.expr import Var as Symbol
+from tilewright.ir.expr import const_value
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
@@ -109,6 +110,28 @@ def test_compiled(kernel: int, stride: int, is_open: bool, epilogue: bool, cores
     assert goes_tap_by_tap(scheduled)
     assert any(loop.kind is LoopKind.PARALLEL for loop in find_all(scheduled.body, For)) == (cores > 1)
     case.check(scheduled, target)
+
+
+@pytest.mark.parametrize(
+    ("spec", "height", "cores", "pieces"),
+    [
+        ("aarch64-linux-gnu -mcpu=neoverse-n1", 14, 2, 14),
+        ("aarch64-linux-gnu -mcpu=neoverse-n1", 14, 8, 14),
+        # Two lines for three cores leave one of them without work: tiles are tested instead.
+        ("aarch64-linux-gnu -mcpu=neoverse-n1", 2, 3, 6),
+        ("x86_64-linux-gnu -mcpu=skylake-avx512", 14, 2, 42),
+    ],
+)
+def test_loops_with_a_partial_tile_stay_out_of_parallel_ones(spec: str, height: int, cores: int, pieces: int) -> None:
+    """Lines of fourteen pixels are two tiles of five and one of four: in a parallel loop all would be tested."""
+    case = Case((1, height, 14, 64), 48, kernel=1)
+    given = {"tile_rows": 5, "weights_stay": True}
+    target = Target(f"llvm -mtriple={spec}").replace(cores=cores)
+    scheduled = schedule_cpu(case.func, target, Choices(given))
+    (loop,) = (loop for loop in find_all(scheduled.body, For) if loop.kind is LoopKind.PARALLEL)
+    assert const_value(loop.extent) == pieces
+    native = Target("native").replace(cores=cores)
+    case.check(schedule_cpu(case.func, native, Choices(given)), native)
 
 
 @pytest.mark.parametrize(("l1_bytes", "together"), [(64 << 10, 96), (16 << 10, 48), (8 << 10, 24)])

@@ -24,6 +24,8 @@ from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.packing import packing_of
 
 LAYOUT = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+NEOVERSE = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
+SKYLAKE = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
 
 
 class Case:
@@ -123,7 +125,8 @@ def test_columns_that_do_not_fill_vectors_are_computed_in_whole_ones(outputs: in
 def test_rows_and_results_are_fetched_ahead(stride: int) -> None:
     target = Target("native").replace(cores=1, l2_bytes=64 << 10)
     case = Case((1, 14, 28, 48), 64, stride=stride)
-    scheduled = schedule_cpu(case.func, target)
+    choices = Choices()
+    scheduled = schedule_cpu(case.func, target, choices)
     (notes,) = [loop.annotations[PREFETCH.name] for loop in find_all(scheduled.body, For) if PREFETCH.is_on(loop)]
     image, result = scheduled.buffers[0], scheduled.buffers[-1]
     residual = scheduled.buffers[-2]
@@ -132,8 +135,32 @@ def test_rows_and_results_are_fetched_ahead(stride: int) -> None:
     # Where rows of results are made in fewer steps than they have lines, these are left to the processor.
     wanted = {image.name, residual.name, result.name} if stride == 1 or target.lanes(32) > 4 else {image.name}
     assert {*notes} == wanted
-    assert list(notes[image.name]) == [stride * row, 3 * row]
+    lines = choices.answers["lines"]
+    assert isinstance(lines, int)
+    assert list(notes[image.name]) == [lines * stride * row, ((lines - 1) * stride + 3) * row]
     case.check(scheduled, target)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("lines", [1, 2])
+def test_rows_of_separable_convolutions_are_worked_on_together(lines: int, stride: int) -> None:
+    target = Target("native").replace(cores=2)
+    case = Case((1, 8 * stride, 8 * stride, 24), 16, stride=stride)
+    choices = Choices({"lines": lines, "pixels": 2})
+    scheduled = schedule_cpu(case.func, target, choices)
+    assert choices.answers["lines"] == lines
+    case.check(scheduled, target)
+
+
+@pytest.mark.parametrize(
+    ("height", "cores", "lines"), [(14, 1, 2), (14, 2, 1), (16, 2, 2), (16, 3, 2), (16, 8, 2), (16, 16, 1), (7, 1, 1)]
+)
+def test_two_rows_are_together_where_cores_share_them_evenly(height: int, cores: int, lines: int) -> None:
+    func = Case((1, height, 28, 48), 64).func
+    for target, expected in ((NEOVERSE, lines), (SKYLAKE, 1)):
+        choices = Choices()
+        schedule_cpu(func, target.replace(cores=cores), choices)
+        assert choices.answers["lines"] == expected
 
 
 @pytest.mark.parametrize(

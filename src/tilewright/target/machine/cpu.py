@@ -45,6 +45,8 @@ class Parallel:
     """Pieces for each core, where they stay large: cores are not equally quick, and one that is done takes others'."""
     large_piece: int
     """Work that such a piece has at least."""
+    tested_tiles: float
+    """How much longer tiles take that are tested for a partial one each: the idle factor that whole ones are worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,8 @@ class Convolution:
     """L2 share that results between a depthwise and a 1 x 1 convolution take at least for both to be one kernel."""
     separable_weights_share: float
     """L2 share that the weights of such a kernel take at most."""
+    separable_lines: int
+    """Rows of results that such a kernel works on together, where windows of them are one tile."""
     sums_share: float
     """L1 share that the sums of one panel of channels may take, where taps are streamed."""
     tap_weights_share: float

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Self
 
-from tilewright.ir.expr import BinaryExpr, Call, const_value
-from tilewright.ir.visit import pre_order, uses_any
+from tilewright.ir.expr import TRUE, BinaryExpr, Call, const_value
+from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.target import Target
 from tilewright.target.machine import CpuParameters, GpuParameters, cpu_parameters, gpu_parameters
 from tilewright.tir.buffer import Buffer
@@ -104,7 +104,20 @@ class ScheduleContext:
         inner = next((n for n, loop in enumerate(loops) if n > 0 and self.is_symbolic(loop)), len(loops))
         if inner < len(loops) and prod(self.sizes(loops[:inner])) == 1:
             inner += 1
-        self.parallel_nest(loops[:inner])
+        self.parallel_nest(self._of_whole_tiles(loops[:inner]))
+
+    def _of_whole_tiles(self, loops: list[LoopHandle]) -> list[LoopHandle]:
+        """The loops before the first whose last tile is a partial one, where these keep the cores at work; else all.
+
+        A loop that has become one with others has no last iteration to treat apart: each of its tiles is tested.
+        """
+        tests = [block.predicate for block in find_all(self.loop(loops[0]), Block) if block.predicate is not TRUE]
+        count = next((n for n, loop in enumerate(loops) if any(uses_any(test, [loop.var]) for test in tests)), None)
+        if not count:
+            return loops
+        pieces, most = (prod(self.sizes(part)) for part in (loops[:count], loops))
+        whole = 0 < pieces and self.idle(pieces) < self.cpu.parallel.tested_tiles * self.idle(most)
+        return loops[:count] if whole else loops
 
     def parallel_nest(self, loops: list[LoopHandle]) -> LoopHandle:
         """Run nested loops in parallel as one; gives that one.
@@ -142,12 +155,12 @@ class ScheduleContext:
         There may be more parts than that needs, so that a core that is slow today leaves some of them to the others.
         """
         parallel = self.cpu.parallel
-        best, least = 1, self._idle(pieces)
+        best, least = 1, self.idle(pieces)
         for parts in range(2, extent + 1):
             if least <= parallel.most_idle or work < pieces * parts * parallel.least_piece:
                 break
-            if extent % parts == 0 and self._idle(pieces * parts) * parallel.least_gain < least:
-                best, least = parts, self._idle(pieces * parts)
+            if extent % parts == 0 and self.idle(pieces * parts) * parallel.least_gain < least:
+                best, least = parts, self.idle(pieces * parts)
         for parts in range(best, extent + 1):
             enough = pieces * best >= parallel.pieces_per_core * self.target.cores
             if enough or work < pieces * parts * parallel.large_piece:
@@ -156,7 +169,7 @@ class ScheduleContext:
                 best = parts
         return best
 
-    def _idle(self, pieces: int) -> float:
+    def idle(self, pieces: int) -> float:
         """The time that cores take for some pieces, against what it would be if all were at work to the end."""
         return -(-pieces // self.target.cores) * self.target.cores / pieces
 

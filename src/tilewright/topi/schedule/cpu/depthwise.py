@@ -55,10 +55,10 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     tile = sliding_tile(rows, extents[-1], context.lanes(anchor), context.target.vector_registers)
     # Tiles of several lines are whole ones.
     known = row is not None and context.extents(loops[row - 1 : row + 1]) is not None
-    windows = _windows(context, anchor, extents, row) if known else None
+    windows = windows_of(context, anchor, extents, row) if known else None
     lines, whole = 1, None
     if windows is not None and row is not None:
-        whole = _tile_of_windows(context, windows, extents[row - 1], rows)
+        whole = tile_of_windows(context, windows, extents[row - 1], rows)
         lines = whole[0] if whole is not None else _lines_together(context, windows, extents[row - 1], tile.rows)
     tile = choose_pixels(context, tile if whole is None else RegisterTile(whole[1], 1, tile.lanes), rows)
     pack_weights(context, anchor, tile)
@@ -147,7 +147,7 @@ def choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> Re
 
 
 @dataclass(frozen=True, slots=True)
-class _Windows:
+class Windows:
     """The windows of pixels: taps down and across, and how far those of neighbouring pixels are from each other."""
 
     taps: tuple[int, int]
@@ -159,7 +159,7 @@ class _Windows:
         return (lines - 1) * down + height, (pixels - 1) * across + width
 
 
-def _windows(context: ScheduleContext, anchor: BlockHandle, extents: list[int], row: int | None) -> _Windows | None:
+def windows_of(context: ScheduleContext, anchor: BlockHandle, extents: list[int], row: int | None) -> Windows | None:
     """The windows of a convolution of NHWC images whose loop over the pixels of a line is that at `row`."""
     block = context.block(anchor)
     taps = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
@@ -170,10 +170,10 @@ def _windows(context: ScheduleContext, anchor: BlockHandle, extents: list[int], 
     (height, width) = taps
     if steps is None or height is None or width is None:
         return None
-    return _Windows((height, width), (steps[0], steps[1]))
+    return Windows((height, width), (steps[0], steps[1]))
 
 
-def _tile_of_windows(context: ScheduleContext, windows: _Windows, height: int, width: int) -> tuple[int, int] | None:
+def tile_of_windows(context: ScheduleContext, windows: Windows, height: int, width: int) -> tuple[int, int] | None:
     """Lines and pixels of a tile whose windows lie in registers as a whole; None if there is none to speak of.
 
     2 x 2 windows of 3 x 3 elements are 4 x 4 elements: each is loaded once for all of them, while a row of seven pixels
@@ -191,7 +191,7 @@ def _tile_of_windows(context: ScheduleContext, windows: _Windows, height: int, w
     return best
 
 
-def _lines_together(context: ScheduleContext, windows: _Windows, height: int, pixels: int) -> int:
+def _lines_together(context: ScheduleContext, windows: Windows, height: int, pixels: int) -> int:
     """Lines of a tile whose windows do not lie in registers as a whole: as many as share rows of elements there.
 
     Two lines of 5 x 5 windows read six rows of the image, where one after the other reads ten. There must be room for

@@ -13,7 +13,14 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import contractions, kind_of
-from tilewright.topi.schedule.cpu.depthwise import choose_pixels, has_dense_windows, schedule_taps, sliding_tile
+from tilewright.topi.schedule.cpu.depthwise import (
+    choose_pixels,
+    has_dense_windows,
+    schedule_taps,
+    sliding_tile,
+    tile_of_windows,
+    windows_of,
+)
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.prefetch import prefetch_results
 from tilewright.topi.schedule.cpu.register_tiles import (
@@ -27,6 +34,7 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     unroll_reduction,
 )
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
 from tilewright.topi.schedule.template import Template
 
 
@@ -38,13 +46,14 @@ def _matches(context: ScheduleContext) -> str | None:
 
 
 def schedule_separable(context: ScheduleContext) -> None:
-    """A depthwise convolution and the 1 x 1 convolution of its results, one row of pixels after the other.
+    """A depthwise convolution and the 1 x 1 convolution of its results, a row of pixels (or two) after the other.
 
     for n, y:
         for xo, channels:  row[x, channel] = epilogue(depthwise)           (a register tile of pixels)
         for xo, panel:     out[y, x, column] = epilogue(row x weights)     (a register tile of pixels x columns)
 
     The row stays in the nearest caches. The weights must stay in the second level, since each row meets all of them.
+    Of two rows, windows of both are a tile: four rows of the image are read for them instead of three for each.
     """
     sch = context.sch
     depthwise, pointwise = contractions(context)
@@ -69,36 +78,69 @@ def schedule_separable(context: ScheduleContext) -> None:
     pack_weights(context, pointwise, tile)
     if fills:
         fill_panels(context, pointwise, tile)
+    lines, sliding = _depthwise_tile(context, depthwise, row)
     panel, vector, lane = sch.split(c, [None, tile.vectors, tile.lanes])
     outer, inner = sch.split(x, [None, tile.rows])
-    sch.reorder(n, y, outer, panel, inner, vector, lane)
+    order = [outer, panel, inner, vector, lane]
+    if lines > 1:
+        y, line = sch.split(y, [None, lines])
+        order.insert(0, line)
+    sch.reorder(n, y, *order)
     sch.compute_at(pointwise, panel)
     reduction = schedule_tile(context, pointwise, panel, tile)
-    sch.compute_at(row, y, preserve_unit_loops=True)
-    *_, pixel, channel = sch.get_loops(row)
-    channels = context.extent(channel)
-    assert channels is not None
-    sliding = sliding_tile(width, channels, context.lanes(depthwise), context.target.vector_registers)
-    sliding = choose_pixels(context, sliding, width)
-    pack_weights(context, depthwise, sliding)
-    pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
-    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
-    sch.reorder(pixel_outer, channel_outer, pixel_inner, channel_inner)
-    schedule_taps(context, depthwise, channel_outer, sliding)
-    for loop in (inner, vector, pixel_inner):
+    channels = _schedule_rows(context, depthwise, row, y, (lines, sliding))
+    for loop in (inner, vector):
         sch.unroll(loop)
-    for loop in (lane, channel_inner):
-        sch.vectorize(loop)
+    sch.vectorize(lane)
     extents = context.extents([n, y])
     assert extents is not None
-    context.parallelize([n, y], prod(extents) * width * columns * channels)
+    context.parallelize([n, y], prod(extents) * lines * width * columns * channels)
     reduction = unroll_reduction(context, reduction, tile)
-    _prefetch_rows(context, depthwise, reduction)
+    _prefetch_rows(context, depthwise, reduction, lines)
     prefetch_results(context, output, reduction, tile)
 
 
-def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle]) -> None:
-    """Fetch the rows of the image that the next row of results needs, while this one is multiplied."""
+def _depthwise_tile(context: ScheduleContext, depthwise: BlockHandle, row: BlockHandle) -> tuple[int, RegisterTile]:
+    """How many rows of results are worked on together, and the register tile of the depthwise convolution."""
+    extents = context.sizes(context.sch.get_loops(row))
+    height, width, channels = extents[-3:]
+    tile = sliding_tile(width, channels, context.lanes(depthwise), context.target.vector_registers)
+    windows = windows_of(context, depthwise, extents, len(extents) - 2)
+    whole = tile_of_windows(context, windows, height, width) if windows is not None else None
+    lines = min(whole[0], context.cpu.convolution.separable_lines) if whole is not None else 1
+    images = prod(extents[:-3])
+    if context.idle(images * height // lines) > context.idle(images * height):
+        lines = 1
+    lines = context.choose("lines", divisors(height, 2), lines)
+    if lines > 1 and whole is not None:
+        tile = RegisterTile(whole[1], 1, tile.lanes)
+    return lines, choose_pixels(context, tile, width)
+
+
+def _schedule_rows(
+    context: ScheduleContext, depthwise: BlockHandle, row: BlockHandle, y: LoopHandle, tile: tuple[int, RegisterTile]
+) -> int:
+    """The depthwise convolution of a step of `y`, in register tiles of some lines; gives how many channels it has."""
+    sch = context.sch
+    lines, sliding = tile
+    sch.compute_at(row, y, preserve_unit_loops=True)
+    *_, row_line, pixel, channel = sch.get_loops(row)
+    channels = context.extent(channel)
+    assert channels is not None
+    pack_weights(context, depthwise, sliding)
+    pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
+    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
+    in_tile = [row_line, pixel_inner] if lines > 1 else [pixel_inner]
+    sch.reorder(pixel_outer, channel_outer, *in_tile, channel_inner)
+    schedule_taps(context, depthwise, channel_outer, sliding)
+    for loop in in_tile:
+        sch.unroll(loop)
+    sch.vectorize(channel_inner)
+    return channels
+
+
+def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: list[LoopHandle], lines: int) -> None:
+    """Fetch the rows of the image that the next rows of results need, while these are multiplied."""
     block = context.block(depthwise)
     images = [item for item in find_all(block.body, BufferLoad) if item.buffer in context.sch.func.params]
     own = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
@@ -111,7 +153,8 @@ def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: 
         if step is None or not taps or taps[0] is None:
             continue
         row = shape[2] * shape[3]
-        context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [step * row, taps[0] * row]})
+        first = (lines - 1) * step + taps[0]
+        context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [lines * step * row, first * row]})
 
 
 TEMPLATE = Template(
