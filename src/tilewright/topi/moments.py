@@ -1,4 +1,4 @@
-"""Two sums of the same elements in one read: mean and variance, and what the gradient of a batch normalisation needs."""
+"""Two sums of the same elements in one read: mean and variance, and those of a batch normalisation's gradient."""
 
 from __future__ import annotations
 
