@@ -298,9 +298,7 @@ def reduces_contiguous(block: Block) -> bool:
     strides = row_major_strides(largest.buffer.shape)
     place = sum((index * stride for index, stride in zip(largest.indices, strides, strict=True)), ZERO)
     terms = linear(analyzer.simplify(place)).terms
-    return terms.get(steps[-1]) == 1 and not any(
-        uses_any(term, steps[-1:]) for term in terms if term is not steps[-1]
-    )
+    return terms.get(steps[-1]) == 1 and not any(uses_any(term, steps[-1:]) for term in terms if term is not steps[-1])
 
 
 def _vector_width(context: ScheduleContext, plan: _RowPlan) -> int:
