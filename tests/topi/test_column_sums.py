@@ -58,5 +58,5 @@ def test_rows_are_read_in_their_order() -> None:
     compilation = program((4096, 64), (0,), 2)
     text = str(compilation.scheduled(compilation.kernels[0]))
     assert "parallel(2)" in text and "sum_rf[" in text
-    rows, columns = text.index("grid(256, 4)"), text.index("unroll(8)")
+    rows, columns = text.index("grid(1024, 4)"), text.index("unroll(2)")
     assert rows < columns

@@ -50,7 +50,7 @@ KERNELS_OF = [
     ("register_tile_product", HOPPER, "matmul", [(64, 64), (64, 64)], "float32", {}),
     ("row_reduction", HOPPER, "sum", [(200, 20000)], "float32", {"axes": [1]}),
     ("split_reduction", HOPPER, "sum", [(1, 1 << 20)], "float32", {"axes": [1]}),
-    ("column_reduction", HOPPER, "sum", [(100, 640)], "float32", {"axes": [0]}),
+    ("column_sums", HOPPER, "sum", [(100, 640)], "float32", {"axes": [0]}),
     ("transpose", HOPPER, "transpose", [(64, 96)], "float32", {"axes": [1, 0]}),
     ("elementwise", HOPPER, "exp", [(64, 96)], "float32", {}),
 ]

@@ -1,4 +1,4 @@
-"""Two sums of the same elements in one read: mean and variance, and what the gradient of a batch normalisation needs."""
+"""Two sums of the same elements in one read: mean and variance, and those of a batch normalisation's gradient."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _added(left: Any, right: Any) -> Pair:
     return left[0] + right[0], left[1] + right[1]
 
 
-_SUMS: Final = comm_reducer(_added, lambda *dtypes: tuple(const(0.0, dtype) for dtype in dtypes), "sums")  # type: ignore[arg-type]
+_SUMS: Final = comm_reducer(_added, lambda *dtypes: tuple(const(0.0, dtype) for dtype in dtypes), "sums")
 
 
 def _summed(shape: Sequence[PrimExpr], axes: Sequence[int], element: Element, name: str) -> list[Tensor]:

@@ -39,6 +39,7 @@ from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.joint_results import joint_results
 from tilewright.graph.passes.narrow_results import narrow_results
+from tilewright.graph.passes.open_batch_norm import open_batch_norm
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.plan_memory import plan_memory
@@ -748,7 +749,51 @@ def test_narrow_results_of_floats() -> None:
         )
 
 
+def test_open_batch_norm() -> None:
+    shapes = dict.fromkeys(("scale", "bias", "mean", "variance"), "f32[3]")
+    factor = "multiply(scale, rsqrt(add({}, constant(0.5, 'float32'))))".replace("'", '"')
+    assert_becomes(
+        open_batch_norm,
+        "return nn.batch_norm(x, scale, bias, mean, multiply(variance, variance), axis=2, epsilon=0.5)",
+        f"""
+        factor = {factor.format("multiply(variance, variance)")}
+        return add(multiply(x, factor), subtract(bias, multiply(mean, factor)))
+        """,
+        x="f32[2, 5, 3]",
+        **shapes,
+    )
+    # Data in half precision are rounded once; a gradient has neither a shift nor a mean.
+    assert_becomes(
+        open_batch_norm,
+        'return nn.batch_norm(x, scale, constant([0.0, 0.0, 0.0], "float32"), constant([0.0, 0.0, 0.0], "float32"), '
+        "multiply(variance, variance), axis=1, epsilon=0.5)",
+        f"""
+        factor = reshape({factor.format("multiply(variance, variance)")}, shape=(3, 1))
+        return cast(multiply(cast(x, dtype=float32), factor), dtype=float16)
+        """,
+        x="f16[2, 3, 5]",
+        scale="f32[3]",
+        variance="f32[3]",
+        rtol=1e-3,
+    )
+
+
 def test_widen_where_read() -> None:
+    # Halves are widened by what a cast becomes part of; products share one.
+    assert_becomes(
+        widen_where_read,
+        """
+        wide = cast(x, dtype=float32)
+        return add(matmul(wide, wide), add(subtract(wide, y), multiply(wide, y)))
+        """,
+        """
+        wide = cast(x, dtype=float32)
+        first = subtract(cast(x, dtype=float32), y)
+        return add(matmul(wide, wide), add(first, multiply(cast(x, dtype=float32), y)))
+        """,
+        x="f16[4, 4]",
+        y="f32[4, 4]",
+    )
     assert_becomes(
         widen_where_read,
         """

@@ -128,8 +128,7 @@ def test_shifts_add_up():
     assert fold([x], wide) == ["add", "add"]
 
 
-def test_computed_statistics():
+def test_computed_statistics_are_left_to_a_later_pass():
     x, s = var("x", 2, 3, 4, 4), var("s", 3)
     positive = op("add", op("abs", s), constant(0.5, "float32"))
-    names = fold([x, s], op("nn.batch_norm", x, s, s, s, positive))
-    assert "nn.batch_norm" not in names
+    assert "nn.batch_norm" in fold([x, s], op("nn.batch_norm", x, s, s, s, positive))

@@ -121,6 +121,8 @@ def _optimize(module: Any, machine: Any, opt_level: int, *, vectorize: bool) -> 
         builder.getModulePassManager().run(module, builder)
         return
     passes = builder.getFunctionPassManager()
+    # Level 1 finds sums that the next row writes over only where one is kept at a time.
+    passes.add_dead_store_elimination_pass()
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)

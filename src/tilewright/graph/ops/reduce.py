@@ -145,9 +145,7 @@ def _moments(args: list[Array], attributes: ReduceAttributes) -> tuple[Array, Ar
         return np.asarray(mean, dtype), np.asarray(variance, dtype)
 
 
-@operator(
-    "moments", inputs=("data",), kind=FusionKind.REDUCTION, reference=_moments, attributes=ReduceAttributes
-)
+@operator("moments", inputs=("data",), kind=FusionKind.REDUCTION, reference=_moments, attributes=ReduceAttributes)
 def moments(types: Types, attributes: ReduceAttributes) -> Type:
     """The mean and the variance over axes, of one read: sums of distances from an element, and of their squares.
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tilewright.graph.ir.dimensions import Sizes
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.ir.op import Operator
-from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes

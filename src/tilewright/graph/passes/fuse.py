@@ -377,7 +377,7 @@ class _Fuser:
             self._merge((reader, last))
 
     def _fuse_operand(self, last: GraphExpr) -> None:
-        """Rule 6: bytes that an epilogue reads as numbers, and what it selects by: less memory, and no kernel for it."""
+        """Rule 6: bytes that an epilogue reads as numbers, and what it selects by: less memory, no kernel for it."""
         group, readers = self.group[id(last)], self.users[id(last)]
         if group.kind is not FusionKind.INJECTIVE or len(readers) != 1 or not self._same_scope(last, readers[0]):
             return
@@ -389,7 +389,8 @@ class _Fuser:
         if len(inputs) != 1 or len({arg.tensor_type.shape for arg in (*inputs, *group.members, reader)}) != 1:
             return
         is_bytes = inputs[0].tensor_type.dtype in (INT8, UINT8) and names <= _DEQUANTIZING
-        if (is_bytes or (last.tensor_type.dtype is BOOL and names <= _LIGHT)) and self._size((last, reader)) <= MAX_GROUP:
+        is_mask = last.tensor_type.dtype is BOOL and names <= _LIGHT
+        if (is_bytes or is_mask) and self._size((last, reader)) <= MAX_GROUP:
             self._merge((reader, last))
 
     def _chosen(self, calls: Sequence[Call], estimated: str) -> bool:

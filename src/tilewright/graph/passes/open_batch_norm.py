@@ -18,7 +18,8 @@ from tilewright.graph.ir.expr import Constant, GraphExpr
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.normalization import BatchNormAttributes
-from tilewright.ir.dtype import DataType
+from tilewright.graph.passes.float_types import rounded
+from tilewright.ir.dtype import FLOAT64
 from tilewright.ir.function import IRModule
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -45,7 +46,7 @@ def _opened(b: Bindings) -> GraphExpr | None:
     def by_channel(value: GraphExpr) -> GraphExpr:
         return value if column == channels else make("reshape", value, shape=column, span=call.span)
 
-    epsilon = make("cast", Constant(np.asarray(attributes.epsilon), DataType.of("float64")), dtype=wide)
+    epsilon = rounded(Constant(np.asarray(attributes.epsilon), FLOAT64), wide)
     factor = apply("multiply", scale, apply("rsqrt", apply("add", variance, epsilon)))
     value = data if dtype is wide else make("cast", data, dtype=wide, span=call.span)
     value = apply("multiply", value, by_channel(factor))
@@ -55,9 +56,7 @@ def _opened(b: Bindings) -> GraphExpr | None:
     return value if dtype is wide else make("cast", value, dtype=dtype, span=call.span)
 
 
-def _shift(
-    bias: GraphExpr, mean: GraphExpr, factor: GraphExpr, apply: Callable[..., GraphExpr]
-) -> GraphExpr | None:
+def _shift(bias: GraphExpr, mean: GraphExpr, factor: GraphExpr, apply: Callable[..., GraphExpr]) -> GraphExpr | None:
     """bias - mean * factor; gradients have none of one of them."""
     if _is_zero(mean):
         return None if _is_zero(bias) else bias

@@ -8,25 +8,43 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.ir.visit import pre_order, uses_any
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.tiling import divisors
 
 _ROWS = 8
-"""Rows that are added up in registers before the sums are stored."""
-_LEAST_ROWS = 4 * _ROWS
+"""Rows that are added up in registers before the sums are stored,"""
+_ROWS_OF_SEVERAL = 2
+"""where several arrays are read: a processor reads few places in memory ahead."""
+_LEAST_STEPS = 4
+"""Times so many rows that are worth it."""
 _LEAST_SHARED = 1024
 """Rows a thread that are worth sums of its own."""
 _SHARE_OF_CACHE = 4
 """The sums of a block of columns take at most one part of so many of the first cache level."""
 
 
-def fits(context: ScheduleContext, reduced: list[LoopHandle], column: LoopHandle, length: int) -> bool:
+def fits(
+    context: ScheduleContext, sums: BlockHandle, reduced: list[LoopHandle], column: LoopHandle, length: int
+) -> bool:
     """Whether there are columns enough for the order to matter, and rows enough to share what is stored."""
     if any(context.is_symbolic(loop) for loop in (*reduced, column)):
         return False
     rows, columns = context.sizes(reduced), context.sizes([column])[0]
-    return columns >= 2 * length and rows[-1] >= _ROWS and prod(rows) >= _LEAST_ROWS
+    least = _rows_of_step(context, sums)
+    return columns >= 2 * length and rows[-1] >= least and prod(rows) >= _LEAST_STEPS * least
+
+
+def _rows_of_step(context: ScheduleContext, sums: BlockHandle) -> int:
+    block = context.block(sums)
+    steps = [item.var for item in block.iters if item.kind is IterKind.REDUCE]
+    written = {region.buffer for region in block.writes}
+    loads = [item for item in pre_order(block.body) if isinstance(item, BufferLoad) and item.buffer not in written]
+    arrays = {item.buffer for item in loads if any(uses_any(index, steps) for index in item.indices)}
+    return _ROWS if len(arrays) < 2 else _ROWS_OF_SEVERAL
 
 
 def schedule_column_sums(
@@ -75,8 +93,9 @@ def schedule_rows(
     *others, column = outer
     block, vector, lane = sch.split(column, [None, vectors, length])
     (size,) = context.sizes(reduced[-1:])
-    even = max(divisors(size, _ROWS))
-    step, row = sch.split(reduced[-1], [None, even if 2 * even > _ROWS else _ROWS])
+    most = _rows_of_step(context, sums)
+    even = max(divisors(size, most))
+    step, row = sch.split(reduced[-1], [None, even if 2 * even > most else most])
     sch.reorder(*others, block, *reduced[:-1], step, vector, row, lane)
     start = sch.decompose_reduction(sums, [*reduced[:-1], step][0])
     sch.unroll(row)

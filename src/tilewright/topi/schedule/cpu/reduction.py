@@ -125,7 +125,7 @@ def _shared_axes(context: ScheduleContext, output: BlockHandle, others: list[Blo
     block = context.block(output)
     place = {item.var: n for n, item in enumerate(block.iters)}
     shared = set(place.values())
-    names = {context.block(handle).writes[0].buffer for handle in others}
+    names = {region.buffer for handle in others for region in context.block(handle).writes}
     for item in pre_order(block.body):
         if isinstance(item, BufferLoad) and item.buffer in names:
             shared &= {place[index] for index in item.indices if isinstance(index, Var) and index in place}
@@ -194,7 +194,7 @@ def _schedule_as_column_sums(
     if not reduced or not spatial or walking is None or linear(walking).terms.get(spatial[-1].var) != 1:
         return False
     length = _vector_length(context, handle, spatial[-1], context.lanes(handle))
-    if not column_sums.fits(context, reduced, spatial[-1], length):
+    if not column_sums.fits(context, handle, reduced, spatial[-1], length):
         return False
     if whole:
         column_sums.schedule_column_sums(context, handle, spatial, reduced, length)
@@ -303,9 +303,9 @@ def _contiguous_axis(context: ScheduleContext, handle: BlockHandle) -> PrimExpr 
     block = context.block(handle)
     values: dict[PrimExpr, PrimExpr] = {item.var: item.value for item in block.iters}
     best: BufferLoad | None = None
-    target = block.writes[0].buffer
+    written = {region.buffer for region in block.writes}
     for item in pre_order(block.body):
-        if not isinstance(item, BufferLoad) or item.buffer is target or not item.indices:
+        if not isinstance(item, BufferLoad) or item.buffer in written or not item.indices:
             continue
         if best is None or item.buffer.ndim > best.buffer.ndim:
             best = item

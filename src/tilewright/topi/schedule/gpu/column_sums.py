@@ -8,7 +8,7 @@ and a second, small kernel adds up what they have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.ir.visit import pre_order, uses_any
@@ -67,7 +67,7 @@ def _plan(context: StageContext) -> Plan | str:
     if not _reads_columns(block):
         return "neighbouring results do not lie side by side in what is read"
     size = min(region.buffer.dtype.itemsize for region in block.reads)
-    lanes = _divisor(columns, max(1, _LANE_BYTES // size))
+    lanes = max(n for n in (1, 2, 4, 8, 16) if n == 1 or (columns % n == 0 and n * size <= _LANE_BYTES))
     groups, cores = columns // lanes, context.target.cores
     held = lanes * sum(region.buffer.dtype.itemsize for region in block.writes)
     threads = min(context.target.max_threads, 512, min(_MOST_SHARED, context.target.shared_bytes) // held)
@@ -80,11 +80,19 @@ def _plan(context: StageContext) -> Plan | str:
     blocks = prod(others) * groups // across
     sharing = _sharing(threads if blocks < 2 * cores else threads // 2, across, rows)
     if blocks >= cores or (rows <= _ROWS * sharing and blocks >= cores // 8):
-        return Plan(lanes, across, sharing, 1)
+        return _even(Plan(lanes, across, sharing, 1), rows)
     across = widths[-1]
     blocks = prod(others) * groups // across
     sharing = _sharing(threads // 2, across, rows)
-    return Plan(lanes, across, sharing, _parts(rows, sharing, 2 * cores // blocks))
+    return _even(Plan(lanes, across, sharing, _parts(rows, sharing, 2 * cores // blocks)), rows)
+
+
+def _even(plan: Plan, rows: int) -> Plan:
+    """A plan by which all threads have as many rows: vectors take no tests. Where that cannot be, no vectors."""
+    even = _divisor(rows // plan.parts, plan.sharing)
+    if plan.lanes == 1 or 4 * even < plan.sharing:
+        return replace(plan, lanes=1)
+    return replace(plan, sharing=even)
 
 
 def _parts(rows: int, sharing: int, most: int) -> int:
