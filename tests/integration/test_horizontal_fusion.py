@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,8 +19,11 @@ from tilewright.graph.ir.infer import fill_type, infer_types
 from tilewright.ir.dtype import FLOAT16, FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.lower import horizontal
+from tilewright.lower.kernel import _cache_key
 from tilewright.runtime.core.artifact import Artifact
-from tilewright.support.errors import UnsupportedError
+from tilewright.support.errors import UnsupportedError, UserError
+from tilewright.target import Target
+from tilewright.tune.task import extract_tasks
 
 SHAPES = ((7,), (300,), (33, 65), (4, 9, 10), (2050,), ())
 
@@ -134,6 +138,17 @@ def test_profiles_and_listings_show_every_node() -> None:
     assert "first" in profile and "second" in profile
     assert "switch" not in compilation.source(kernel) and "tw_block" in compilation.source(kernel)
     assert [func.name for func in map(compilation.scheduled, kernel.alone)] == [part.symbol for part in kernel.parts]
+    with pytest.raises(UserError, match=r"is 2 kernels that share launches.*"):
+        compilation.scheduled(kernel)
+    assert not extract_tasks(compilation.lowered)
+
+
+def test_tuned_choices_of_each_kernel_are_part_of_the_name_in_the_cache() -> None:
+    x, y = var("x", 40), var("y", 50)
+    (kernel,) = Compilation(module_of([x, y], [op("exp", x), op("exp", y)]), "opencl").kernels
+    tuned = replace(kernel, parts=(replace(kernel.parts[0], answers={"threads": 32}), kernel.parts[1]))
+    target = Target("opencl")
+    assert _cache_key(kernel, target, True) != _cache_key(tuned, target, True)
 
 
 def test_equal_kernels_are_one_piece_of_code_for_cuda() -> None:
