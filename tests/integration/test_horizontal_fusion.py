@@ -71,7 +71,8 @@ def launches(artifact: Artifact) -> int:
     return sum(len(infos[artifact.model.kernels[step.kernel].symbol].launches) for step in artifact.model.steps)
 
 
-@pytest.mark.parametrize("seed", range(2))
+# In the last one, kernels of two kinds with barriers had shared a launch: PoCL writes outside of memory then.
+@pytest.mark.parametrize("seed", (0, 29))
 def test_random_kernels_share_launches(seed: int) -> None:
     require_opencl()
     module = small_kernels(seed)
