@@ -72,7 +72,7 @@ def launches(artifact: Artifact) -> int:
 
 
 # In the last one, kernels of two kinds with barriers had shared a launch: PoCL writes outside of memory then.
-@pytest.mark.parametrize("seed", (0, 29))
+@pytest.mark.parametrize("seed", [0, 29])
 def test_random_kernels_share_launches(seed: int) -> None:
     require_opencl()
     module = small_kernels(seed)
