@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.backends.device import device_code, device_kernels, device_source
 from tilewright.codegen.c.program import nbytes
@@ -36,6 +36,9 @@ class DeviceKernelCode:
     scratch: tuple[int, ...] = ()
     in_place: tuple[Pair, ...] = ()
     refused: str = ""
+    packing: Mapping[int, IndexMap] = field(default_factory=dict)
+    """How constant parameters are to be arranged."""
+    failed_template: str = ""
 
 
 def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> DeviceKernelCode:
@@ -61,9 +64,10 @@ def compile_for_device(func: PrimFunc, scheduled: PrimFunc, target: Target) -> D
     )
     scratch = tuple(size for size in known if size is not None)
     unplanned = tuple(table.extent(size) for size in made.workspaces if const_value(size) is None)
-    sizes = kernel_sizes(func, packing_of(scheduled), scratch, table)
+    packing = packing_of(scheduled)
+    sizes = kernel_sizes(func, packing, scratch, table)
     info = DeviceKernelInfo(func.name, launches, sizes, written_buffers(func), unplanned, symbols)
-    return DeviceKernelCode(made.code, info, scratch, in_place_pairs(split.func))
+    return DeviceKernelCode(made.code, info, scratch, in_place_pairs(split.func), packing=packing)
 
 
 def kernel_on_host(

@@ -6,11 +6,10 @@ Kernels of several launches are joined launch by launch: the first ones of all, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.backends.device import compiled_source, device_kernels, device_source, horizontal_source, shown_text
-from tilewright.codegen.c.program import launches_of
-from tilewright.ir.expr import IntImm
+from tilewright.codegen.c.program import launch_of, launches_of
 from tilewright.ir.stage_files import StageFileError
 from tilewright.lower.cost import Work
 from tilewright.lower.device_kernel import DeviceKernelCode, kernel_sizes, written_buffers
@@ -18,7 +17,7 @@ from tilewright.lower.schedules import require_legal_schedule, use_schedule
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import DeviceKernelInfo, LaunchInfo
 from tilewright.support import trace
-from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
+from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target import Target
 from tilewright.tir.analysis.in_place import Pair, in_place_pairs
 from tilewright.tir.function import PrimFunc
@@ -46,15 +45,6 @@ class KernelPart:
 
 
 @dataclass(frozen=True, slots=True)
-class HorizontalCode:
-    """The code of kernels that share launches, how they want constants arranged, and which templates failed."""
-
-    made: DeviceKernelCode
-    packing: dict[int, IndexMap] = field(default_factory=dict)
-    failure: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class _Scheduled:
     """One kernel as it would be launched by itself."""
 
@@ -63,14 +53,11 @@ class _Scheduled:
     packing: dict[int, IndexMap]
     failure: str
 
-    @property
-    def scratch(self) -> list[int]:
-        """The bytes of each of its workspaces."""
-        sizes = [buffer_bytes(buffer) for buffer in self.split.workspaces]
-        return [size for size in sizes if size is not None]
+    scratch: tuple[int, ...]
+    """The bytes of each of its workspaces."""
 
 
-def compile_horizontal(func: PrimFunc, parts: Sequence[KernelPart], target: Target) -> HorizontalCode:
+def compile_horizontal(func: PrimFunc, parts: Sequence[KernelPart], target: Target) -> DeviceKernelCode:
     """Compile kernels with shared launches; `func` is the program of all, whose parameters are what steps pass."""
     try:
         scheduled = _schedules(parts, target)
@@ -80,15 +67,15 @@ def compile_horizontal(func: PrimFunc, parts: Sequence[KernelPart], target: Targ
         raise
     except (UnsupportedError, UserError) as error:
         # What the device cannot do, or has no room for; the host computes all of it instead.
-        return HorizontalCode(DeviceKernelCode(refused=str(error)))
+        return DeviceKernelCode(refused=str(error))
     packing = {part.numbers[n]: found for part in parts for n, found in scheduled[part.symbol].packing.items()}
     in_place = [pair for part in parts for pair in part.pairs(in_place_pairs(scheduled[part.symbol].split.func))]
     infos = tuple(_info(launch, target) for launch in launches)
     sizes = kernel_sizes(func, packing, scratch, SymbolTable())
     info = DeviceKernelInfo(func.name, infos, sizes, written_buffers(func))
     code = compiled_source(func.name, source, target)
-    failures = dict.fromkeys(item.failure for item in scheduled.values() if item.failure)
-    return HorizontalCode(DeviceKernelCode(code, info, scratch, tuple(in_place)), packing, "; ".join(failures))
+    failures = "; ".join(item.failure for item in scheduled.values() if item.failure)
+    return DeviceKernelCode(code, info, scratch, tuple(in_place), packing=packing, failed_template=failures)
 
 
 def source_of(func: PrimFunc, parts: Sequence[KernelPart], target: Target) -> str:
@@ -122,7 +109,8 @@ def _scheduled(part: KernelPart, target: Target) -> _Scheduled:
         refuse_outside(part.func)
     used = use_schedule(part.func, target, part.answers, use)
     split, packing = used.result
-    return _Scheduled(split, launches_of(split, SymbolTable().extent), packing, used.failure)
+    scratch = tuple(buffer_bytes(buffer) or 0 for buffer in split.workspaces)
+    return _Scheduled(split, launches_of(split, SymbolTable().extent), packing, used.failure, scratch)
 
 
 def _rounds(
@@ -145,18 +133,10 @@ def _rounds(
 
 
 def _info(launch: Run | HorizontalLaunch, target: Target) -> LaunchInfo:
-    dependent = target.has_dependent_launch
-    if isinstance(launch, HorizontalLaunch):
-        sizes = [kernel.shared_bytes for kernel in launch.kernels]
-        shared = max(sizes) if target.capabilities.shared_reuse else sum(sizes)
-        grid = (launch.blocks, 1, 1)
-        return LaunchInfo(launch.name, grid, launch.block, launch.arguments, shared, dependent=dependent)
-    kernel = launch.kernel
-    x, y, z = (extent.value if isinstance(extent, IntImm) else _no_number(kernel.func) for extent in kernel.launched)
-    dynamic = kernel.shared_bytes if kernel.is_dynamic else 0
-    place = (kernel.func.name, (x, y, z), kernel.block, launch.arguments, kernel.shared_bytes, dynamic)
-    return LaunchInfo(*place, (kernel.cluster, 1, 1), dependent, launch.values)
-
-
-def _no_number(func: PrimFunc) -> int:
-    raise CompilerBug(f"{func.name}: kernels of symbolic sizes share no launches")
+    if isinstance(launch, Run):
+        alone = launch_of(launch.kernel, launch.arguments, SymbolTable().extent)
+        return replace(alone, dependent=target.has_dependent_launch, values=launch.values)
+    sizes = [kernel.shared_bytes for kernel in launch.kernels]
+    shared = max(sizes) if target.capabilities.shared_reuse else sum(sizes)
+    given = (launch.name, (launch.blocks, 1, 1), launch.block, launch.arguments, shared)
+    return LaunchInfo(*given, dependent=target.has_dependent_launch)

@@ -18,7 +18,7 @@ from tilewright.ir.structural import structural_key
 from tilewright.lower.bounds import Bound, bound_of
 from tilewright.lower.cache_key import target_parts
 from tilewright.lower.cost import Work, work_of
-from tilewright.lower.device_kernel import compile_for_device
+from tilewright.lower.device_kernel import DeviceKernelCode, compile_for_device
 from tilewright.lower.horizontal import KernelPart, compile_horizontal
 from tilewright.lower.kernel_format import DamagedKernelError, KernelTable, decode_kernel, encode_kernel
 from tilewright.lower.schedules import require_legal_schedule, use_schedule
@@ -145,19 +145,13 @@ def compile_kernel(kernel: Kernel, target: Target, *, planned: bool = False) -> 
         if known is not None and not (known.failed_template and settings.STRICT_TEMPLATES.get()):
             return known
     start = time.process_time()
-    shares = bool(kernel.parts) and not target.is_cpu
-    result = _compiled_parts(kernel, target) if shares else _compiled(kernel, target, planned)
+    if kernel.parts and not target.is_cpu:
+        result = _on_device(compile_horizontal(kernel.func, kernel.parts, target))
+    else:
+        result = _compiled(kernel, target, planned)
     if store is not None:
         store.store(key, result.to_bytes())
     return replace(result, seconds=time.process_time() - start)
-
-
-def _compiled_parts(kernel: Kernel, target: Target) -> CompiledKernel:
-    """Kernels that share launches."""
-    found = compile_horizontal(kernel.func, kernel.parts, target)
-    made = found.made
-    place = (made.in_place, made.scratch, made.info, made.refused, found.failure)
-    return CompiledKernel(made.code, found.packing, *place)
 
 
 def _compiled(kernel: Kernel, target: Target, planned: bool) -> CompiledKernel:
@@ -184,8 +178,12 @@ def compile_scheduled(func: PrimFunc, scheduled: PrimFunc, target: Target, *, pl
             lowered = (lower_planned if planned else lower)(scheduled, target)
         code = compile_lowered(lowered, target)
         return CompiledKernel(code, packing_of(scheduled), in_place_pairs(lowered), scratch_bytes(lowered))
-    made = compile_for_device(func, scheduled, target)
-    return CompiledKernel(made.code, packing_of(scheduled), made.in_place, made.scratch, made.info, made.refused)
+    return _on_device(compile_for_device(func, scheduled, target))
+
+
+def _on_device(made: DeviceKernelCode) -> CompiledKernel:
+    parts = (made.in_place, made.scratch, made.info, made.refused, made.failed_template)
+    return CompiledKernel(made.code, dict(made.packing), *parts)
 
 
 def is_cached(kernel: Kernel, target: Target, *, planned: bool = False) -> bool:

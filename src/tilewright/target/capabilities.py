@@ -66,6 +66,8 @@ class Capabilities:
     """Buffers that a kernel may read and write in all, wherever the kind runs; None: as many as there are."""
     horizontal_buffers: int | None = None
     """Buffers that a launch may have which does the work of several kernels; None: each kernel has its own launches."""
+    barriers_in_branches: bool = False
+    """Whether the threads of a block may meet inside a condition that all of them fulfil: compilers of CPUs fail."""
     few_steps: str | None = None
     """A driver that ends the loops of a thread after `MOST_STEPS` steps in all, whatever they still had to do."""
     counted_cycles: bool = False

@@ -3,7 +3,8 @@
     blocks 0 to 11: the first use of kernel a      blocks 12 to 23: its second use      blocks 24 and 25: kernel b
 
 Kernels that share a launch read nothing that another one of it writes. Those whose threads meet (at barriers, in shared
-memory, in the shuffles of a warp) share it with others of the same block; the others may have fewer threads than it.
+memory, in the shuffles of a warp) share it with others of the same block, or where threads must not meet in branches
+with uses of the same kernel alone; the others may have fewer threads than it.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def share_launches(name: str, runs: Sequence[Run], target: Target) -> list[Run |
     """Runs that do not depend on each other, in as few launches as may be; what stays alone gets a name too."""
     groups: dict[object, list[Run]] = {}
     for run in runs:
-        groups.setdefault(_kind(run), []).append(run)
+        groups.setdefault(_kind(run, target), []).append(run)
     made: list[Run | HorizontalLaunch] = []
     for group in groups.values():
         for part in _divided(group, target):
@@ -88,13 +89,15 @@ def share_launches(name: str, runs: Sequence[Run], target: Target) -> list[Run |
     return made
 
 
-def _kind(run: Run) -> object:
+def _kind(run: Run, target: Target) -> object:
     """What runs that share a launch have in common; the run itself where it must be alone."""
     kernel = run.kernel
     known = all(const_value(extent) is not None for extent in kernel.grid)
     if kernel.cluster > 1 or kernel.is_dynamic or kernel.steps or not known:
         return id(run)
     meets = kernel.shared or kernel.warp or any(isinstance(item, Evaluate) for item in all_statements(kernel.func.body))
+    if meets and not target.capabilities.barriers_in_branches:
+        return id(kernel)
     return kernel.block if meets or kernel.block[1:] != (1, 1) else None
 
 

@@ -30,6 +30,7 @@ from tilewright.graph.passes.expand_quantization import expand_quantization
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.fuse_horizontally import fuse_horizontally
 from tilewright.graph.passes.half_products import half_products
 from tilewright.graph.passes.image_lines import image_lines
 from tilewright.graph.passes.integer_epilogues import integer_epilogues
@@ -310,6 +311,49 @@ def test_joint_results() -> None:
         p="f32[4, 6]",
         rate="f32[]",
         moves="bool[]",
+    )
+
+
+def test_fuse_horizontally() -> None:
+    """What no kernel of the others reads shares launches; what reads it comes later."""
+    options = GraphOptions(target=HOPPER)
+    assert_becomes(
+        lambda module: fuse_horizontally(fuse(module, options), options),
+        """
+        total = sum(multiply(g, g), axes=(0,), keepdims=False)
+        return (exp(x), total, exp(y), nn.softmax(total, axis=0))
+        """,
+        """
+        @graph.closure(notes={"primitive": True, "name": "exp", "nodes": ()})
+        def first(x: Tensor[(4,), "float32"]) -> Tensor[(4,), "float32"]:
+            return exp(x)
+
+        @graph.closure(notes={"primitive": True, "name": "exp_1", "nodes": ()})
+        def second(y: Tensor[(2, 3), "float32"]) -> Tensor[(2, 3), "float32"]:
+            return exp(y)
+
+        @graph.closure(notes={"primitive": True, "name": "fused_multiply_sum", "nodes": ()})
+        def norm(g: Tensor[(5, 6), "float32"]) -> Tensor[(6,), "float32"]:
+            return sum(multiply(g, g), axes=(0,), keepdims=False)
+
+        @graph.closure(
+            notes={"primitive": True, "name": "horizontal_exp_multiply_sum", "nodes": (), "horizontal": True}
+        )
+        def together(
+            x: Tensor[(4,), "float32"], g: Tensor[(5, 6), "float32"], y: Tensor[(2, 3), "float32"],
+        ) -> Tuple[Tensor[(4,), "float32"], Tensor[(6,), "float32"], Tensor[(2, 3), "float32"]]:
+            return (first(x), norm(g), second(y))
+
+        @graph.closure(notes={"primitive": True, "name": "nn_softmax", "nodes": ()})
+        def softmax(total: Tensor[(6,), "float32"]) -> Tensor[(6,), "float32"]:
+            return nn.softmax(total, axis=0)
+
+        all = together(x, g, y)
+        return (all[0], all[1], all[2], softmax(all[1]))
+        """,
+        x="f32[4]",
+        y="f32[2, 3]",
+        g="f32[5, 6]",
     )
 
 

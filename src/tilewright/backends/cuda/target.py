@@ -53,6 +53,7 @@ KIND: Final = replace(
             flat_memory=True,
             # Addresses in 4 KiB of parameters, which all drivers take.
             horizontal_buffers=500,
+            barriers_in_branches=True,
         ),
         cores=108,
         vector_registers=255,

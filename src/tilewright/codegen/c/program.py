@@ -27,14 +27,17 @@ def _function(function: SplitFunction, info: FunctionInfo) -> DeviceFunctionInfo
 
 def launches_of(function: SplitFunction, show: Callable[[PrimExpr], Extent]) -> tuple[LaunchInfo, ...]:
     """The launches of a function's kernels; `show` writes extents down, in whatever names symbols have there."""
-    places = [*function.func.params, *function.workspaces]
-    launches = [_launch(kernel, places, show) for kernel in function.kernels]
+    places = {id(place): number for number, place in enumerate((*function.func.params, *function.workspaces))}
+    given = [kernel.func.params[: len(kernel.func.params) - len(kernel.steps)] for kernel in function.kernels]
+    launches = [
+        launch_of(kernel, tuple(places[id(param)] for param in params), show)
+        for kernel, params in zip(function.kernels, given, strict=True)
+    ]
     return tuple(replace(launches[number], values=values) for number, values in function.order)
 
 
-def _launch(kernel: DeviceKernel, places: Sequence[object], show: Callable[[PrimExpr], Extent]) -> LaunchInfo:
-    given = kernel.func.params[: len(kernel.func.params) - len(kernel.steps)]
-    args = tuple(next(n for n, place in enumerate(places) if place is param) for param in given)
+def launch_of(kernel: DeviceKernel, args: tuple[int, ...], show: Callable[[PrimExpr], Extent]) -> LaunchInfo:
+    """The launch of a kernel by itself, with the numbers of what it is given."""
     x, y, z = (show(extent) for extent in kernel.launched)
     dynamic = kernel.shared_bytes if kernel.is_dynamic else 0
     return LaunchInfo(

@@ -25,6 +25,7 @@ from tilewright.graph.ir.traverse import children, map_functions, post_order, wi
 from tilewright.graph.ops.checks import check_of
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import is_primitive
+from tilewright.graph.passes.joint_results import fused_nodes
 from tilewright.graph.state import StatePair, dependents, memory_of, ordered, state_pairs
 from tilewright.graph.views import is_view
 from tilewright.ir.function import IRModule
@@ -50,15 +51,13 @@ def fuse_horizontally(module: IRModule, options: GraphOptions) -> IRModule:
     if most is None:
         return module
     wave = options.machine.cores * _WAVE_BYTES
-    main, state = "main", state_pairs(module)
-    return map_functions(
-        module,
-        lambda function: (
-            function
-            if is_primitive(function) or not _is_straight(function)
-            else _Fuser(function, state if function.name == main else (), most, wave).run()
-        ),
-    )
+    state = state_pairs(module)
+
+    def fused(function: Function) -> Function:
+        own = state if function.name == "main" else ()
+        return _Fuser(function, own, most, wave).run() if _is_straight(function) else function
+
+    return map_functions(module, fused)
 
 
 def parts_of(function: Function) -> list[Call]:
@@ -74,8 +73,8 @@ def result_count(kind: Type | None) -> int:
 
 
 def _is_straight(function: Function) -> bool:
-    """Whether all of a function is calls to kernels, and what needs none."""
-    return all(
+    """Whether all of a function, which is no kernel itself, is calls to kernels and what needs none."""
+    return not is_primitive(function) and all(
         isinstance(item, (Var, Constant, Tuple, TupleGet, Function))
         or (isinstance(item, Call) and (is_primitive(item.callee) or is_view(item)))
         for item in post_order(function, closures=False)
@@ -251,8 +250,12 @@ class _Fuser:
         parts = [Call(old.callee, tuple(params[id(arg)] for arg in own)) for old, own in zip(group, args, strict=True)]
         for old, part in zip(group, parts, strict=True):
             part.type, part.span = old.type, old.span
-        results = [item for part in parts for item in _items(part)]
-        body = fill_type(Tuple(tuple(results)))
+        items = [
+            fill_type(TupleGet(part, n)) if isinstance(part.type, TupleType) else part
+            for part in parts
+            for n in range(result_count(part.type))
+        ]
+        body = fill_type(Tuple(tuple(items)))
         function = Function("", tuple(params.values()), body, body.type, (), _notes(group))
         function.span = group[0].span
         call = fill_type(Call(fill_type(function), tuple(inputs.values())))
@@ -290,21 +293,9 @@ def _bytes(kind: Type | None) -> int | None:
     return None if shape is None or not isinstance(kind, TensorType) else prod(shape) * kind.dtype.itemsize
 
 
-def _items(call: Call) -> list[GraphExpr]:
-    """The results of a call, each by itself."""
-    if not isinstance(call.type, TupleType):
-        return [call]
-    return [fill_type(TupleGet(call, index)) for index in range(len(call.type.items))]
-
-
 def _notes(group: Sequence[Call]) -> dict[str, object]:
     names = dict.fromkeys(_name(call).removeprefix("fused_") for call in group)
-    nodes: dict[str, None] = {}
-    for call in group:
-        assert isinstance(call.callee, Function)
-        own = call.callee.notes["nodes"]
-        assert isinstance(own, tuple)
-        nodes.update(dict.fromkeys(own))
+    nodes = dict.fromkeys(node for call in group for node in fused_nodes(call))
     name = f"horizontal_{'_'.join(names)}"[:_NAME_LENGTH].rstrip("_")
     return {"primitive": True, "name": name, "nodes": tuple(nodes), HORIZONTAL: True}
 

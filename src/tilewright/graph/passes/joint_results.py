@@ -78,6 +78,13 @@ def _groups(function: Function, results: Tuple) -> list[list[Call]]:
     return list(groups.values())
 
 
+def fused_nodes(call: Call) -> tuple[str, ...]:
+    """The user's nodes that a kernel computes."""
+    nodes = call.callee.notes["nodes"] if isinstance(call.callee, Function) else ()
+    assert isinstance(nodes, tuple)
+    return nodes
+
+
 def _operators(call: Call) -> list[Call]:
     """The operators of a kernel."""
     assert isinstance(call.callee, Function)
@@ -106,9 +113,7 @@ def _primitive(group: Sequence[Call], inputs: Sequence[GraphExpr], results: Sequ
         given = {id(param): values[id(arg)] for param, arg in zip(function.params, call.args, strict=True)}
         values[id(call)] = rewrite(function.body, lambda old, new: fill_type(new), given)
         names.append(str(function.notes["name"]))
-        own = function.notes["nodes"]
-        assert isinstance(own, tuple)
-        nodes.update(dict.fromkeys(own))
+        nodes.update(dict.fromkeys(fused_nodes(call)))
     body = fill_type(Tuple(tuple(values[id(call)] for call in results)))
     notes: dict[str, object] = {"primitive": True, "name": f"joint_{names[-1]}", "nodes": tuple(nodes), JOINT: True}
     result = Function("", params, body, body.type, (), notes)
