@@ -134,7 +134,7 @@ def test_copies_of_one_step_do_not_wait_for_each_other() -> None:
 def test_heads_of_a_row_are_read_as_vectors() -> None:
     """Reshaped and turned: eight neighbours of a head are neighbours of the row too."""
     x = te.placeholder((64, 8, 3 * 64), "float16", "x")
-    (part,) = apply_operator("slice", [x], begins=(0, 0, 64), ends=(64, 8, 128), axes=(0, 1, 2), steps=(1, 1, 1))
+    (part,) = apply_operator("slice", [x], begin=(0, 0, 64), end=(64, 8, 128), strides=(1, 1, 1))
     (heads,) = apply_operator("reshape", [part], shape=(64, 32, 16))
     z = te.compute((32, 64, 16), lambda h, t, d: heads[t, h, d], "z")
     func = create_prim_func([x, z], "heads")

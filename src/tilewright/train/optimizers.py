@@ -183,7 +183,7 @@ class LAMB(Adam):
 
 
 def sum_of_squares(b: ArithmeticBuilder, value: GraphExpr) -> GraphExpr:
-    """The sum of the squares of all elements, which are taken as one row: it is divided into parts as suits a machine."""
+    """The sum of the squares of all elements, taken as one row: it is divided into parts as suits a machine."""
     if not rank_of(value):
         return b.multiply(value, value)
     row = b.reshape(value, [dimensions.product(sizes_of(value))])

@@ -794,7 +794,6 @@ def test_narrow_results_of_floats() -> None:
 
 
 def test_open_batch_norm() -> None:
-    shapes = dict.fromkeys(("scale", "bias", "mean", "variance"), "f32[3]")
     factor = "multiply(scale, rsqrt(add({}, constant(0.5, 'float32'))))".replace("'", '"')
     assert_becomes(
         open_batch_norm,
@@ -804,7 +803,10 @@ def test_open_batch_norm() -> None:
         return add(multiply(x, factor), subtract(bias, multiply(mean, factor)))
         """,
         x="f32[2, 5, 3]",
-        **shapes,
+        scale="f32[3]",
+        bias="f32[3]",
+        mean="f32[3]",
+        variance="f32[3]",
     )
     # Data in half precision are rounded once; a gradient has neither a shift nor a mean.
     assert_becomes(

@@ -8,8 +8,8 @@ digits follow their inputs: elementwise ones, pools, moves, and softmax and norm
 rest (exponentials, quotients, powers, long sums, recurrent layers) stays in float32. Inputs and results keep their
 types; constants are rounded at compile time.
 
-A value that products read as halves, and beside them only sums (the gradient of a bias), is read as halves by these too:
-memory holds one of it, the narrow one.
+A value that products read as halves, and beside them only sums (the gradient of a bias), is read as halves by these
+too: memory holds one of it, the narrow one.
 """
 
 from __future__ import annotations

@@ -255,9 +255,9 @@ class DevicePrepared:
     def call_over(self, inputs: Sequence[Value], held: Mapping[int, DeviceArray], *, on_device: bool) -> list[Any]:
         """One run that leaves the outputs in `held`, by number, where these are; the others as `call` gives them.
 
-        Kernels do not stop for a check that fails: the run stops before the first of them that writes over what is held,
-        until the checks are known to be passed. Where a check comes later than that, new values are copied when the run
-        is over. What is held has the same addresses in every run. In another package's graph memory is the graph's, and
+        Kernels do not stop for a check that fails: the run stops before the first that writes over what is held, until
+        the checks are known to be passed. Where a check comes later than that, new values are copied when the run is
+        over. What is held has the same addresses in every run. In another package's graph memory is the graph's, and
         nobody reads checks.
         """
         self.device.activate()

@@ -8,8 +8,8 @@ for blocks of rows, of columns:
     done = acc                                                          (when all products are)
     for threads: result = epilogue(done)
 
-Threads have neighbouring sums in short pieces. Where these would be less than a sector of the cache, and the tiles leave
-room, sums go through shared memory, so that the epilogue reads and writes whole rows.
+Threads have neighbouring sums in short pieces. Where these would be less than a sector of the cache, sums go through
+shared memory, so that the epilogue reads and writes whole rows.
 
 Where a block has a multiprocessor to itself, a warp group of its own copies (`specialize_warps`), so that the others
 need not meet at every step.
@@ -108,7 +108,7 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     if tile.parts > 1:
         form = _share_steps(context, form, tile)
     in_rows = _writes_in_rows(context, form, item, tile)
-    others = _other_operands(context, form, tile)
+    others = _other_operands(context, form, tile, in_rows)
     anchor = form.anchor
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
@@ -173,14 +173,18 @@ def producer_registers(tile: GroupTile, steps: int, target: Target) -> tuple[int
     return registers if tile.columns // 2 + _CONSUMER_SPARE <= registers[1] else None
 
 
-def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> list[BlockHandle]:
-    """Copies to registers of what the epilogue reads for each result (`residual_operands`)."""
+def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile, in_rows: bool) -> list[BlockHandle]:
+    """Copies to registers of what the epilogue reads for each result (`residual_operands`).
+
+    With results in rows the sums are in shared memory by then.
+    """
     if form.row_count % tile.rows or form.column_count % tile.columns or tile.parts > 1:
         return []
     sch = context.sch
     residuals = residual_operands(context, form)
     size = max(residuals.values(), default=0)
-    registers = tile.columns // 2 + len(residuals) * tile.columns * size // 8 + _SPARE_REGISTERS
+    sums, copied = tile.columns // 2, len(residuals) * tile.columns * size // 8
+    registers = (max(sums, copied) if in_rows else sums + copied) + _SPARE_REGISTERS
     held = max(1, context.target.shared_bytes // tile.shared_bytes)
     if registers * held * tile.groups * 128 > _REGISTERS:
         # Fewer blocks would share a multiprocessor, which costs more.
