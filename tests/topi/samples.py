@@ -61,6 +61,8 @@ def forest_tables(
     return [*tables, random.integers(0, 2, count).astype(bool)] if missing else tables
 
 
+_DIGITS = (np.arange(64) * 37 % 255 - 127).astype("int8").reshape(2, 1, 32)
+
 SAMPLES: list[Sample] = [
     *((name, [_(3, 37)], {}) for name in FLOATS),
     *((name, [_(5, 7, low=-0.99, high=0.99)], {}) for name in UNIT),
@@ -409,7 +411,7 @@ SAMPLES: list[Sample] = [
     ),
     (
         "packed.digit_matmul",
-        [_(2, 1, 32, dtype="int8"), _(2, 2), _(8, 8, 4, dtype="int8"), _(2, 16), np.ones((2, 1, 2), "float32")],
+        [_DIGITS, _(2, 2), _(8, 8, 4, dtype="int8"), _(2, 16), _DIGITS.reshape(2, 1, 2, 16).sum(-1).astype("float32")],
         {"bits": 4, "group": 16, "signed": True, "paired": 4},
     ),
     ("nn.winograd_weight", [_(3, 3, 4, 5)], {"tile": 4}),
