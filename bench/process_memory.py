@@ -27,6 +27,8 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.looks = 0
+        """How often memory has been read."""
         self._before = 0
         self._known: frozenset[int] = frozenset()
         self._over = Event()
@@ -49,6 +51,7 @@ class MemoryWatch:
             started = [number for number in _children() if number not in self._known]
             whole = resident_bytes() + sum(resident_bytes(str(number)) for number in started)
             self.bytes = max(self.bytes, whole - self._before)
+            self.looks += 1
 
 
 def resident_bytes(process: str = "self") -> int:

@@ -1,60 +1,83 @@
-"""Memory of some work: of this process and of those it starts, each once."""
+"""Memory of some work: of a process and of those it starts, each once.
+
+Every case is a process of its own: one that runs many tests frees what earlier ones have left, whenever it likes.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from pathlib import Path
 
-import numpy as np
-
+PROJECT = Path(__file__).parents[2]
+COMMON = """
+import subprocess, sys, time
 from bench.process_memory import EVERY_SECONDS, MemoryWatch, resident_bytes
 
-MEGABYTE = 1 << 20
-WAITS = "import sys; held = b'1' * ({} << 20); print(flush=True); sys.stdin.read()"
+def filled(megabytes):
+    return bytearray(b"1") * (megabytes << 20)
 
-
-def start(megabytes: int) -> subprocess.Popen[bytes]:
-    """A process that holds so much until its input ends; it does already."""
-    command = [sys.executable, "-c", WAITS.format(megabytes)]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout is not None and child.stdout.readline()
+def start(megabytes):
+    # A process that holds so much until its input ends; it does already.
+    waits = "import sys; held = b'1' * (%d << 20); print(flush=True); sys.stdin.read()" % megabytes
+    child = subprocess.Popen([sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout.readline()
     return child
 
-
-def end(child: subprocess.Popen[bytes]) -> None:
-    """Let a process go after it has been looked at a few times."""
-    time.sleep(3 * EVERY_SECONDS)
+def end(child, watch=None):
+    # Let a process go after it has been looked at a few times, however busy the machine.
+    looks = 0 if watch is None else watch.looks
+    while watch is not None and watch.looks < looks + 3:
+        time.sleep(EVERY_SECONDS)
     child.communicate()
+
+"""
+
+
+def megabytes_of(work: str) -> float:
+    """What a process prints that does this work."""
+    command = [sys.executable, "-c", COMMON + work + "\nprint(watch.bytes / (1 << 20))"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout)
 
 
 def test_memory_that_is_gone_again_counts() -> None:
-    with MemoryWatch() as watch:
-        held = np.ones(64 * MEGABYTE, np.uint8)
-        end(start(0))
-        del held
+    taken = megabytes_of("""
+with MemoryWatch() as watch:
+    held = filled(64)
+    end(start(0), watch)
+    del held
+""")
     # A process of Python's holds some ten megabytes itself.
-    assert 60 <= watch.bytes / MEGABYTE <= 110
+    assert 60 <= taken <= 110
 
 
 def test_a_process_counts_for_what_it_holds_itself() -> None:
     """The system says of one that is started that it held what its parent did."""
-    held = np.ones(200 * MEGABYTE, np.uint8)
-    with MemoryWatch() as watch:
-        end(start(64))
-    assert held.any() and 60 <= watch.bytes / MEGABYTE <= 110
+    taken = megabytes_of("""
+held = filled(200)
+with MemoryWatch() as watch:
+    end(start(64), watch)
+""")
+    assert 60 <= taken <= 110
 
 
 def test_processes_of_before_do_not_count() -> None:
-    child = start(64)
-    with MemoryWatch() as watch:
-        end(start(0))
-    end(child)
-    assert watch.bytes / MEGABYTE < 40
+    taken = megabytes_of("""
+child = start(64)
+with MemoryWatch() as watch:
+    end(start(0), watch)
+end(child)
+""")
+    assert 0 < taken < 40
 
 
 def test_a_process_that_has_ended_holds_nothing() -> None:
-    child = start(0)
-    assert resident_bytes(str(child.pid)) > 0
-    end(child)
-    assert resident_bytes(str(child.pid)) == 0 < resident_bytes()
+    megabytes_of("""
+watch = MemoryWatch()
+child = start(0)
+assert resident_bytes(str(child.pid)) > 0
+end(child)
+assert resident_bytes(str(child.pid)) == 0 < resident_bytes()
+""")
