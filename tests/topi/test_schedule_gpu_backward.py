@@ -59,3 +59,13 @@ def test_a_sum_of_elements_at_places_that_are_data_has_a_block_of_threads() -> N
     (kernel,) = (item for item in compilation.kernels if "sum" in str(item))
     assert 'thread_binding("threadIdx.x", 256)' in str(compilation.scheduled(kernel))
     assert private_bytes(compilation, kernel) <= MOST_PRIVATE
+
+
+@pytest.mark.parametrize(("channels", "results"), [(3, 16), (1, 10), (5, 33), (17, 1)])
+def test_weight_gradients_of_few_channels_are_products(channels: int, results: int) -> None:
+    """A tile may have fewer elements than the block that writes it has threads."""
+    sizes = {"x": (8, 16, 16, channels), "g": (8, 16, 16, results)}
+    params = tuple(Var(name, tensor_type(shape, "float32")) for name, shape in sizes.items())
+    body = call("nn.conv2d_weight_gradient", *params, kernel=(3, 3), padding=(1, 1, 1, 1), **LAST)
+    compilation = tw.Compilation(IRModule([Function("main", params, body)]), target="cuda -arch=sm_90a")
+    assert not compilation.failed_templates

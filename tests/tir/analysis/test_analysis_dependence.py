@@ -6,8 +6,8 @@ import pytest
 
 from tests.tir.schedule.programs import convolution, elementwise, matmul_relu, stencil
 from tilewright.arith.analyzer import Analyzer
-from tilewright.ir.build import const
-from tilewright.ir.expr import IntImm, PrimExpr, Range, Var
+from tilewright.ir.build import add, const, lt, mul
+from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var
 from tilewright.tir.analysis.dependence import (
     _iterations_apart,
     consumers,
@@ -18,7 +18,10 @@ from tilewright.tir.analysis.dependence import (
     reads_own_output,
 )
 from tilewright.tir.analysis.index import ProgramIndex
+from tilewright.tir.buffer import BufferRegion, make_buffer
+from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule import Schedule
+from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind
 
 
 def test_producers_and_consumers() -> None:
@@ -74,6 +77,22 @@ def test_iterations_with_lines_of_their_own_are_independent(rows: int) -> None:
     one, two = index.blocks["B0_o"], index.blocks["B1"]
     assert not covered(index, one, two, one.writes[0].buffer, index.loops[outer.var], analyzer)
     assert iteration_conflict(index, index.loops[outer.var], analyzer, private=True) is None
+
+
+@pytest.mark.parametrize(("most", "apart"), [(1, True), (4, True), (5, False)])
+def test_iterations_that_a_guard_forbids_conflict_with_none(most: int, apart: bool) -> None:
+    """More threads than elements: only the first of each does something."""
+    i, j, v = Var("i"), Var("j"), Var("v")
+    b = make_buffer("B", (8,), "float32")
+    body = BufferStore(b, (v,), const(1.0, "float32"))
+    iters = (BlockIter(v, Range(ZERO, const(8)), IterKind.SPATIAL, j),)
+    block = Block(
+        "B", iters, (), (BufferRegion(b, (Range(v, const(1)),)),), body, predicate=lt(add(mul(i, 4), j), most)
+    )
+    inner = For(j, ZERO, const(4), LoopKind.SERIAL, block)
+    root = Block("root", (), (), (), For(i, ZERO, const(3), LoopKind.SERIAL, inner))
+    index = ProgramIndex(PrimFunc("guarded", (b,), root))
+    assert (iteration_conflict(index, index.loops[i], Analyzer(), private=False) is None) is apart
 
 
 STEP = Var("i")

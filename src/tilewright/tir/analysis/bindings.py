@@ -12,8 +12,8 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.digits import joined_digits
 from tilewright.arith.itermap import detect_iter_map
 from tilewright.arith.linear import Linear
-from tilewright.ir.build import all_of, ge
-from tilewright.ir.expr import LE, LT, ONE, TRUE, And, Mul, PrimExpr, Range, Var, const_value
+from tilewright.ir.build import add, all_of, ge, sub
+from tilewright.ir.expr import FALSE, LE, LT, ONE, TRUE, And, Mul, PrimExpr, Range, Var, const_value
 from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import expression, linear, linear_substituted, mentions
@@ -73,7 +73,7 @@ def region_tells_apart(
 
     `loops` are the target and those inside it, `outer` those around it (they stand still).
     """
-    if const_value(target.extent) in (0, 1):
+    if const_value(target.extent) in (0, 1) or _runs_once(block, target, (*outer, *loops)):
         return True
     forms = iterator_forms(block)
     for item in region.region:
@@ -87,6 +87,18 @@ def region_tells_apart(
     if not used or not any(mentions(point, {target.var}) for point in used):
         return False
     return _map_tells_apart(used, loops, outer, block.predicate)
+
+
+def _runs_once(block: Block, target: For, loops: Sequence[For]) -> bool:
+    """Whether a guard leaves a block at most the first iteration of a loop: more threads than there is work for."""
+    guards = [item for item in conjuncts(block.predicate) if mentions(item, {target.var})]
+    if not guards:
+        return False
+    later = Analyzer()
+    for loop in loops:
+        later.bind(loop.var, Range(loop.min, loop.extent))
+    later.bind(target.var, Range(add(target.min, 1), sub(target.extent, 1)))
+    return any(later.simplify(item) is FALSE for item in guards)
 
 
 def _map_tells_apart(
