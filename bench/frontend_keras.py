@@ -105,20 +105,8 @@ def architectures() -> list[str]:
     return sorted(name for name in found if callable(getattr(keras.applications, name)))
 
 
-def smallest_image(name: str) -> int:
-    """How many pixels a side the smallest images have that an architecture takes."""
-    return _SMALLEST.get(name, 32)
-
-
-def train_norms(model: Any, random: np.random.Generator) -> None:
-    """Give normalisations scales, shifts and statistics as training might leave them."""
-    for layer in _norms(model):
-        layer.set_weights([random.uniform(0.8, 1.2, weight.shape) for weight in layer.get_weights()])
-
-
-def settle_norms(model: Any, data: Any) -> None:
+def _settle(model: Any, norms: Sequence[Any], data: Any) -> None:
     """Give normalisations the statistics of their own data."""
-    norms = _norms(model)
     momenta = [layer.momentum for layer in norms]
     for layer in norms:
         layer.momentum = 0.0
@@ -127,27 +115,38 @@ def settle_norms(model: Any, data: Any) -> None:
         layer.momentum = momentum
 
 
-def _norms(model: Any) -> list[Any]:
-    import keras
+def architecture(name: str) -> tuple[Any, Any, Any]:
+    """An architecture with random weights, without its classifier, random images, and what it gives for them.
 
-    return [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
-
-
-def application(name: str) -> tuple[bytes, Mapping[str, Any], Sequence[Any]]:
-    """An architecture with random weights, without its classifier, and what it gives for random images."""
+    Nothing hides a difference: a softmax of weights that were never trained gives all classes the same, or one of them
+    everything.
+    """
     import keras
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
-    size = smallest_image(name)
+    size = _SMALLEST.get(name, 32)
     model = getattr(keras.applications, name)(weights=None, include_top=False, input_shape=(size, size, 3))
     random = np.random.default_rng(0)
-    train_norms(model, random)
+    norms = [layer for layer in model.layers if isinstance(layer, keras.layers.BatchNormalization)]
+    for layer in norms:  # statistics as training would leave them
+        layer.set_weights([random.uniform(0.8, 1.2, weight.shape) for weight in layer.get_weights()])
     data = random.uniform(0, 1, (1, size, size, 3)).astype(np.float32)
     expected = keras.ops.convert_to_numpy(model(data))
     if np.abs(expected).max() > _GROWN:
-        settle_norms(model, random.uniform(0, 1, (8, size, size, 3)).astype(np.float32))
+        _settle(model, norms, random.uniform(0, 1, (8, size, size, 3)).astype(np.float32))
         expected = keras.ops.convert_to_numpy(model(data))
+    return model, data, expected
+
+
+def architecture_tolerance(name: str) -> float:
+    """How far results may be apart."""
+    return _TOLERANCES.get(name, 2e-4)
+
+
+def application(name: str) -> tuple[bytes, Mapping[str, Any], Sequence[Any]]:
+    """An architecture as a file, and what it gives."""
+    model, data, expected = architecture(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         model.save(path)
@@ -159,4 +158,4 @@ def application_cases() -> Iterator[Case]:
     """All architectures."""
     for name in architectures():
         make = functools.partial(application, name)
-        yield Case(name, make, _TOLERANCES.get(name, 2e-4), reference=True)
+        yield Case(name, make, architecture_tolerance(name), reference=True)

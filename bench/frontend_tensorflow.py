@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bench.frontend_case import Case
-from bench.frontend_keras import architectures, smallest_image
+from bench.frontend_keras import architecture_tolerance, architectures
 from bench.tensorflow_cases import Operator, operators
 from bench.tensorflow_graphs import graphs
 from bench.tensorflow_models import COMPILED, application, models
@@ -91,8 +91,8 @@ def application_cases() -> Iterator[Case]:
     """SavedModels of all architectures of Keras, with random weights."""
     tf = load_tensorflow()
     for name in architectures():
-        build = partial(application, name, smallest_image(name))
-        yield Case(name, partial(_model, tf, build), _MODEL_TOLERANCE, reference=name not in COMPILED)
+        make = partial(_model, tf, partial(application, name))
+        yield Case(name, make, architecture_tolerance(name), reference=name not in COMPILED)
 
 
 __all__ = ["Operator", "application_cases", "cases", "exported", "load_tensorflow", "traced"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.frontend_keras import settle_norms, train_norms
+from bench.frontend_keras import architecture
 
 Build = Callable[[Any, Path], Sequence[Any]]
 """Exports a model to a folder, and gives inputs for it."""
@@ -19,29 +19,17 @@ COMPILED = (
     "NASNetMobile ResNet50 ResNet50V2 VGG16 Xception".split()
 )
 """Architectures that are compiled: one of each family. The graph interpreter runs the others, which are deeper."""
-_SURE = 0.99
-"""A class that is likelier than this has hidden all others: random weights grew from layer to layer, and the class that
-TensorFlow itself gives may be another one when the last digit of an image changes."""
 
 
 def _random(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-def application(name: str, size: int, tf: Any, folder: Path) -> Sequence[Any]:
-    """Export an architecture with random weights, for images of so many pixels a side."""
-    keras = tf.keras
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(0)
-    model = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10)
-    image = _random(1, size, size, 3)
-    if np.max(model(image)) > _SURE:
-        random = np.random.default_rng(0)
-        train_norms(model, random)
-        image, *others = random.uniform(0, 1, (9, 1, size, size, 3)).astype(np.float32)
-        settle_norms(model, np.concatenate(others))
+def application(name: str, tf: Any, folder: Path) -> Sequence[Any]:
+    """Export an architecture of Keras."""
+    model, data, _ = architecture(name)
     model.export(str(folder), verbose=False)
-    return [image]
+    return [data]
 
 
 def _sequential(shape: Sequence[int | None], layers: Callable[[Any], Sequence[Any]], data: Any) -> Build:
