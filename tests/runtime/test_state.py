@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 import tilewright as tw
 from tests.graph.helpers import function, op, random, var
 from tests.requirements import need
+from tests.runtime.test_trials import Trying
 from tilewright.compiler import Compilation
 from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import If, Tuple, constant
@@ -352,26 +352,12 @@ def test_a_module_without_types_is_given_them() -> None:
     assert list(tw.compile(module, threads=1, state={"w": 1}).state) == ["w"]
 
 
-class _TryingRecording(Recording):
-    """Launches that run a few times to see how they are started best, as CUDA graphs do."""
-
-    @property
-    def will_try(self) -> bool:
-        return True
-
-    def bound(self) -> Callable[[], None]:
-        trial = Recording(self._device, self.calls[: self.tried]).bound()
-        for _ in range(3):
-            trial()
-        return super().bound()
-
-
 def test_trials_of_launches_leave_state_as_it_is(monkeypatch) -> None:
     """Runs that only decide how kernels are launched change nothing that is kept."""
     need("opencl")
     exe = tw.compile(update(), "opencl", threads=1, state={"w": 1})
     device = exe.runner.device
-    monkeypatch.setattr(type(device), "record", lambda self, calls: _TryingRecording(self, calls))
+    monkeypatch.setattr(type(device), "record", lambda self, calls: Trying(self, calls))
     draw = np.random.default_rng(0)
     w, g, x = (draw.standard_normal((rows, 8), np.float32) for rows in (8, 8, 3))
     exe.state["w"] = w
@@ -387,7 +373,7 @@ def test_trials_of_what_comes_before_state_is_written_copy_nothing(monkeypatch) 
     device = exe.runner.device
     recordings: list[Recording] = []
     monkeypatch.setattr(
-        type(device), "record", lambda self, calls: recordings.append(_TryingRecording(self, calls)) or recordings[-1]
+        type(device), "record", lambda self, calls: recordings.append(Trying(self, calls)) or recordings[-1]
     )
     monkeypatch.setattr(type(device), "copy", lambda *args: pytest.fail("state is copied"))
     w, g, x = (random(number, rows, 8) for number, rows in enumerate((8, 8, 3)))
@@ -401,7 +387,7 @@ def test_trials_of_launches_wait_for_checks(monkeypatch) -> None:
     """What writes over state is tried only when the data is known to be good."""
     need("opencl")
     exe = tw.compile(checked(), "opencl", threads=1, state={"w": 1})
-    monkeypatch.setattr(type(exe.runner.device), "record", lambda self, calls: _TryingRecording(self, calls))
+    monkeypatch.setattr(type(exe.runner.device), "record", lambda self, calls: Trying(self, calls))
     x = random(4, 4)
     for call in range(2):
         with pytest.raises(UserError, match="index"):

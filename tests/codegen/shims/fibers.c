@@ -1,4 +1,5 @@
-// Blocks, or clusters of blocks, run one after the other, and their threads in turn. Shared memory starts as NaN.
+// Blocks, or clusters of blocks, run one after the other, and their threads in turn: in every second one the last comes
+// first, so that whatever reads what no barrier has made sure of finds it missing. Shared memory starts as NaN.
 // Asynchronous copies happen as late as they may, when they are waited for; until then their place holds NaN.
 #include "fibers.h"
 #include <setjmp.h>
@@ -27,7 +28,7 @@ static struct Thread* threads;
 static struct Meeting *blocks, *warps, cluster_of_blocks;
 static unsigned char** memories;
 static unsigned long long* offers;
-static int threads_made, memories_made;
+static int threads_made, memories_made, backwards;
 static jmp_buf scheduler;
 static void (*run)(void**);
 static void** given;
@@ -123,6 +124,7 @@ static unsigned turns(int all) {
 // 0, or 1 where threads wait for others that never come.
 static int run_cluster(struct Place first, const int* block, const int* cluster, int bytes) {
   int count = block[0] * block[1] * block[2], many = cluster[0] * cluster[1] * cluster[2], all = count * many;
+  backwards = !backwards;
   memset(warps, 0, (all + 31) / 32 * sizeof *warps);
   cluster_of_blocks = (struct Meeting){0, all, 0};
   for (int n = 0; n < many; ++n) {
@@ -144,8 +146,9 @@ static int run_cluster(struct Place first, const int* block, const int* cluster,
     for (int n = 0; n < many; ++n) before += blocks[n].turn;
     left = 0;
     for (int n = 0; n < all; ++n) {
-      if (!threads[n].ended) go_on(threads + n);
-      left += !threads[n].ended;
+      struct Thread* thread = threads + (backwards ? all - 1 - n : n);
+      if (!thread->ended) go_on(thread);
+      left += !thread->ended;
     }
     unsigned after = turns(all);
     for (int n = 0; n < many; ++n) after += blocks[n].turn;

@@ -8,7 +8,7 @@ import functools
 import math
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
@@ -309,11 +309,12 @@ class CudaDevice(Device):
         if not self._ending:
             self._driver.cuGraphExecDestroy(graph)
 
-    def seconds(self, graph: Any, repeat: int) -> list[float]:
-        """Seconds of a graph by events around it, after one run to warm up."""
+    def seconds(self, graph: Any, repeat: int, before: Callable[[], None] = lambda: None) -> list[float]:
+        """Seconds of a graph by events around it, after one run to warm up; `before` comes before each run."""
         start, end = (self._call("cuEventCreate", 0) for _ in range(2))
         results = []
         for turn in range(repeat + 1):
+            before()
             self._call("cuEventRecord", start, self.stream)
             self.start(graph)
             self._call("cuEventRecord", end, self.stream)

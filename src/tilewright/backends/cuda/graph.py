@@ -47,8 +47,8 @@ class GraphDevice(Protocol):
     def discard(self, graph: Any) -> None:
         """Give an executable graph back."""
 
-    def seconds(self, graph: Any, repeat: int) -> list[float]:
-        """The time of a graph, `repeat` times over."""
+    def seconds(self, graph: Any, repeat: int, before: Callable[[], None]) -> list[float]:
+        """The time of a graph, `repeat` times over; `before` is called before each run, and not timed."""
 
     def spread_bytes(self, call: BoundCall, kernels: int = 1) -> int | None:
         """Shared memory with which blocks are spread evenly over the multiprocessors; None where that cannot be.
@@ -87,14 +87,14 @@ def _is_choice(calls: Sequence[BoundCall]) -> bool:
     return len(calls) >= _FEWEST_CALLS and any(call.kernel.dependent for call in calls)
 
 
-def quickest(device: GraphDevice, calls: Sequence[BoundCall]) -> Policy:
-    """The way to launch some calls that a few runs show to be the quickest."""
+def quickest(device: GraphDevice, calls: Sequence[BoundCall], before: Callable[[], None] = lambda: None) -> Policy:
+    """The way to launch some calls that a few runs show to be the quickest; `before` is called before each."""
     if not _is_choice(calls):
         return plain
     times: dict[Policy, float] = {}
     for policy in POLICIES:
         graph = device.captured(calls, policy)
-        times[policy] = min(device.seconds(graph, _TRIAL_RUNS))
+        times[policy] = min(device.seconds(graph, _TRIAL_RUNS, before))
         device.discard(graph)
     return min(times, key=lambda policy: times[policy])
 
@@ -141,7 +141,7 @@ class CudaRecording(Recording):
         graph = self._graphs.get(key)
         if graph is None:
             if self._policy is None:
-                self._policy = quickest(self._gpu, self.calls[: self.tried])
+                self._policy = quickest(self._gpu, self.calls[: self.tried], self.before_trial)
             if len(self._graphs) >= _MOST_GRAPHS:
                 del self._graphs[next(iter(self._graphs))]
             graph = self._graphs[key] = _Graph(self._gpu, self._gpu.captured(self.calls, self._policy))

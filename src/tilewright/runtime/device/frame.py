@@ -18,6 +18,7 @@ from tilewright.runtime.core.convert import Array
 from tilewright.runtime.device.host_calls import HostCall, HostValues
 from tilewright.runtime.device.program import BoundCall, Device, Recording, Scalar
 from tilewright.runtime.device.steps import Place, PlannedLaunch, PlannedStep
+from tilewright.runtime.device.trials import overwritten
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 
@@ -65,6 +66,8 @@ class Frame:
         self._recorded: dict[ArgKind, list[Any]] = {}
         self._stages: list[Recording | Callable[[], None]] = []
         self._readers: dict[tuple[ArgKind, int], list[tuple[Recording, int, PlannedLaunch, dict[int, Any]]]] = {}
+        self._recorded_steps: dict[int, list[tuple[int, PlannedStep]]] = {}
+        """The steps of each recording, by its identity, with the number of the first call of each."""
         self._starts: dict[tuple[int, ...], list[Callable[[], None]]] = {}
         """What starts the stages, for sets of addresses."""
         self._seen = 0
@@ -110,7 +113,7 @@ class Frame:
         for stage in self._stages:
             start: Callable[[], None]
             if isinstance(stage, Recording):
-                with self._state_kept(stage):
+                with self._trials_undone(stage):
                     start = stage.bound()
             else:
                 start = stage
@@ -119,12 +122,15 @@ class Frame:
         return starts
 
     @contextmanager
-    def _state_kept(self, stage: Recording) -> Iterator[None]:
-        """Let trials of launches leave what runs change in place (inputs that are outputs too) as it is.
+    def _trials_undone(self, stage: Recording) -> Iterator[None]:
+        """Let each trial of launches find, and all of them leave, what is there now: state, and what stages left.
 
-        Only the calls before the first that writes there are tried, where these are most; else values are given back.
+        Only the calls before the first that writes over state are tried, where these are most: state is large.
         """
-        inputs = {identity(memory) for memory in self._bound[ArgKind.INPUT]}
+        if not stage.will_try:
+            yield
+            return
+        inputs = {identity(memory): number for number, memory in enumerate(self._bound[ArgKind.INPUT])}
         over = [number for number, memory in enumerate(self._bound[ArgKind.OUTPUT]) if identity(memory) in inputs]
         writers = [
             number
@@ -134,18 +140,27 @@ class Frame:
         ]
         first = min(writers, default=len(stage.calls))
         stage.tried = first if 2 * first >= len(stage.calls) else None
-        outputs = {identity(self._bound[ArgKind.OUTPUT][number]) for number in over}
-        copies = []
-        for number, memory in enumerate(self._bound[ArgKind.INPUT] if stage.will_try and stage.tried is None else ()):
-            if identity(memory) in outputs:
-                size = self._sizes[ArgKind.INPUT][number]
-                copies.append((memory, self.device.allocate(size), size))
-                self.device.copy(memory, 0, copies[-1][1], 0, size)
+        steps = self._recorded_steps[id(stage)]
+        tried = [step for number, step in steps if stage.tried is None or number < stage.tried]
+        earlier = [step for step in self.steps if step.number < steps[0][1].number]
+        places = [(*self.base(place), place.size) for place in overwritten(earlier, tried)]
+        if stage.tried is None:
+            numbers = [inputs[identity(self._bound[ArgKind.OUTPUT][output])] for output in over]
+            places += [(self._bound[ArgKind.INPUT][n], 0, self._sizes[ArgKind.INPUT][n]) for n in numbers]
+        copies = [(memory, offset, self.device.allocate(size), size) for memory, offset, size in places]
+        for memory, offset, copy, size in copies:
+            self.device.copy(memory, offset, copy, 0, size)
+
+        def restore() -> None:
+            for memory, offset, copy, size in copies:
+                self.device.copy(copy, 0, memory, offset, size)
+
+        stage.before_trial = restore
         try:
             yield
         finally:
-            for memory, copy, size in copies:
-                self.device.copy(copy, 0, memory, 0, size)
+            restore()
+            stage.before_trial = lambda: None
 
     def calls(self, inputs: list[Any], outputs: list[Any]) -> list[list[BoundCall]]:
         """The launches of each step, bound to these pieces of memory; none for steps on the host."""
@@ -177,12 +192,15 @@ class Frame:
     def _record(self) -> None:
         """Turn the steps into stages: launches in a row are one recording."""
         pending: list[tuple[BoundCall, PlannedLaunch, dict[int, Any]]] = []
+        begun: list[tuple[int, PlannedStep]] = []
 
         def flush() -> None:
             if not pending:
                 return
             recording = self.device.record([call for call, _, _ in pending])
             self._stages.append(recording)
+            self._recorded_steps[id(recording)] = list(begun)
+            begun.clear()
             for number, (_, launch, staged) in enumerate(pending):
                 for arg in launch.args:
                     if isinstance(arg, Place) and arg.kind in self._bound:
@@ -202,6 +220,7 @@ class Frame:
                 for number, memory in staged.items():
                     flush()
                     self._stages.append(_Copy(self, launch.args[number], memory))
+                begun.append((len(pending), step))
                 pending.append((BoundCall(launch.kernel, launch.grid, launch.block, args), launch, staged))
             if self._watched:
                 flush()

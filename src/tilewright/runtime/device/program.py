@@ -82,6 +82,8 @@ class Recording:
         self.calls = list(calls)
         self.tried: int | None = None
         """How many calls, from the first, `bound` may run to see how they are started best; None: all of them."""
+        self.before_trial: Callable[[], None] = lambda: None
+        """What `bound` calls before each such run: memory is then as it was before the first."""
 
     def replace(self, number: int, args: list[Any]) -> None:
         """Give a call other arguments."""

@@ -27,6 +27,11 @@ class Place:
             return False
         return self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
+    def covers(self, other: Place) -> bool:
+        """Whether all bytes of another place are in it."""
+        inside = self.offset <= other.offset and other.offset + other.size <= self.offset + self.size
+        return inside and (self.kind, self.index) == (other.kind, other.index)
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedLaunch:
