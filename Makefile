@@ -198,7 +198,7 @@ demo: $(READY)
 	@$(BIN)/python -m bench.demo
 
 # Tests and their helpers that mypy reads as strictly as the package.
-TYPED_TESTS := tests/*.py $(addprefix tests/,arith/helpers.py codegen/compiled.py codegen/on_device.py codegen/on_threads.py codegen/cuda_on_fibers.py \
+TYPED_TESTS := tests/*.py $(addprefix tests/,arith/helpers.py codegen/compiled.py codegen/on_device.py codegen/on_threads.py codegen/cuda_on_fibers.py codegen/ptx_on_fibers.py \
   graph/generate.py graph/helpers.py graph/passes/checking.py graph/passes/test_before_and_after.py rpc/waiting.py runtime/mini.py te/running.py \
   tir/passes/checking.py tir/passes/programs.py tir/passes/test_before_and_after*.py tir/schedule/scripts.py \
   topi/differential.py topi/samples.py tune/toy.py)

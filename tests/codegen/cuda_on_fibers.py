@@ -1,7 +1,7 @@
 """A GPU that is not here: CUDA kernels run as fibers of this machine, under the project's own CUDA runtime.
 
 Everything is as on a GPU of compute capability 9.0 but the driver and NVRTC: schedules, text, graphs, launch policies.
-Asynchronous copies, barriers, shuffles and clusters are what they are there; tensor cores are missing.
+Asynchronous copies, barriers, shuffles, clusters and products of tensor cores are what they are there.
 Blocks run one after the other, so what only a race would show is not seen.
 """
 
@@ -18,15 +18,14 @@ from typing import Any
 import pytest
 
 from tests.codegen.on_threads import SHIMS, require_clang
+from tests.codegen.ptx_on_fibers import host_text
 from tests.runtime.toy_cuda import BAD_ADDRESS, SUCCESS, ToyDriver
 from tilewright.backends.compiler import Compiler
 from tilewright.backends.cuda import compiler, driver
 from tilewright.runtime.device.devices import Driver
 
 _HEAD = re.compile(r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\) \{')
-_HELPERS = r"static __device__ __forceinline__ \w+ (?:tw_copy_async|tw_async|tw_cluster_load)_\w+\([^\n]*\{\n.*?\n\}\n"
-_MEMORY = r"(?:extern )?__shared__ __align__\(1024\) unsigned char tw_memory.*?unsigned char\* const tw_shared = [^\n]*"
-_CLUSTER_BARRIER = r'asm volatile\("barrier\.cluster\.arrive.*?"memory"\);'
+_MEMORY = r"(?:extern )?__shared__ __align__\(1024\) unsigned char tw_memory\[\d*\];"
 _STATIC_SHARED = 48 << 10
 
 
@@ -35,8 +34,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="tilewright-fibers-")
 
 
-def _compiled(name: str, text: str, *options: str) -> ctypes.CDLL:
-    """A library of C++ (or C) text, with its functions for everybody."""
+def _compiled(name: str, text: str, mode: int, *options: str) -> ctypes.CDLL:
+    """A library of C++ (or C) text."""
     source = Path(_folder().name, name)
     source.write_text(text, encoding="utf-8")
     result = source.with_suffix(".so")
@@ -44,19 +43,13 @@ def _compiled(name: str, text: str, *options: str) -> ctypes.CDLL:
     command += ["-fno-math-errno", "-I", str(SHIMS), "-o", str(result), str(source), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(result), mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(result), mode=mode)
 
 
 @functools.cache
 def _fibers() -> ctypes.CDLL:
-    return _compiled("fibers.c", (SHIMS / "fibers.c").read_text(encoding="utf-8"))
-
-
-def _host_text(text: str) -> str:
-    """A program with the shim's functions in place of those that are instructions of the GPU."""
-    text = re.sub(_HELPERS, "", text, flags=re.DOTALL)
-    text = re.sub(_MEMORY, "unsigned char* const tw_shared = own_memory();", text, flags=re.DOTALL)
-    return re.sub(_CLUSTER_BARRIER, "cluster_barrier();", text)
+    text = (SHIMS / "fibers.c").read_text(encoding="utf-8")
+    return _compiled("fibers.c", text, ctypes.RTLD_GLOBAL)
 
 
 class FiberKernel:
@@ -82,7 +75,8 @@ class FiberDriver(ToyDriver):
     def cuModuleLoadData(self, code: bytes) -> tuple[Any, ...]:
         """Compile a program, with a function for each kernel that runs its grid."""
         text = code.decode()
-        lines, counts = ['#include "cuda.h"', _host_text(text)], {}
+        memory = "unsigned char* const tw_memory = memory_of_block(fiber->rank);"
+        lines, counts = ['#include "cuda.h"', host_text(re.sub(_MEMORY, memory, text))], {}
         for name, parameters in _HEAD.findall(text):
             kinds = [
                 re.sub(r"(__restrict__ )?\w+$", "", item.strip()) for item in parameters.split(",") if item.strip()
@@ -95,7 +89,9 @@ class FiberDriver(ToyDriver):
             counts[name] = len(kinds)
         _fibers()
         self.count += 1
-        library = _compiled(f"kernels{id(self)}_{self.count}.cc", "\n".join(lines), "-std=c++20", "-nostdlib++")
+        name = f"kernels{id(self)}_{self.count}.cc"
+        # Kernels of other programs may have the same names.
+        library = _compiled(name, "\n".join(lines), ctypes.RTLD_LOCAL, "-std=c++20", "-nostdlib++")
         return SUCCESS, {name: FiberKernel(getattr(library, f"run_{name}"), count) for name, count in counts.items()}
 
     def cuModuleGetFunction(self, module: Any, name: bytes) -> tuple[Any, Any]:

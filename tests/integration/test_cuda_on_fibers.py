@@ -60,13 +60,16 @@ TRAINED = {
 }
 
 
-@pytest.mark.parametrize("name", list(TRAINED))
-def test_steps_of_training_lose_what_torch_does(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "precision", "rtol"),
+    [("residual", "float32", 1e-5), ("mixer", "float16", 2e-3)],
+)
+def test_steps_of_training_lose_what_torch_does(name: str, precision: str, rtol: float) -> None:
     made, data, labels = TRAINED[name]
     model, x, y = made(), data(), labels()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     module = from_torch(copy.deepcopy(model).eval(), (x,))
-    step = tw.train.Step(module, "cross_entropy", tw.train.SGD(0.1, momentum=0.9), target="cuda")
+    step = tw.train.Step(module, "cross_entropy", tw.train.SGD(0.1, momentum=0.9), target="cuda", precision=precision)
     found = [float(step(x.numpy(), y.numpy()).loss) for _ in range(4)]
     wanted = []
     for _ in range(4):
@@ -75,22 +78,54 @@ def test_steps_of_training_lose_what_torch_does(name: str) -> None:
         loss.backward()
         optimizer.step()
         wanted.append(loss.item())
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found, wanted, rtol=rtol)
 
 
 PRODUCTS = {
     "few rows": (lambda: nn.Linear(1000, 77), (5, 1000)),
     "many steps for few blocks": (lambda: nn.Linear(2048, 96), (32, 2048)),
-    "many rows": (lambda: nn.Linear(96, 192), (400, 96)),
+    "rows of one group": (lambda: nn.Linear(64, 64), (48, 64)),
+    "rows of many groups": (lambda: nn.Linear(128, 320), (512, 128)),
+    "sizes that no tile divides": (lambda: nn.Linear(96, 100), (130, 96)),
     "pixels": (lambda: nn.Conv2d(24, 40, 3, 2, 1), (3, 24, 17, 19)),
     "many channels for few pixels": (lambda: nn.Conv2d(256, 48, 3, padding=1), (1, 256, 5, 5)),
 }
+ERRORS = {"float32": 2e-6, "tf32": 1e-3, "float16": 2e-3, "bfloat16": 1e-2}
 
 
-@pytest.mark.parametrize("name", list(PRODUCTS))
-def test_products_are_what_torch_computes(name: str) -> None:
+CASES = [(name, precision) for name in PRODUCTS for precision in ("float32", "float16")]
+CASES += [
+    (name, precision) for name in ("rows of one group", "rows of many groups") for precision in ("tf32", "bfloat16")
+]
+
+
+@pytest.mark.parametrize(("name", "precision"), CASES)
+def test_products_are_what_torch_computes(name: str, precision: str) -> None:
     make, shape = PRODUCTS[name]
     model, x = make().eval(), torch.randn(*shape)
-    executable = tw.compile(from_torch(model, (x,)), target="cuda")
+    executable = tw.compile(from_torch(model, (x,)), target="cuda", precision=precision)
     with torch.no_grad():
-        np.testing.assert_allclose(executable(x.numpy()), model(x).numpy(), rtol=1e-4, atol=1e-5)
+        wanted = model(x).numpy()
+    assert np.abs(executable(x.numpy()) - wanted).max() <= ERRORS[precision] * np.abs(wanted).max()
+
+
+class Attention(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "causal", "precision"),
+    [(64, 128, False, "float16"), (80, 70, True, "float16"), (128, 65, False, "tf32"), (64, 70, True, "float32")],
+)
+def test_attention(width: int, rows: int, causal: bool, precision: str) -> None:
+    model = Attention(causal).eval()
+    given = tuple(torch.randn(1, 2, rows, width) for _ in range(3))
+    executable = tw.compile(from_torch(model, given), target="cuda", precision=precision)
+    wanted = model(*given).numpy()
+    found = executable(*(item.numpy() for item in given))
+    assert np.abs(found - wanted).max() <= ERRORS[precision] * np.abs(wanted).max()

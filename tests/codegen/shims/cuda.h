@@ -1,8 +1,10 @@
 // What CUDA kernels use, for a CPU: threads are fibers (fibers.c), so that barriers, shuffles and clusters are as on a GPU.
-// Few headers, since every kernel compiles them again.
+// Few headers, since every kernel compiles them again. Instructions in PTX are in ptx.h.
 #pragma once
 #include "fibers.h"
 #define memcpy __builtin_memcpy
+#define memset __builtin_memset
+#define __CUDA_ARCH__ 900
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -11,7 +13,6 @@
 #define threadIdx (fiber->thread)
 #define blockIdx (fiber->block)
 #define __syncthreads() meet_block()
-#define cluster_barrier() meet_cluster()
 
 #define VECTORS(T, N)                                                                      \
   struct alignas(2 * sizeof(T)) N##2 { T x, y; };                                          \
@@ -45,33 +46,35 @@ template <class To, class From> static inline To bits_of(From value) {
 #define powf __builtin_powf
 #define fabsf __builtin_fabsf
 #define floorf __builtin_floorf
+#define rintf __builtin_rintf
+#define copysignf __builtin_copysignf
 #define fmaxf __builtin_fmaxf
 #define fminf __builtin_fminf
 #define fmaf __builtin_fmaf
 
-#define tw_copy_async_4(to, from, bytes) copy_late(to, from, 4, bytes)
-#define tw_copy_async_8(to, from, bytes) copy_late(to, from, 8, bytes)
-#define tw_copy_async_16(to, from, bytes) copy_late(to, from, 16, bytes)
-#define tw_async_commit() commit_copies()
-#define tw_async_wait_0() wait_copies(0)
-#define tw_async_wait_1() wait_copies(1)
-#define tw_async_wait_2() wait_copies(2)
-#define tw_async_wait_3() wait_copies(3)
-
-template <class V, class T> static inline V load_of_block(const T* place, int block) {
-  V value;
-  memcpy(&value, memory_of_block(block) + ((const unsigned char*)place - own_memory()), sizeof value);
-  return value;
+static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned order) {
+  unsigned long long both = (unsigned long long)y << 32 | x;
+  unsigned result = 0;
+  for (int n = 0; n < 4; ++n) result |= (unsigned)(both >> (order >> 4 * n & 7) * 8 & 0xff) << 8 * n;
+  return result;
 }
-#define tw_cluster_load_float(place, block) load_of_block<float>(place, block)
-#define tw_cluster_load_float2(place, block) load_of_block<float2>(place, block)
-#define tw_cluster_load_float4(place, block) load_of_block<float4>(place, block)
 
-template <class T> static inline T __shfl_sync(unsigned, T value, int lane) {
+// Addresses of shared memory have 32 bits: the block in its cluster, and bytes.
+static inline unsigned __cvta_generic_to_shared(const void* place) {
+  return fiber->rank << 24 | (unsigned)((const unsigned char*)place - memory_of_block(fiber->rank));
+}
+static inline unsigned char* __cvta_shared_to_generic(unsigned address) {
+  return memory_of_block(address >> 24) + (address & 0xffffff);
+}
+
+template <class T> static inline T lane_value(T value, int lane) {
   T result;
-  memcpy(offered(fiber->number), &value, sizeof value);
+  memcpy(offered(fiber->number & 31), &value, sizeof value);
   meet_warp();
-  memcpy(&result, offered(fiber->number / 32 * 32 + (lane & 31)), sizeof result);
+  memcpy(&result, offered(lane & 31), sizeof result);
   meet_warp();
   return result;
 }
+#define __shfl_sync(mask, value, lane) lane_value(value, lane)
+#define __shfl_xor_sync(mask, value, distance) lane_value(value, (fiber->number & 31) ^ (distance))
+#include "ptx.h"

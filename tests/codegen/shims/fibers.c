@@ -1,97 +1,109 @@
 // Blocks, or clusters of blocks, run one after the other, and their threads in turn: in every second one the last comes
 // first, so that whatever reads what no barrier has made sure of finds it missing. Shared memory starts as NaN.
-// Asynchronous copies happen as late as they may, when they are waited for; until then their place holds NaN.
 #include "fibers.h"
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 
-enum { STACK = 64 << 10, MOST_COPIES = 512, SHARED = 233472, NAN_BYTE = 0xff };
+enum { STACK = 128 << 10, MOST_WORK = 192, SHARED = 233472, NAN_BYTE = 0xff, WARP = 32 };
 
-struct Copy { void* to; const void* from; int size, bytes; };
+struct Work { void (*run)(void*); _Alignas(8) char payload[PAYLOAD]; };
+
+struct Queue {
+  struct Work works[MOST_WORK];
+  int made, committed[MOST_WORK], groups;
+};
 
 struct Thread {
   struct Fiber is;
   jmp_buf at;
   ucontext_t start;
   char* stack;
-  int block, begun, ended;
-  struct Copy copies[MOST_COPIES];
-  int made, committed[MOST_COPIES], groups;
+  int begun, ended, warp;
+  struct Queue later[2];
 };
 
 struct Meeting { int arrived, size; unsigned turn; };
 
 struct Fiber* fiber;
-static struct Thread* threads;
+static struct Thread** threads;
 static struct Meeting *blocks, *warps, cluster_of_blocks;
 static unsigned char** memories;
-static unsigned long long* offers;
-static int threads_made, memories_made, backwards;
+static char* offers;
+static int threads_made, memories_made, backwards, warps_of_block;
+static unsigned progress;
 static jmp_buf scheduler;
 static void (*run)(void**);
 static void** given;
 
 static struct Thread* self(void) { return (struct Thread*)fiber; }
-unsigned char* memory_of_block(int block) { return memories[block]; }
-unsigned char* own_memory(void) { return memories[self()->block]; }
-void* offered(int number) { return offers + number; }
+unsigned char* memory_of_block(int rank) { return memories[rank]; }
+void* offered(int lane) { return offers + (self()->warp * WARP + lane) * OFFER; }
+
+static void give_way(void) {
+  if (!_setjmp(self()->at)) _longjmp(scheduler, 1);
+}
+
+void note_progress(void) { ++progress; }
+
+void wait_for(const volatile int* word, int old) {
+  while (*word == old) give_way();
+  note_progress();
+}
+
+static void complete(struct Meeting* meeting) {
+  meeting->arrived = 0;
+  ++meeting->turn;
+  ++progress;
+}
 
 static void meet(struct Meeting* meeting) {
   unsigned turn = meeting->turn;
-  if (++meeting->arrived == meeting->size) {
-    meeting->arrived = 0;
-    ++meeting->turn;
-  }
-  else while (meeting->turn == turn) if (!_setjmp(self()->at)) _longjmp(scheduler, 1);
+  if (++meeting->arrived == meeting->size) complete(meeting);
+  else while (meeting->turn == turn) give_way();
 }
 
 static void leave(struct Meeting* meeting) {
-  if (--meeting->size && meeting->arrived == meeting->size) {
-    meeting->arrived = 0;
-    ++meeting->turn;
-  }
+  if (--meeting->size && meeting->arrived == meeting->size) complete(meeting);
 }
 
-void meet_block(void) { meet(blocks + self()->block); }
+void meet_block(void) { meet(blocks + fiber->rank); }
 void meet_cluster(void) { meet(&cluster_of_blocks); }
-void meet_warp(void) { meet(warps + fiber->number / 32); }
+void meet_warp(void) { meet(warps + self()->warp); }
 
-void copy_late(void* to, const void* from, int size, int bytes) {
-  struct Thread* thread = self();
-  if (thread->made == MOST_COPIES) abort();
-  memset(to, NAN_BYTE, size);
-  thread->copies[thread->made++] = (struct Copy){to, from, size, bytes};
+void do_later(int kind, void (*work)(void*), const void* payload, int size) {
+  struct Queue* queue = self()->later + kind;
+  if (queue->made == MOST_WORK || size > PAYLOAD) abort();
+  queue->works[queue->made].run = work;
+  memcpy(queue->works[queue->made++].payload, payload, size);
 }
 
-void commit_copies(void) {
-  struct Thread* thread = self();
-  if (thread->groups == MOST_COPIES) abort();
-  thread->committed[thread->groups++] = thread->made;
+void commit_later(int kind) {
+  struct Queue* queue = self()->later + kind;
+  if (queue->groups == MOST_WORK) abort();
+  queue->committed[queue->groups++] = queue->made;
 }
 
-void wait_copies(int groups) {
-  struct Thread* thread = self();
-  int done = thread->groups - groups, count = done > 0 ? thread->committed[done - 1] : 0;
+void wait_later(int kind, int groups) {
+  struct Queue* queue = self()->later + kind;
+  int done = queue->groups - groups;
   if (done <= 0) return;
-  for (int n = 0; n < count; ++n) {
-    struct Copy copy = thread->copies[n];
-    memset(copy.to, 0, copy.size);
-    memcpy(copy.to, copy.from, copy.bytes);
-  }
-  thread->made -= count;
-  thread->groups = groups;
-  memmove(thread->copies, thread->copies + count, thread->made * sizeof *thread->copies);
-  for (int n = 0; n < groups; ++n) thread->committed[n] = thread->committed[n + done] - count;
+  int count = queue->committed[done - 1];
+  for (int n = 0; n < count; ++n) queue->works[n].run(queue->works[n].payload);
+  queue->made -= count;
+  queue->groups = groups;
+  memmove(queue->works, queue->works + count, queue->made * sizeof *queue->works);
+  for (int n = 0; n < groups; ++n) queue->committed[n] = queue->committed[n + done] - count;
 }
 
 static void enter(void) {
   run(given);
-  leave(blocks + self()->block);
-  leave(warps + fiber->number / 32);
+  leave(blocks + fiber->rank);
+  leave(warps + self()->warp);
   leave(&cluster_of_blocks);
   self()->ended = 1;
+  ++progress;
   _longjmp(scheduler, 1);
 }
 
@@ -114,45 +126,37 @@ static struct Place place(int number, const int* sizes) {
   return (struct Place){number % sizes[0], number / sizes[0] % sizes[1], number / sizes[0] / sizes[1]};
 }
 
-static unsigned turns(int all) {
-  unsigned sum = cluster_of_blocks.turn;
-  for (int n = 0; n < all; ++n) sum += threads[n].ended;
-  for (int n = 0; n < (all + 31) / 32; ++n) sum += warps[n].turn;
-  return sum;
-}
-
 // 0, or 1 where threads wait for others that never come.
 static int run_cluster(struct Place first, const int* block, const int* cluster, int bytes) {
   int count = block[0] * block[1] * block[2], many = cluster[0] * cluster[1] * cluster[2], all = count * many;
   backwards = !backwards;
-  memset(warps, 0, (all + 31) / 32 * sizeof *warps);
+  memset(warps, 0, many * warps_of_block * sizeof *warps);
   cluster_of_blocks = (struct Meeting){0, all, 0};
   for (int n = 0; n < many; ++n) {
     blocks[n] = (struct Meeting){0, count, 0};
     memset(memories[n], NAN_BYTE, bytes);
   }
   for (int n = 0; n < all; ++n) {
-    struct Thread* thread = threads + n;
+    struct Thread* thread = threads[n];
     struct Place other = place(n / count, cluster);
     thread->is.thread = place(n % count, block);
     thread->is.block = (struct Place){first.x + other.x, first.y + other.y, first.z + other.z};
-    thread->is.number = n;
-    thread->block = n / count;
-    thread->begun = thread->ended = thread->made = thread->groups = 0;
-    ++warps[n / 32].size;
+    thread->is.number = n % count;
+    thread->is.rank = n / count;
+    thread->warp = n / count * warps_of_block + n % count / WARP;
+    thread->begun = thread->ended = 0;
+    for (int kind = 0; kind < 2; ++kind) thread->later[kind].made = thread->later[kind].groups = 0;
+    ++warps[thread->warp].size;
   }
   for (int left = all; left;) {
-    unsigned before = turns(all);
-    for (int n = 0; n < many; ++n) before += blocks[n].turn;
+    unsigned before = progress;
     left = 0;
     for (int n = 0; n < all; ++n) {
-      struct Thread* thread = threads + (backwards ? all - 1 - n : n);
+      struct Thread* thread = threads[backwards ? all - 1 - n : n];
       if (!thread->ended) go_on(thread);
       left += !thread->ended;
     }
-    unsigned after = turns(all);
-    for (int n = 0; n < many; ++n) after += blocks[n].turn;
-    if (left && before == after) return 1;
+    if (left && before == progress) return 1;
   }
   return 0;
 }
@@ -162,14 +166,16 @@ int run_grid(void (*body)(void**), void** args, const int* grid, const int* bloc
   int failed = bytes > SHARED;
   run = body;
   given = args;
-  if (all > threads_made) {
-    threads = realloc(threads, all * sizeof *threads);
-    for (; threads_made < all; ++threads_made) threads[threads_made].stack = malloc(STACK);
+  warps_of_block = (count + WARP - 1) / WARP;
+  if (all > threads_made) threads = realloc(threads, all * sizeof *threads);
+  for (; threads_made < all; ++threads_made) {
+    threads[threads_made] = malloc(sizeof **threads);
+    threads[threads_made]->stack = malloc(STACK);
   }
   blocks = realloc(blocks, many * sizeof *blocks);
-  warps = realloc(warps, (all / 32 + 1) * sizeof *warps);
-  offers = realloc(offers, (all + 32) * sizeof *offers);
-  memories = realloc(memories, (many > memories_made ? many : memories_made) * sizeof *memories);
+  warps = realloc(warps, many * warps_of_block * sizeof *warps);
+  offers = realloc(offers, many * warps_of_block * WARP * OFFER);
+  if (many > memories_made) memories = realloc(memories, many * sizeof *memories);
   for (; memories_made < many; ++memories_made) memories[memories_made] = aligned_alloc(1024, SHARED);
   for (int z = 0; z < grid[2]; z += cluster[2])
     for (int y = 0; y < grid[1]; y += cluster[1])
