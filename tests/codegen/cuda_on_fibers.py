@@ -12,17 +12,22 @@ import functools
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.codegen.on_device import program_of
 from tests.codegen.on_threads import SHIMS, require_clang
 from tests.codegen.ptx_on_fibers import host_text
 from tests.runtime.toy_cuda import BAD_ADDRESS, SUCCESS, ToyDriver
 from tilewright.backends.compiler import Compiler
 from tilewright.backends.cuda import compiler, driver
 from tilewright.runtime.device.devices import Driver
+from tilewright.runtime.device.program import DeviceModule
+from tilewright.target import Target
+from tilewright.tir.function import PrimFunc
 
 _HEAD = re.compile(r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\) \{')
 _MEMORY = r"(?:extern )?__shared__ __align__\(1024\) unsigned char tw_memory\[\d*\];"
@@ -145,3 +150,9 @@ def use_fibers(monkeypatch: pytest.MonkeyPatch) -> driver.CudaDevice:
     monkeypatch.setattr(compiler, "COMPILER", Compiler(lambda source, target: source.encode(), lambda: "fibers"))
     monkeypatch.setattr(driver, "DRIVER", Driver(lambda index: device))
     return device
+
+
+def on_cuda(funcs: Sequence[PrimFunc], target: Target) -> DeviceModule:
+    """Functions as CUDA kernels on fibers."""
+    program = program_of(funcs, target)
+    return DeviceModule(program, fiber_device(), program.source.encode())

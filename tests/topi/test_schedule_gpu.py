@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
+from tests.codegen.cuda_on_fibers import on_cuda
 from tests.codegen.on_device import CUDA, OPENCL, cuda_text, on_opencl, require_nvrtc
 from tests.grids import rare
 from tests.topi.differential import Array, operator_program, random_array, results_of, run_reference
@@ -26,6 +27,7 @@ from tilewright.tir.passes.split_host_device import SplitFunction, split_host_de
 from tilewright.tir.stmt import Allocate, Evaluate
 from tilewright.topi.registry import registered
 
+HOPPER = Target("cuda -arch=sm_90a")
 Case = tuple[str, Sequence[Array], dict[str, Any]]
 RNG = np.random.default_rng(1)
 
@@ -73,11 +75,11 @@ def _program(case: Case, name: str, target: Target, constants: tuple[int, ...] =
     return schedule_gpu(func.replace(attributes={CONSTANTS: constants}), target)
 
 
-def _check(case: Case, got: list[Array]) -> None:
+def _check(case: Case, got: list[Array], error: float = 2e-5) -> None:
     operator, arrays, attributes = case
     for one, other in zip(got, run_reference(operator, arrays, **attributes), strict=True):
         if one.dtype.kind == "f":
-            tolerance = 1e-2 if one.dtype == np.float16 else 2e-5
+            tolerance = 1e-2 if one.dtype == np.float16 else error
             np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance, err_msg=operator)
         else:
             np.testing.assert_array_equal(one, other, err_msg=operator)
@@ -104,6 +106,19 @@ def test_operators_on_a_device(part: int) -> None:
     Half of them with `make test`, where all run on another device (`tests/codegen/test_portable.py`).
     """
     _check_on_a_device(SAMPLES[part::6])
+
+
+@pytest.mark.parametrize("part", [1, *rare(0, 2, 3)])
+def test_operators_on_cuda(part: int) -> None:
+    """Every operator as a GPU of sm_90 would run it, on fibers of this machine."""
+    cases = [*SAMPLES, *LARGER][part::4]
+    programs = [_program(case, f"case{n}", HOPPER) for n, case in enumerate(cases)]
+    module = on_cuda(programs, HOPPER)
+    for number, (case, func) in enumerate(zip(cases, programs, strict=True)):
+        got = results_of(func, case[1])
+        module[f"case{number}"](*case[1], *got)
+        # Sums that threads share have another order.
+        _check(case, got, 1e-4)
 
 
 def test_shapes_that_fill_blocks_on_a_device() -> None:

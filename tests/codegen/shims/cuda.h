@@ -37,20 +37,23 @@ template <class To, class From> static inline To bits_of(From value) {
 #define __double_as_longlong(x) bits_of<long long>((double)(x))
 #define __clz(x) ((x) ? __builtin_clz(x) : 32)
 #define __popc(x) __builtin_popcount(x)
-#define rsqrtf(x) (1.0f / __builtin_sqrtf(x))
-#define sqrtf __builtin_sqrtf
-#define expf __builtin_expf
-#define logf __builtin_logf
-#define tanhf __builtin_tanhf
-#define erff __builtin_erff
-#define powf __builtin_powf
-#define fabsf __builtin_fabsf
-#define floorf __builtin_floorf
-#define rintf __builtin_rintf
-#define copysignf __builtin_copysignf
-#define fmaxf __builtin_fmaxf
-#define fminf __builtin_fminf
-#define fmaf __builtin_fmaf
+#define __clzll(x) ((x) ? __builtin_clzll(x) : 64)
+#define __popcll(x) __builtin_popcountll(x)
+
+#define ONE(name) double name(double); float name##f(float);
+#define TWO(name) double name(double, double); float name##f(float, float);
+extern "C" {
+ONE(sqrt) ONE(exp) ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sin) ONE(cos) ONE(tan) ONE(asin)
+ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(fabs) ONE(floor)
+ONE(ceil) ONE(trunc) ONE(rint) ONE(round) ONE(cbrt) TWO(pow) TWO(fmod) TWO(atan2) TWO(fmax) TWO(fmin) TWO(copysign)
+float fmaf(float, float, float);
+double fma(double, double, double);
+}
+#define rsqrtf(x) (1.0f / sqrtf(x))
+#define rsqrt(x) (1.0 / sqrt(x))
+#define isnan(x) __builtin_isnan(x)
+#define isinf(x) __builtin_isinf(x)
+#define isfinite(x) __builtin_isfinite(x)
 
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned order) {
   unsigned long long both = (unsigned long long)y << 32 | x;

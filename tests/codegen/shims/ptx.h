@@ -46,6 +46,24 @@ static inline float value_of(Kind kind, const unsigned char* place) {
   }
 }
 
+// The nearest code of a byte; of two, the even one. What is beyond the greatest becomes that.
+static inline unsigned byte_code(Kind kind, float x) {
+  unsigned char best = 0, greatest = kind == e4m3 ? 0x7e : 0x7b;
+  if (x != x) return 0x7f;
+  for (unsigned char code = 0; code <= greatest; ++code) {
+    float error = fabsf(fabsf(x) - value_of(kind, &code)), least = fabsf(fabsf(x) - value_of(kind, &best));
+    if (error < least || (error == least && code % 2 == 0)) best = code;
+  }
+  return best | (__float_as_uint(x) >> 24 & 0x80);
+}
+static inline unsigned short byte_codes(Kind kind, float low, float high) {
+  return (unsigned short)(byte_code(kind, high) << 8 | byte_code(kind, low));
+}
+static inline unsigned halves_of_codes(Kind kind, unsigned short codes) {
+  unsigned char low = codes & 0xff, high = codes >> 8;
+  return pair_of(half_bits(value_of(kind, &low)), half_bits(value_of(kind, &high)));
+}
+
 struct CopyLater { void* to; const void* from; int size, bytes; };
 static void copy_now(void* payload) {
   CopyLater* copy = (CopyLater*)payload;
