@@ -184,6 +184,8 @@ class Convolution:
     """L2 share that the weights of such a kernel take at most."""
     separable_lines: int
     """Rows of results that such a kernel works on together, where windows of them are one tile."""
+    least_copied_channels: int
+    """Channels of an image from which on it is copied with a border: of fewer, tiles at the border test for it."""
     sums_share: float
     """L1 share that the sums of one panel of channels may take, where taps are streamed."""
     tap_weights_share: float
@@ -204,6 +206,9 @@ class Depthwise:
     """Elements of windows that may be loaded again for lack of registers."""
     most_empty: float
     """How much more than all pixels tiles may cover."""
+    paired_loads: float
+    """How much longer than its arithmetic a tile's loads may take, one a cycle, for it to have one vector of channels
+    and not two. Where cache banks are chosen by the place in a line, vectors of pixels whole lines apart share one."""
     channels_share: float
     """L1 share for the channels of a tile. Those of neighbouring pixels are often a power of two apart and share few
     places of that level."""

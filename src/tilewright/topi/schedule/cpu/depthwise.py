@@ -7,6 +7,7 @@ from math import prod
 
 from tilewright.ir.expr import Select, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
+from tilewright.target.target import LINE_BYTES
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import LAYOUT, Anchor, Layout
 from tilewright.tir.buffer import BufferLoad
@@ -25,6 +26,9 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     start_at_bias,
 )
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_width
+
+_EPILOGUE = 4
+"""Instructions of the vector unit for a result beside its products: a bias, two bounds, a store."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -61,8 +65,6 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
         whole = tile_of_windows(context, windows, extents[row - 1], rows)
         lines = whole[0] if whole is not None else _lines_together(context, windows, extents[row - 1], tile.rows)
     tile = choose_pixels(context, tile if whole is None else RegisterTile(whole[1], 1, tile.lanes), rows)
-    pack_weights(context, anchor, tile)
-    column_outer, lane = sch.split(loops[-1], [None, tile.lanes])
     inner: list[LoopHandle] = []
     order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
     if row is not None:
@@ -75,9 +77,13 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
+    tile = choose_vectors(context, anchor, tile, windows, lines)
+    pack_weights(context, anchor, tile)
+    column_outer, *vectors, lane = split_channels(context, loops[-1], tile)
+    inner += vectors
     panels = context.extent(column_outer)
     assert panels is not None
-    together = _channels_together(context, anchor, output, panels, (lines, tile.rows))
+    together = _channels_together(context, anchor, output, panels, lines, tile)
     if together < panels:
         some, column_outer = sch.split(column_outer, [None, together])
         order.insert(1, some)
@@ -114,11 +120,11 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHand
 
 
 def _channels_together(
-    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, panels: int, tile: tuple[int, int]
+    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, panels: int, lines: int, tile: RegisterTile
 ) -> int:
-    """How many vectors of channels all pixels are worked on with, before the next ones.
+    """How many panels of channels all pixels are worked on with, before the next ones.
 
-    All of them, unless the windows, results and taps of a tile (of some lines and pixels) are too much for the first
+    All of them, unless the windows, results and taps of a tile (of some lines) are too much for the first
     cache level: what the next tile shares would be gone. Images beyond the second level are read in order, and so are
     those that several cores share: each finds the lines near that it made itself.
     """
@@ -128,13 +134,14 @@ def _channels_together(
     steps = _window_steps(context, anchor, spatial[1:3]) if LAYOUT.of(block) is Layout.NHWC else None
     default = panels
     if steps is not None and len(taps) == 2 and context.target.cores == 1:
-        window = prod((count - 1) * step + tap for count, step, tap in zip(tile, steps, taps, strict=True))
-        vector = (window + prod(tile) + prod(taps)) * context.target.vector_bits // 8
+        pixels = (lines, tile.rows)
+        window = prod((count - 1) * step + tap for count, step, tap in zip(pixels, steps, taps, strict=True))
+        panel = (window + prod(pixels) + prod(taps)) * tile.vectors * context.target.vector_bits // 8
         whole = sum(map(buffer_bytes, {item.buffer for item in (*block.reads, *context.block(output).writes)}))
         near, shares = context.target.l1_bytes, context.cpu.depthwise
-        crowded = vector * panels > near * shares.crowded_share
+        crowded = panel * panels > near * shares.crowded_share
         if crowded and whole <= context.target.l2_bytes * shares.image_share:
-            default = divisors(panels, max(1, int(near * shares.channels_share) // vector))[-1]
+            default = divisors(panels, max(1, int(near * shares.channels_share) // panel))[-1]
     return context.choose("channels_together", divisors(panels, panels), default)
 
 
@@ -144,6 +151,34 @@ def choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> Re
     options = [n for n in range(1, most + 1) if -(-rows // n) * n <= context.cpu.depthwise.most_empty * rows]
     pixels = context.choose("pixels", sorted({*options, tile.rows}), tile.rows)
     return RegisterTile(pixels, tile.vectors, tile.lanes)
+
+
+def choose_vectors(
+    context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, windows: Windows | None, lines: int
+) -> RegisterTile:
+    """The vectors of channels of a tile (of some lines): one, or two where it would load longer than it computes.
+
+    Pixels whole cache lines apart have a vector of channels in the same bank, of which a cycle reads one element;
+    the next vector of each pixel is in another bank.
+    """
+    block = context.block(anchor)
+    (channels,) = [item.domain.extent for item in block.iters if item.kind is IterKind.SPATIAL][-1:]
+    count, result = const_value(channels) or 0, block.writes[0].buffer.dtype
+    images = [item.buffer.dtype for item in block.reads if item.buffer is not block.writes[0].buffer]
+    default = 1
+    if windows is not None and count * result.itemsize % LINE_BYTES == 0 and all(item is result for item in images):
+        pixels, taps = lines * tile.rows, prod(windows.taps)
+        loads = prod(windows.elements(lines, tile.rows)) + taps
+        computing = pixels * (taps + _EPILOGUE) / context.cpu.core.fma_per_cycle
+        default = 2 if loads >= context.cpu.depthwise.paired_loads * computing else 1
+    options = divisors(count // tile.lanes, 2) if windows is not None and count % tile.lanes == 0 else [1]
+    return RegisterTile(tile.rows, context.choose("channel_vectors", options, min(default, options[-1])), tile.lanes)
+
+
+def split_channels(context: ScheduleContext, channels: LoopHandle, tile: RegisterTile) -> list[LoopHandle]:
+    """The loop over channels as loops over panels, the vectors of one, where it has several, and lanes."""
+    several = [tile.vectors] if tile.vectors > 1 else []
+    return context.sch.split(channels, [None, *several, tile.lanes])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,11 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import contractions, kind_of
 from tilewright.topi.schedule.cpu.depthwise import (
     choose_pixels,
+    choose_vectors,
     has_dense_windows,
     schedule_taps,
     sliding_tile,
+    split_channels,
     tile_of_windows,
     windows_of,
 )
@@ -114,7 +116,8 @@ def _depthwise_tile(context: ScheduleContext, depthwise: BlockHandle, row: Block
     lines = context.choose("lines", divisors(height, 2), lines)
     if lines > 1 and whole is not None:
         tile = RegisterTile(whole[1], 1, tile.lanes)
-    return lines, choose_pixels(context, tile, width)
+    tile = choose_pixels(context, tile, width)
+    return lines, choose_vectors(context, depthwise, tile, windows, lines)
 
 
 def _schedule_rows(
@@ -129,8 +132,8 @@ def _schedule_rows(
     assert channels is not None
     pack_weights(context, depthwise, sliding)
     pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
-    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
-    in_tile = [row_line, pixel_inner] if lines > 1 else [pixel_inner]
+    channel_outer, *vectors, channel_inner = split_channels(context, channel, sliding)
+    in_tile = [*([row_line] if lines > 1 else []), pixel_inner, *vectors]
     sch.reorder(pixel_outer, channel_outer, *in_tile, channel_inner)
     schedule_taps(context, depthwise, channel_outer, sliding)
     for loop in in_tile:
