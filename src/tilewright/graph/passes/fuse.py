@@ -209,6 +209,7 @@ class _Fuser:
         for item in self.order:
             if id(item) in self.group:
                 self._fuse_layout(item)
+                self._fuse_expanded(item)
                 self._fuse_separable(item)
                 self._fuse_operand(item)
         return self._rebuild()
@@ -374,6 +375,21 @@ class _Fuser:
         pays = between >= cache * shares.separable_results_share and weights <= cache * shares.separable_weights_share
         assert isinstance(anchor, Call)
         if self._chosen((anchor, reader), "together" if pays else "apart"):
+            self._merge((reader, last))
+
+    def _fuse_expanded(self, anchor: GraphExpr) -> None:
+        import os
+        if self.target is None or not self.target.is_cpu or not _is_pointwise(anchor):
+            return
+        last = max(self.group[id(anchor)].members, key=lambda item: self.position[id(item)])
+        readers = self.users[id(last)]
+        if len(readers) != 1 or not _is_depthwise(readers[0]) or not self._same_scope(anchor, readers[0]):
+            return
+        (reader,) = readers
+        if reader.args[0] is not last or any(_contractions(self.group[id(item)]) != 1 for item in (anchor, reader)):
+            return
+        shape, rs = static_shape(last), static_shape(reader)
+        if f"{shape[1]}_{rs[1]}" in os.environ.get("EXPD","").split(","):
             self._merge((reader, last))
 
     def _fuse_operand(self, last: GraphExpr) -> None:
