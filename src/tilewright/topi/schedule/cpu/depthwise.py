@@ -63,7 +63,7 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     lines, whole = 1, None
     if windows is not None and row is not None:
         whole = tile_of_windows(context, windows, extents[row - 1], rows)
-        lines = whole[0] if whole is not None else _lines_together(context, windows, extents[row - 1], tile.rows)
+        lines = whole[0] if whole is not None else lines_together(context, windows, extents[row - 1], tile.rows)
     tile = choose_pixels(context, tile if whole is None else RegisterTile(whole[1], 1, tile.lanes), rows)
     inner: list[LoopHandle] = []
     order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
@@ -226,7 +226,7 @@ def tile_of_windows(context: ScheduleContext, windows: Windows, height: int, wid
     return best
 
 
-def _lines_together(context: ScheduleContext, windows: Windows, height: int, pixels: int) -> int:
+def lines_together(context: ScheduleContext, windows: Windows, height: int, pixels: int) -> int:
     """Lines of a tile whose windows do not lie in registers as a whole: as many as share rows of elements there.
 
     Two lines of 5 x 5 windows read six rows of the image, where one after the other reads ten. There must be room for
