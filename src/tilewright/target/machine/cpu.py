@@ -25,6 +25,8 @@ class Core:
     """Bytes that come from the second cache level in the time of a multiply-add."""
     memory_bytes_per_cycle: float
     """How fast one core reads weights that are in no near cache, while it computes."""
+    banks: int
+    """Banks of a line of the first cache level: two loads of a cycle are from different ones, or from one line."""
     cores_to_saturate: int
     """Cores that together read as fast as memory gives."""
 
@@ -213,9 +215,6 @@ class Depthwise:
     """Elements of windows that may be loaded again for lack of registers."""
     most_empty: float
     """How much more than all pixels tiles may cover."""
-    paired_loads: float
-    """How much longer than its arithmetic a tile's loads may take, one a cycle, for it to have one vector of channels
-    and not two. Where cache banks are chosen by the place in a line, vectors of pixels whole lines apart share one."""
     channels_share: float
     """L1 share for the channels of a tile. Those of neighbouring pixels are often a power of two apart and share few
     places of that level."""

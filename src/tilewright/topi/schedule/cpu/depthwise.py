@@ -10,7 +10,7 @@ from tilewright.ir.visit import find_all, uses_any
 from tilewright.target.target import LINE_BYTES
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import LAYOUT, Anchor, Layout
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.reducer import match_reducer
 from tilewright.tir.stmt import IterKind
@@ -29,6 +29,8 @@ from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_w
 
 _EPILOGUE = 4
 """Instructions of the vector unit for a result beside its products: a bias, two bounds, a store."""
+_CROWDED = 0.9
+"""Cycles of loads, for each of arithmetic, from which on these show."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -158,21 +160,28 @@ def choose_vectors(
 ) -> RegisterTile:
     """The vectors of channels of a tile (of some lines): one, or two where it would load longer than it computes.
 
-    Pixels whole cache lines apart have a vector of channels in the same bank, of which a cycle reads one element;
-    the next vector of each pixel is in another bank.
+    Where a vector of channels of all pixels is in the same bank, it is loaded a pixel a cycle; the next vector of each
+    pixel is in another bank.
     """
     block = context.block(anchor)
-    (channels,) = [item.domain.extent for item in block.iters if item.kind is IterKind.SPATIAL][-1:]
-    count, result = const_value(channels) or 0, block.writes[0].buffer.dtype
-    images = [item.buffer.dtype for item in block.reads if item.buffer is not block.writes[0].buffer]
+    result = block.writes[0].buffer
+    channels = const_value(result.shape[-1]) or 0
+    if windows is None or channels % tile.lanes:
+        return tile
     default = 1
-    if windows is not None and count * result.itemsize % LINE_BYTES == 0 and all(item is result for item in images):
-        pixels, taps = lines * tile.rows, prod(windows.taps)
+    if meets_in_a_bank(context, result) and all(item.buffer.dtype is result.dtype for item in block.reads):
+        taps, pixels = prod(windows.taps), lines * tile.rows
         loads = prod(windows.elements(lines, tile.rows)) + taps
         computing = pixels * (taps + _EPILOGUE) / context.cpu.core.fma_per_cycle
-        default = 2 if loads >= context.cpu.depthwise.paired_loads * computing else 1
-    options = divisors(count // tile.lanes, 2) if windows is not None and count % tile.lanes == 0 else [1]
+        default = 2 if loads >= _CROWDED * computing else 1
+    options = divisors(channels // tile.lanes, 2)
     return RegisterTile(tile.rows, context.choose("channel_vectors", options, min(default, options[-1])), tile.lanes)
+
+
+def meets_in_a_bank(context: ScheduleContext, image: Buffer) -> bool:
+    """Whether the same channel of neighbouring pixels is in the same bank of the first cache level."""
+    channels = const_value(image.shape[-1])
+    return context.cpu.core.banks > 1 and channels is not None and channels * image.dtype.itemsize % LINE_BYTES == 0
 
 
 def split_channels(context: ScheduleContext, channels: LoopHandle, tile: RegisterTile) -> list[LoopHandle]:

@@ -6,6 +6,7 @@ from math import prod
 
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all, uses_any
+from tilewright.target.target import LINE_BYTES
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import PREFETCH, Anchor
 from tilewright.tir.buffer import BufferLoad
@@ -17,6 +18,7 @@ from tilewright.topi.schedule.cpu.depthwise import (
     choose_pixels,
     choose_vectors,
     has_dense_windows,
+    meets_in_a_bank,
     schedule_taps,
     sliding_tile,
     split_channels,
@@ -139,6 +141,10 @@ def _schedule_rows(
     for loop in in_tile:
         sch.unroll(loop)
     sch.vectorize(channel_inner)
+    buffer = context.block(row).writes[0].buffer
+    if meets_in_a_bank(context, buffer):
+        # The 1 x 1 convolution loads a vector of channels of several pixels at a time.
+        sch.storage_align(row, 0, -2, LINE_BYTES // buffer.dtype.itemsize, sliding.lanes)
     return channels
 
 
