@@ -183,6 +183,16 @@ def separable(draft: Draft) -> str:
     return draft.epilogue(made, (outputs, 1, 1))
 
 
+def expanded(draft: Draft) -> str:
+    """A convolution of single pixels, an activation and a depthwise convolution (inverted residuals)."""
+    inputs, channels, size = draft.pick(), draft.pick((8, 12, 16, 36, 48)), draft.pick((7, 14, 15, 28))
+    kernel, stride = draft.pick((3, 5)), draft.pick((1, 2))
+    made = draft.node("Conv", draft.input(1, inputs, size, size), draft.weight(channels, inputs, 1, 1))
+    weight, pads = draft.weight(channels, 1, kernel, kernel), [kernel // 2] * 4
+    made = draft.node("Conv", draft.node("Relu", made), weight, group=channels, pads=pads, strides=[stride, stride])
+    return draft.epilogue(made, (channels, 1, 1))
+
+
 def transposed(draft: Draft) -> str:
     """Transposed convolutions."""
     inputs, outputs, kernel, stride = draft.pick(), draft.pick(), draft.pick((2, 3, 4)), draft.pick((1, 2, 2, 3))
@@ -409,6 +419,7 @@ FAMILIES: dict[str, Callable[[Draft], str]] = {
         grouped,
         depthwise,
         separable,
+        expanded,
         transposed,
         attention,
         projected_attention,

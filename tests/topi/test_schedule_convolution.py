@@ -213,6 +213,36 @@ def test_planar_images_are_padded_as_they_are(stride: int) -> None:
     case.check(scheduled, target)
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "is_copied"),
+    [
+        ((1, 8, 11, 3), 3, 2, False),
+        ((2, 7, 7, 4), 5, 1, False),
+        ((1, 2, 3, 1), 7, 2, False),
+        ((1, 8, 11, 8), 3, 2, True),
+    ],
+)
+def test_images_of_few_channels_are_read_where_they_lie(
+    size: tuple[int, int, int, int], kernel: int, stride: int, is_copied: bool, cores: int
+) -> None:
+    """On Arm: tiles at the border test for it, and nothing is copied."""
+    neoverse = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=cores)
+    case = Case(size, 12, kernel=kernel, stride=stride)
+    scheduled = schedule_cpu(case.func, neoverse)
+    assert any(block.name == "pad_data" for block in find_all(scheduled.body, Block)) == is_copied
+    case.check(scheduled)
+    native = Target("native").replace(cores=cores)
+    case.check(schedule_cpu(case.func, native), native)
+
+
+@pytest.mark.parametrize("given", [{"planar": True}, {"is_open": True}])
+def test_planar_images_and_those_of_open_sizes_are_copied(given: dict[str, bool]) -> None:
+    case = Case((1, 8, 11, 3), 12, stride=2, **given)  # type: ignore[arg-type]
+    scheduled = schedule_cpu(case.func, Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1"))
+    assert any(block.name == "pad_data" for block in find_all(scheduled.body, Block))
+
+
 def test_pixels_and_results_beyond_the_cache_are_fetched_ahead() -> None:
     target = Target("native").replace(cores=1, l2_bytes=128 << 10)
     case = Case((1, 28, 28, 64), 32, kernel=1)

@@ -298,3 +298,45 @@ def test_a_rest_of_channels_is_a_shorter_vector(channels: int, lanes: int) -> No
     func = _windows_of(14, channels, 3)
     vectors = [loop for loop in find_all(func.body, For) if loop.kind is LoopKind.VECTORIZED]
     assert {loop.extent.value for loop in vectors} == {lanes}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "stride", "vectors"),
+    [
+        (14, 32, 2, 2),  # windows share little: a load for each product and a half
+        (14, 32, 1, 2),  # tiles of 2 x 2
+        (16, 32, 1, 1),  # tiles of 2 x 4 have work enough for their loads
+        (14, 24, 2, 1),  # neighbouring pixels are in different banks
+    ],
+)
+def test_tiles_that_load_longer_than_they_compute_have_two_vectors(
+    size: int, channels: int, stride: int, vectors: int
+) -> None:
+    shape = (1, size * stride, size * stride, channels)
+    rng = np.random.default_rng(7)
+    arrays = [rng.standard_normal(part).astype(np.float32) for part in (shape, (3, 3, 1, channels))]
+    x, w = (Var(name, tensor_type(array.shape, "float32")) for name, array in zip("xw", arrays, strict=True))
+    body = call("nn.conv2d", x, w, groups=channels, strides=(stride, stride), padding=(1, 1, 1, 1), **LAYOUT)
+    function = infer_types(Function("main", (x, w), body))
+    assert isinstance(function, Function)
+    func = lower_primitive(function, "main", (1,), on_cpu=True)
+    for target, expected in ((NEOVERSE, vectors), (SKYLAKE, 1)):
+        choices = Choices()
+        schedule_cpu(func, target.replace(cores=1), choices)
+        assert choices.answers["channel_vectors"] == expected
+    native = Target("native").replace(cores=1)
+    most = 2 if channels % (2 * native.lanes(32)) == 0 else 1
+    scheduled = schedule_cpu(func, native, Choices({"channel_vectors": most}))
+    result = np.full((1, size, size, channels), np.nan, np.float32)
+    tw.build(scheduled, target=native)(arrays[0], packing_of(scheduled)[1].rearrange(arrays[1]).copy(), result)
+    np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [32, 24])
+def test_rows_of_separable_convolutions_lie_in_different_banks(channels: int) -> None:
+    func = Case((1, 8, 8, channels), 16).func
+    spaced = {"clip": [-2, 16, 4]} if channels == 32 else None
+    found = schedule_cpu(func, NEOVERSE).attributes.get("storage_align")
+    assert (found is None) == (spaced is None)
+    assert found is None or list(found.values()) == list((spaced or {}).values())  # type: ignore[attr-defined]
+    assert "storage_align" not in schedule_cpu(func, SKYLAKE).attributes

@@ -12,6 +12,7 @@ from bench.micro_models import tiny
 from tests.fuzz.template_families import FAMILIES, draw
 from tests.topi import test_schedule_convolution as convolution
 from tests.topi import test_schedule_depthwise as separable
+from tests.topi import test_schedule_expanded as expanded
 from tests.topi import test_schedule_split_k as split_k
 from tests.topi import test_winograd as winograd
 from tests.topi.test_schedule_cpu import kernel, var
@@ -138,6 +139,7 @@ KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "packed-product-of-many-rows": (lambda: _packed(32), AVX512),
     "bitserial": (_bitserial, AVX512),
     "depthwise-separable": (lambda: separable.Case((1, 8, 8, 16), 32).func, AVX512),
+    "expanded-depthwise": (lambda: expanded.Case((1, 8, 8, 16), 32).func, AVX512),
     "amx-product": (_of_family("quantized_convolution", 0, "qnn_conv2d"), AMX),
     "run-dots": (_run_dots, CORTEX_M4),
     "dot-product": (_of_family("integer_product", 0, "qnn_matmul"), AMX),

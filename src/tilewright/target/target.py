@@ -12,6 +12,9 @@ from tilewright.target.host import detect_host
 from tilewright.target.kinds import EXAMPLES, TargetKind, closest, find_kind, kind_named, without_alias
 from tilewright.target.resolve import effective_features, resolve_cpu, resolve_gpu
 
+LINE_BYTES = 64
+"""A line of a CPU's caches."""
+
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Target:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from tilewright.ir.build import const
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.types import Type
+from tilewright.target.target import LINE_BYTES
 from tilewright.te.language import extern_rows
 from tilewright.te.tensor import PlaceholderOp, Tensor
 from tilewright.tir.buffer import Buffer
@@ -25,7 +26,6 @@ from tilewright.topi.statements import at_once, memory, parts_of, put, repeat, w
 
 _SIDES: Final = {8: 16, 16: 8, 32: 8}
 """The side of a square by the bits of an element: as many as vectors of all processors hold, or twice as many."""
-_LINE_BYTES: Final = 64
 _WIDEST: Final = 32
 _FAR_BYTES: Final = 1 << 19
 """From here on memory is what takes time; squares as large as lines of the cache, which schedules make, are better."""
@@ -83,7 +83,7 @@ class _Squares:
             prod(self.sizes[axis] for axis in group) for group in (self.crossing.read, self.crossing.written)
         )
         steps = [memory(f"step{n}", side * side, dtype) for n in range(side.bit_length())]
-        line = max(1, _LINE_BYTES // (side * dtype.itemsize)) * side
+        line = max(1, LINE_BYTES // (side * dtype.itemsize)) * side
 
         def square(b: PrimExpr, c: PrimExpr) -> Stmt:
             return self._square(steps, b, c)

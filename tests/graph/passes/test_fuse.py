@@ -117,6 +117,42 @@ def test_depthwise_convolutions_join_the_pointwise_one():
     assert kernels_for(target, x, op("nn.relu", last)) == apart
 
 
+def expanded(height, channels, stride=1):
+    x = var("x", 1, height, height, 8)
+    given = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    middle = op("nn.relu", op("nn.conv2d", x, constant(random(0, 1, 1, 8, channels)), **given))
+    weights, strides = constant(random(1, 3, 3, 1, channels)), (stride, stride)
+    last = op("nn.conv2d", middle, weights, groups=channels, strides=strides, padding=(1, 1, 1, 1), **given)
+    return x, middle, last
+
+
+def test_pointwise_convolutions_join_the_depthwise_one():
+    """On Arm, where a vector of channels of what is in between stays near and all of it does not."""
+    target = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(l1_bytes=16 << 10, l2_bytes=64 << 10)
+    together, apart = (
+        ["fused_nn_conv2d_nn_relu_nn_conv2d_nn_relu"],
+        ["fused_nn_conv2d_nn_relu", "fused_nn_conv2d_nn_relu_1"],
+    )
+    x, middle, last = expanded(16, 24)
+    assert kernels_for(target, x, op("nn.relu", last)) == together
+    data = random(3, 1, 16, 16, 8)
+    module = typed([x], op("nn.relu", last))
+    np.testing.assert_allclose(
+        evaluate(fuse(module, GraphOptions(target=target)), data), evaluate(module, data), rtol=1e-5, atol=1e-6
+    )
+    assert len(kernels_for(target, x, Tuple((last, op("exp", middle))))) == 3
+    # Not where all of it stays near, nor on x86.
+    assert kernels_for(target.replace(l2_bytes=1 << 20), x, op("nn.relu", last)) == apart
+    skylake = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(l2_bytes=64 << 10)
+    assert kernels_for(skylake, x, op("nn.relu", last)) == apart
+    # Large images only where reading them is most of the work; channels in whole vectors.
+    for stride, expected in ((1, apart), (2, together)):
+        x, _, last = expanded(40, 24, stride)
+        assert kernels_for(target, x, op("nn.relu", last)) == expected
+    x, _, last = expanded(16, 26)
+    assert kernels_for(target, x, op("nn.relu", last)) == apart
+
+
 def test_what_was_measured_goes_before_the_estimates():
     target = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
     given = {"data_layout": "NHWC", "kernel_layout": "HWIO"}

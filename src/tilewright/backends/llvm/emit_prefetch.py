@@ -27,12 +27,12 @@ from tilewright.backends.llvm.types import memory_type
 from tilewright.ir.expr import FloorDiv, IntImm, PrimExpr, Ramp, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import substitute, uses_any, variables
+from tilewright.target.target import LINE_BYTES
 from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR, Prefetch
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.rewrite.statements import inner_statements
 from tilewright.tir.stmt import BufferStore, For, Stmt
 
-LINE_BYTES = 64
 _MOST_A_STEP = 8
 """More lines than these an iteration would crowd out the loads that are needed now."""
 

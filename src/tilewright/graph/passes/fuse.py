@@ -10,7 +10,8 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
  2. Injective operators merge into the injective operator or the reduction that post-dominates them.
  3. Reductions end a group (but for the rounding of their results for tensor cores); opaque operators are alone.
  4. A convolution of an image of few channels takes the change of layout before it.
- 5. A depthwise convolution joins the 1 x 1 convolution of its results where those are too large for the cache.
+ 5. A depthwise convolution joins the 1 x 1 convolution before or after it where the results in between are too large
+    for the cache.
  6. Bytes that the epilogue of an out-fusable operator reads as numbers (a quantised residual) are converted there.
     Where memory is short, an epilogue ends with bytes, and whatever reads them converts them. What it selects by (the
     gradient where a result was positive) is compared there too.
@@ -27,7 +28,6 @@ its own, so that every result has storage.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -49,13 +49,13 @@ from tilewright.graph.ir.traverse import (
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
+from tilewright.graph.passes.joined_convolutions import joining_pays, may_join
 from tilewright.graph.views import DEPENDENT_VIEWS, is_view, is_whole_view
 from tilewright.ir.dtype import BFLOAT16, BOOL, INT8, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.support.order import children_first
 from tilewright.target import Target
-from tilewright.target.machine import cpu_parameters
 
 MAX_GROUP = 64
 """Operators a group may have: more makes kernels slow to compile and gains nothing."""
@@ -137,36 +137,6 @@ def _has_more_elements(item: GraphExpr, other: GraphExpr) -> bool:
     return mine is None or its is None or not at_least(product(its), product(mine))
 
 
-def _is_depthwise(item: GraphExpr) -> bool:
-    """Whether an expression is a channels-last convolution of each channel by itself."""
-    attributes, shape = _channels_last(item)
-    return attributes is not None and attributes.groups > 1 and shape[2] == 1
-
-
-def _is_pointwise(item: GraphExpr) -> bool:
-    """Whether an expression is a channels-last 1 x 1 convolution of all pixels."""
-    attributes, shape = _channels_last(item)
-    if attributes is None or shape[:2] != (1, 1):
-        return False
-    return tuple(attributes.strides) == (1, 1) and not any(attributes.padding) and attributes.groups == 1
-
-
-def _channels_last(item: GraphExpr) -> tuple[Conv2dAttributes | None, tuple[int, ...]]:
-    """The attributes and the shape of the weights of a channels-last convolution; no attributes for anything else."""
-    if not isinstance(item, Call) or not is_call_to(item, "nn.conv2d"):
-        return None, ()
-    attributes, shape = item.attributes, static_shape(item.args[1])
-    assert isinstance(attributes, Conv2dAttributes)
-    known = (attributes.data_layout, attributes.kernel_layout) == ("NHWC", "HWIO")
-    return (attributes, shape) if known and shape is not None else (None, ())
-
-
-def _bytes(item: GraphExpr) -> int | None:
-    """The size of a tensor of a static shape."""
-    shape = static_shape(item)
-    return None if shape is None else math.prod(shape) * item.tensor_type.dtype.itemsize
-
-
 def _contractions(group: _Group) -> int:
     """How many contractions a group has."""
     operators = [_operator(item) for item in group.members]
@@ -209,7 +179,7 @@ class _Fuser:
         for item in self.order:
             if id(item) in self.group:
                 self._fuse_layout(item)
-                self._fuse_separable(item)
+                self._fuse_convolutions(item)
                 self._fuse_operand(item)
         return self._rebuild()
 
@@ -348,32 +318,24 @@ class _Fuser:
         if planar and alone and shape[-1] <= _FEW_CHANNELS and self._chosen((start, reader), "together"):
             self._merge((reader, start))
 
-    def _fuse_separable(self, anchor: GraphExpr) -> None:
-        """Rule 5: a depthwise convolution, with what follows it, into the 1 x 1 convolution that reads it.
+    def _fuse_convolutions(self, anchor: GraphExpr) -> None:
+        """Rule 5: a depthwise convolution and a 1 x 1 convolution, one of which reads what follows the other.
 
-        Worth it where the results in between would not stay in the second cache level, and the weights do. Schedules
-        of GPUs have no such kernels.
+        Schedules of GPUs have no such kernels.
         """
-        if self.target is None or not self.target.is_cpu or not _is_depthwise(anchor):
+        wanted = may_join(anchor)
+        if self.target is None or not self.target.is_cpu or wanted is None:
             return
         last = max(self.group[id(anchor)].members, key=lambda item: self.position[id(item)])
         readers = self.users[id(last)]
-        if len(readers) != 1 or not _is_pointwise(readers[0]) or not self._same_scope(anchor, readers[0]):
+        if len(readers) != 1 or not wanted(readers[0]) or not self._same_scope(anchor, readers[0]):
             return
         (reader,) = readers
-        assert isinstance(reader, Call)
-        between, weights = _bytes(last), _bytes(reader.args[1])
+        assert isinstance(anchor, Call) and isinstance(reader, Call)
         if reader.args[0] is not last or any(_contractions(self.group[id(item)]) != 1 for item in (anchor, reader)):
             return
-        cache = self.target.l2_bytes
-        if between is None or weights is None:
-            return
-        if not 0 < weights or not between:
-            return
-        shares = cpu_parameters(self.target).convolution
-        pays = between >= cache * shares.separable_results_share and weights <= cache * shares.separable_weights_share
-        assert isinstance(anchor, Call)
-        if self._chosen((anchor, reader), "together" if pays else "apart"):
+        pays = joining_pays(anchor, last, reader, self.target)
+        if pays is not None and self._chosen((anchor, reader), "together" if pays else "apart"):
             self._merge((reader, last))
 
     def _fuse_operand(self, last: GraphExpr) -> None:

@@ -25,6 +25,8 @@ class Core:
     """Bytes that come from the second cache level in the time of a multiply-add."""
     memory_bytes_per_cycle: float
     """How fast one core reads weights that are in no near cache, while it computes."""
+    banks: int
+    """Banks of a line of the first cache level: two loads of a cycle are from different ones, or from one line."""
     cores_to_saturate: int
     """Cores that together read as fast as memory gives."""
 
@@ -184,6 +186,15 @@ class Convolution:
     """L2 share that the weights of such a kernel take at most."""
     separable_lines: int
     """Rows of results that such a kernel works on together, where windows of them are one tile."""
+    expanded_share: float
+    """L1 share that one vector of channels of such results may take, for the 1 x 1 convolution that comes first and
+    the depthwise one to be one kernel."""
+    expanded_strided_share: float
+    """The same for a depthwise convolution with strides, of which reading is most of the work."""
+    strip_share: float
+    """L2 share that a panel of channels of such results may take: larger images are worked on in strips of lines."""
+    least_copied_channels: int
+    """Channels of an image from which on it is copied with a border: of fewer, tiles at the border test for it."""
     sums_share: float
     """L1 share that the sums of one panel of channels may take, where taps are streamed."""
     tap_weights_share: float

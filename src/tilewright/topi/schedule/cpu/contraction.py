@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tilewright.ir.expr import Select
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import LAYOUT, PHASES, Anchor, Layout
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.stmt import BufferStore
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import schedule_injective
@@ -53,7 +55,10 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     keep_planar(context, anchor)
     turn_columns(context, anchor)
     for producer in sch.get_producers(anchor):
-        schedule_injective(context, producer)
+        if _tests_border(context, anchor, producer):
+            sch.compute_inline(producer)
+        else:
+            schedule_injective(context, producer)
     if anchor.name == output.name:
         # The result itself is the contraction: accumulate in a tile of its own and copy it out.
         output = sch.cache_write(anchor, 0, "local")
@@ -87,6 +92,23 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     elif row is not None:
         prefetch_rows(context, anchor, reduction, tile)
         prefetch_results(context, output, reduction, tile)
+
+
+def _tests_border(context: ScheduleContext, anchor: BlockHandle, producer: BlockHandle) -> bool:
+    """Whether a convolution reads its image where it lies, and tests for the border, instead of a copy with one.
+
+    Loops are partitioned, so that only tiles at the border test. Of many channels a pixel is in so many products that
+    the copy is nothing beside them.
+    """
+    if kind_of(context, anchor) is not Anchor.CONV2D or LAYOUT.of(context.block(anchor)) is not Layout.NHWC:
+        return False
+    block = context.block(producer)
+    value = block.body.value if isinstance(block.body, BufferStore) else None
+    if not isinstance(value, Select) or not isinstance(value.a, BufferLoad):
+        return False
+    shape, in_order = value.a.buffer.static_shape, value.a.indices[-1] is block.iters[-1].var
+    copied = context.cpu.convolution.least_copied_channels
+    return value.a.buffer in context.sch.func.params and in_order and shape is not None and shape[-1] < copied
 
 
 def keep_planar(context: ScheduleContext, anchor: BlockHandle) -> None:
