@@ -14,6 +14,7 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import fuse, primitive_functions
 from tilewright.graph.passes.shared_numbers import shared_numbers
+from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 
 
