@@ -21,7 +21,9 @@ from tilewright.ir.function import IRModule
 def layer(x: GraphExpr, scale: float, zero: float) -> GraphExpr:
     rounded = op("round", op("divide", x, constant(np.float32(scale))))
     return op(
-        "cast", op("clip", op("add", rounded, constant(np.float32(zero))), minimum=0.0, maximum=255.0), dtype="uint8"
+        "cast",
+        op("clip", op("add", rounded, constant(np.float32(zero))), minimum=0.0, maximum=255.0),
+        dtype=DataType.of("uint8"),
     )
 
 
