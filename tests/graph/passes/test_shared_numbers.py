@@ -33,7 +33,7 @@ def test_layers_with_scales_of_their_own_are_one_kernel() -> None:
     compilation = Compilation(module, options=tw.CompileOptions(threads=1))
     assert len(compilation.kernels) == 1
     data = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
-    for ours, expected in zip(compilation.executable().run(data), evaluate(module, data), strict=True):
+    for ours, expected in zip(compilation.executable()(data), evaluate(module, data), strict=True):
         np.testing.assert_array_equal(ours, expected)
 
 
