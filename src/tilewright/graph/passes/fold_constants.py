@@ -103,8 +103,8 @@ class _Folder:
 
 def _only(readers: Sequence[GraphExpr]) -> int | None:
     """The identity of the one reader; None if there are others."""
-    (reader, *others) = {id(reader) for reader in readers} or {None}
-    return None if others else reader
+    identities = {id(reader) for reader in readers}
+    return identities.pop() if len(identities) == 1 else None
 
 
 def _can_fold(item: Call, is_known: Callable[[GraphExpr], bool]) -> bool:

@@ -65,7 +65,9 @@ def _numbers(function: Function) -> list[Constant]:
     readers: dict[int, list[Call]] = {}
     constants: dict[int, Constant] = {}
     for item in post_order(function.body):
-        for arg in item.args if isinstance(item, Call) else ():
+        if not isinstance(item, Call):
+            continue
+        for arg in item.args:
             if isinstance(arg, Constant) and arg.data.size == 1 and arg.dtype is FLOAT32:
                 constants[id(arg)] = arg
                 readers.setdefault(id(arg), []).append(item)
@@ -84,4 +86,5 @@ def _with_parameters(function: Function, numbers: Sequence[Constant]) -> Functio
     body = rewrite(function.body, lambda old, new: fill_type(new), mapping)
     result = Function(function.name, (*function.params, *params), body, body.type, (), function.notes)
     result.span = function.span
-    return fill_type(result)
+    fill_type(result)
+    return result
