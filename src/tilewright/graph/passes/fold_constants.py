@@ -22,7 +22,7 @@ from tilewright.graph.interpreter import Value, apply_operator
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
 from tilewright.graph.ir.infer import fill_type
-from tilewright.graph.ir.op import Array, Operator
+from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -87,16 +87,19 @@ class _Folder:
         """The value of a call, or None if it should stay."""
         if not _can_fold(item, lambda arg: isinstance(arg, Constant) or id(arg) in self._postponed):
             return None
-        values: dict[int, Array] = {}
+        values: dict[int, Value] = {}
         for part in post_order(item):
             if isinstance(part, Constant):
                 values[id(part)] = part.data
-            elif isinstance(part, Call) and part is not item:
-                value = apply_operator(part, [values[id(arg)] for arg in part.args])
-                assert isinstance(value, np.ndarray)
-                values[id(part)] = value
+            elif isinstance(part, Call):
+                given = [values[id(arg)] for arg in part.args]
+                for arg in part.args:
+                    if isinstance(arg, Call):
+                        # Nothing else reads it.
+                        values.pop(id(arg), None)
+                values[id(part)] = apply_operator(part, given)
         assert item.type is not None
-        result = _as_expression(apply_operator(item, [values[id(arg)] for arg in item.args]), item.type)
+        result = _as_expression(values[id(item)], item.type)
         result.span = item.span
         return result
 
