@@ -37,9 +37,22 @@ def test_layers_with_scales_of_their_own_are_one_kernel() -> None:
         np.testing.assert_array_equal(ours, expected)
 
 
+def test_zero_points_are_parameters_too() -> None:
+    x = var("x", 4, 8, dtype="int32")
+    made = [op("abs", op("subtract", x, constant(np.int32(zero)))) for zero in (3, 7)]
+    fused = fuse(infer_types(IRModule([function([x], Tuple(tuple(made)))])), GraphOptions())
+    assert [len(item.params) for item in primitive_functions(shared_numbers(fused))] == [2, 2]
+
+
 @pytest.mark.parametrize(
     ("name", "numbers", "dtype"),
-    [("power", (2.0, 3.0), "float32"), ("maximum", (1.0, 2.0), "float32"), ("divide", (2, 3), "int32")],
+    [
+        ("power", (2.0, 3.0), "float32"),
+        ("maximum", (1.0, 2.0), "float32"),
+        ("divide", (2, 3), "int32"),
+        ("multiply", (2, 3), "int32"),
+        ("add", (2, 3), "int64"),
+    ],
 )
 def test_numbers_that_decide_how_a_kernel_computes_stay_inside(
     name: str, numbers: tuple[float, float], dtype: str

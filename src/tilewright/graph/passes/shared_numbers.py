@@ -5,7 +5,8 @@ Before:  a = fused_multiply_add(x)      with  x * 0.5 + 1.0
 After:   a = fused_multiply_add(x, 0.5)       both with  x * number + 1.0
          b = fused_multiply_add_1(a, 0.7)
 
-Layers of quantised networks have scales of their own, others learned factors; each would be a kernel to compile.
+Layers of quantised networks have scales and zero points of their own, others learned factors; each would be a kernel to
+compile.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite
 from tilewright.graph.passes.fuse import WITH_ANY_NUMBER, is_primitive, primitive_functions
 from tilewright.graph.structure import structure_of
-from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.dtype import FLOAT32, INT32
 from tilewright.ir.function import IRModule
 
-_TAKE_ANY_NUMBER: Final = WITH_ANY_NUMBER | {"divide"}
-"""Operators that are as quick with one float as with another: floats are not divided by reciprocals."""
+_TAKE_ANY_NUMBER: Final = {FLOAT32: WITH_ANY_NUMBER | {"divide"}, INT32: frozenset(["add", "subtract"])}
+"""Operators that are as quick with one number as with another: floats are not divided by reciprocals."""
 
 
 def shared_numbers(module: IRModule) -> IRModule:
@@ -68,14 +69,14 @@ def _numbers(function: Function) -> list[Constant]:
         if not isinstance(item, Call):
             continue
         for arg in item.args:
-            if isinstance(arg, Constant) and arg.data.size == 1 and arg.dtype is FLOAT32:
+            if isinstance(arg, Constant) and arg.data.size == 1 and arg.dtype in _TAKE_ANY_NUMBER:
                 constants[id(arg)] = arg
                 readers.setdefault(id(arg), []).append(item)
-    return [item for key, item in constants.items() if all(map(_takes_any_number, readers[key]))]
-
-
-def _takes_any_number(call: Call) -> bool:
-    return any(is_call_to(call, name) for name in _TAKE_ANY_NUMBER)
+    return [
+        item
+        for key, item in constants.items()
+        if all(any(is_call_to(call, name) for name in _TAKE_ANY_NUMBER[item.dtype]) for call in readers[key])
+    ]
 
 
 def _with_parameters(function: Function, numbers: Sequence[Constant]) -> Function:
