@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -29,6 +30,8 @@ class MemoryWatch:
         self.bytes = 0
         self.looks = 0
         """How often memory has been read."""
+        self.seconds = 0.0
+        """The processor's time that reading it took."""
         self._before = 0
         self._known: frozenset[int] = frozenset()
         self._over = Event()
@@ -52,6 +55,7 @@ class MemoryWatch:
             whole = resident_bytes() + sum(resident_bytes(str(number)) for number in started)
             self.bytes = max(self.bytes, whole - self._before)
             self.looks += 1
+            self.seconds = time.thread_time()
 
 
 def resident_bytes(process: str = "self") -> int:

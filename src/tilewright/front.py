@@ -13,6 +13,7 @@ from tilewright.request import ModelLike, TargetLike, make_request
 from tilewright.runtime.core.executor import Executable
 from tilewright.runtime.device.devices import choosing
 from tilewright.support import trace
+from tilewright.support.collecting import seldom_collecting
 
 if TYPE_CHECKING:
     from tilewright.ir.function import IRModule
@@ -48,7 +49,8 @@ def compile(
             trace.LOGGER.info("took %r from the cache", artifact)
             with choosing(wanted.target.kind, wanted.device_index):
                 return deploy.executable(artifact, wanted.options.threads, may_be_absent=wanted.names_device)
-    from tilewright.compiler import Compilation
+    with seldom_collecting():
+        from tilewright.compiler import Compilation
 
     start = time.perf_counter()
     result = Compilation.compiled(wanted)

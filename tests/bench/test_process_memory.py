@@ -81,3 +81,19 @@ assert resident_bytes(str(child.pid)) > 0
 end(child)
 assert resident_bytes(str(child.pid)) == 0 < resident_bytes()
 """)
+
+
+def test_looking_is_told_from_the_work() -> None:
+    command = (
+        COMMON
+        + """
+before = time.process_time()
+with MemoryWatch() as watch:
+    while watch.looks < 5:
+        time.sleep(EVERY_SECONDS)
+print(watch.seconds, time.process_time() - before)
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True, check=True)
+    looking, whole = map(float, done.stdout.split())
+    assert 0 < looking <= whole

@@ -46,6 +46,7 @@ from tilewright.graph.passes.reduce_precision import reduce_precision
 from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
 from tilewright.graph.passes.scaled_products import scaled_products
+from tilewright.graph.passes.shared_numbers import shared_numbers
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.sums_as_floats import sums_as_floats
@@ -172,6 +173,8 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
         passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options))
         passes.append(module_pass("joint_results", requires="graph_fused")(joint_results).with_options(options))
+        if options.target is not None and options.target.is_cpu:
+            passes.append(module_pass("shared_numbers", requires="graph_fused")(shared_numbers))
         if options.target is not None and options.target.capabilities.horizontal_buffers is not None:
             horizontal = module_pass("fuse_horizontally", requires="graph_fused")(fuse_horizontally)
             passes.append(horizontal.with_options(options))

@@ -22,6 +22,14 @@ _TYPICAL_SIZE = 128
 _WORTH_A_PROCESS = 8
 """Kernels to compile for each extra process: it loads the compiler first, for the time of four to 14."""
 
+_START = """
+from tilewright.support.collecting import seldom_collecting
+with seldom_collecting():
+    from tilewright.lower.worker import main
+    main()
+"""
+"""What a child runs: modules are many objects, too, and garbage among them is none."""
+
 
 def compile_kernels(
     kernels: Sequence[Kernel], target: Target, jobs: int, done: Callable[[int], None] = lambda count: None
@@ -150,7 +158,7 @@ def _start_child() -> subprocess.Popen[bytes]:
     # The report of times is one table of this process, not one more for every child.
     environment[settings.TRACE.name] = ",".join(sorted(settings.TRACE.get() - {"time"}))
     return subprocess.Popen(
-        [sys.executable, "-m", "tilewright.lower.worker"],
+        [sys.executable, "-c", _START],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,

@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.graph.ir.dimensions import as_dims
-from tilewright.graph.ir.expr import Call, Constant, Function, Tuple, TupleGet
-from tilewright.graph.ir.op import Operator
-from tilewright.graph.ir.traverse import children, post_order
+from tilewright.graph.ir.expr import Function
 from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
-from tilewright.graph.passes.eliminate_common_subexpressions import attribute_key
 from tilewright.graph.passes.fuse_horizontally import HORIZONTAL, parts_of, result_count
 from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.graph.state import StatePair
+from tilewright.graph.structure import structure_of
 from tilewright.ir.build import const
 from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.expr import Var as Symbol
@@ -46,8 +44,6 @@ from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.analysis.in_place import Pair, could_share, with_in_place
 
-_COMPARED_BYTES = 64 * 1024
-"""Constants inside kernels up to this size are compared by content."""
 _WORTH_SHARING = 4
 """Sizes of one computation in a model from which on it is a kernel of any size: fewer get code for their own."""
 _SIZES = (ArgKind.SYMBOL, ArgKind.SCALAR)
@@ -119,7 +115,7 @@ class KernelSet:
             if all(place.kind != "constant" for place in step.arguments):
                 joined = join_elements(step.function, self._elements)
                 if joined is not None:
-                    many.setdefault((step.ending, *_structure(joined[0])), []).append((step.function, *joined))
+                    many.setdefault((step.ending, *structure_of(joined[0])), []).append((step.function, *joined))
                     self._kept += [step.function, joined[0]]
         for uses in many.values():
             if len({count for _, _, count in uses}) >= _WORTH_SHARING:
@@ -165,7 +161,7 @@ class KernelSet:
 
     def _alone(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...]) -> _Use:
         label = str(function.notes.get("name", "kernel")).removeprefix("fused_")
-        key = (plain_label(label), constants, ending, *_structure(function))
+        key = (plain_label(label), constants, ending, *structure_of(function))
         found = self._uses.get(key)
         if found is None:
             with trace.span("tensor expressions"):
@@ -189,30 +185,6 @@ class KernelSet:
             return row, {self._elements: const(count)}
         joined, sizes = join_pixels(function)
         return (joined, sizes) if sizes else general_sizes(function)
-
-
-def _structure(function: Function) -> list[object]:
-    """What a primitive function computes, as something to compare: a layer that a model repeats is lowered once."""
-    numbers = {id(param): number for number, param in enumerate(function.params)}
-    parts: list[object] = [id(param.type) for param in function.params]
-    for item in post_order(function.body):
-        if id(item) in numbers:
-            continue
-        operands = tuple([numbers[id(child)] for child in children(item)])
-        match item:
-            case Call(callee=Operator(name=name)):
-                attributes = () if item.attributes is None else item.attributes.field_values()
-                parts.append((name, attribute_key(attributes), operands, id(item.type)))
-            case Tuple():
-                parts.append(operands)
-            case TupleGet():
-                parts.append((operands, item.index))
-            case Constant() if item.data.nbytes <= _COMPARED_BYTES:
-                parts.append((item.dtype, item.data.shape, item.data.tobytes()))
-            case _:
-                parts.append(id(item))
-        numbers[id(item)] = len(numbers)
-    return parts
 
 
 @dataclass(slots=True)

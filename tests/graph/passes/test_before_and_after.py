@@ -49,6 +49,7 @@ from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.reduce_precision import reduce_precision
 from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
+from tilewright.graph.passes.shared_numbers import shared_numbers
 from tilewright.graph.passes.single_steps import single_steps
 from tilewright.graph.passes.sink_reshapes import sink_reshapes
 from tilewright.graph.passes.sums_as_floats import sums_as_floats
@@ -311,6 +312,32 @@ def test_joint_results() -> None:
         p="f32[4, 6]",
         rate="f32[]",
         moves="bool[]",
+    )
+
+
+def test_shared_numbers() -> None:
+    """Layers with factors of their own: what is the same in both stays a number."""
+    layer = """
+        @graph.closure(notes={"primitive": True, "name": "fused_matmul_multiply_add_nn_relu%s", "nodes": ()})
+        def layer%s(
+            x: Tensor[(4, 4), "float32"], w: Tensor[(4, 4), "float32"], factor: Tensor[(), "float32"]
+        ) -> Tensor[(4, 4), "float32"]:
+            return nn.relu(add(multiply(matmul(x, w), factor), constant(0.25, "float32")))
+    """
+    assert_becomes(
+        lambda module: shared_numbers(fuse(module, GraphOptions())),
+        """
+        y = nn.relu(add(multiply(matmul(x, v), constant(0.5, "float32")), constant(0.25, "float32")))
+        return nn.relu(add(multiply(matmul(y, w), constant(0.75, "float32")), constant(0.25, "float32")))
+        """,
+        layer % ("", "0")
+        + layer % ("_1", "1")
+        + """
+        return layer1(layer0(x, v, constant(0.5, "float32")), w, constant(0.75, "float32"))
+        """,
+        x="f32[4, 4]",
+        v="f32[4, 4]",
+        w="f32[4, 4]",
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
 from tests.graph.passes.checking import assert_becomes, program
-from tilewright.graph.interpreter import evaluate, to_bfloat16
+from tilewright.graph.interpreter import apply_operator, evaluate, to_bfloat16
 from tilewright.graph.ir.expr import Call, Constant, Function, GlobalVar, If, Let, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
@@ -16,6 +18,7 @@ from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_co
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.recognize import recognize
+from tilewright.ir.dtype import INT8, INT32
 from tilewright.ir.function import ExternFunc, IRModule
 
 
@@ -34,6 +37,43 @@ def test_folds_tuples_and_branches():
         return y
     """
     assert_becomes(fold_constants, before, 'return constant([2, 3], "int64")', x="i64[2]")
+
+
+def test_what_lies_between_is_gone_before_the_next_chain_is_computed():
+    """Bytes of weights become words and bytes again: the words of all layers are never there together."""
+    x = var("x", 256, 256, dtype="int8")
+    value, count, size = x, 16, 256 * 256
+    for seed in range(count):
+        weight = constant(np.random.default_rng(seed).integers(-9, 9, (256, 256)).astype(np.int8))
+        words = op("subtract", op("cast", weight, dtype=INT32), constant(np.int32(seed)))
+        value = op("add", value, op("transpose", op("cast", words, dtype=INT8), axes=(1, 0)))
+    module = infer_types(IRModule([function([x], value)]))
+    tracemalloc.start()
+    try:
+        folded = fold_constants(module)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert all(isinstance(call.args[1], Constant) for call in post_order(folded["main"]) if is_call_to(call, "add"))
+    assert peak < count * size + 12 * size
+    data = random(0, 256, 256).astype(np.int8)
+    np.testing.assert_array_equal(evaluate(folded, data), evaluate(module, data))
+
+
+def test_what_two_chains_begin_with_is_computed_once(monkeypatch):
+    computed = []
+
+    def counted(item, values):
+        computed.append(item.callee.name)
+        return apply_operator(item, values)
+
+    monkeypatch.setattr("tilewright.graph.passes.fold_constants.apply_operator", counted)
+    start = op("negative", op("exp", constant(random(0, 4))))
+    body = op("add", op("add", var("x", 4), op("sin", start)), op("cos", start))
+    x = body.args[0].args[0]
+    folded = fold_constants(infer_types(IRModule([function([x], body)])))
+    assert sorted(computed) == ["cos", "exp", "negative", "sin"]
+    assert not [item for item in post_order(folded["main"]) if is_call_to(item, "exp")]
 
 
 def test_large_growth_is_not_folded():

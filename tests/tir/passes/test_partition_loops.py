@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.tir.passes.programs import agree, data, loops_of, script
 from tilewright.ir.expr import IntImm, Select
@@ -66,6 +67,38 @@ def windows(A: Buffer[(20,), "float32"], W: Buffer[(3,), "float32"], B: Buffer[(
         stores = [store for store in find_all(after.body, BufferStore) if store.buffer.name == "B"]
         assert len(stores) == 1 and any(not find_all(loop, Select) for loop in find_all(after.body.body, For))
         agree(func, after, data(20), data(3), data(20))
+
+    @pytest.mark.parametrize("stages", [1, 2])
+    def test_only_the_parts_with_conditions_are_copied(self, stages: int) -> None:
+        """Rows of a window, then products of a whole row: the first and the last row differ in the windows alone."""
+        window = """
+        for x in range(6):
+            for j in unroll(8):
+                W[x * 8 + j] = 0.0
+                for k in unroll(3):
+                    W[x * 8 + j] = W[x * 8 + j] + (A[y + k - 1, x * 8 + j] if 1 <= y + k and y + k < 11 else 0.0)"""
+        product = """
+        for x in range(3):
+            for j in unroll(16):
+                B[y, x * 16 + j] = 0.0
+            for k in range(48):
+                for j in unroll(16):
+                    B[y, x * 16 + j] = B[y, x * 16 + j] + W[k]"""
+        func = script(
+            f"""
+@script.function
+def separable(A: Buffer[(10, 48), "float32"], W: Buffer[(48,), "float32"], B: Buffer[(10, 48), "float32"]):
+    for y in range(10):{(window + product) * stages}
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, For) and after.body.extent is IntImm(10)
+        stores = [store.buffer.name for store in find_all(after.body, BufferStore)]
+        assert stores.count("B") == 2 * stages
+        # A body of the windows for rows inside, one for the first row and one for the last.
+        choices = find_all(after.body, IfThenElse)
+        assert len(choices) == 2 * stages and stores.count("W") == 2 * 3 * stages
+        agree(func, after, data(10, 48), data(48), data(10, 48))
 
     def test_parallel_loops_choose_inside(self) -> None:
         func = script(

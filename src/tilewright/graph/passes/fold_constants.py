@@ -22,8 +22,8 @@ from tilewright.graph.interpreter import Value, apply_operator
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
 from tilewright.graph.ir.infer import fill_type
-from tilewright.graph.ir.op import Array, Operator
-from tilewright.graph.ir.traverse import map_functions, rewrite
+from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
 
@@ -39,48 +39,94 @@ def fold_constants(module: IRModule) -> IRModule:
 
 
 def _fold_function(function: Function) -> Function:
-    folded = rewrite(function, _fold)
+    folded = rewrite(function, _Folder(function).visit)
     assert isinstance(folded, Function)
     return folded
 
 
-def _fold(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-    if item is not old:
-        fill_type(item)
-        if item.type is None:
-            item.type = old.type
-    if isinstance(item, Call) and isinstance(item.callee, Operator):
-        return fold_call(item)
-    if isinstance(item, TupleGet) and isinstance(item.value, Tuple):
-        return item.value.items[item.index]
-    if isinstance(item, If) and isinstance(item.condition, Constant):
-        return item.then_value if bool(item.condition.data) else item.else_value
-    return None
+class _Folder:
+    """One run over a function.
 
+    A chain of operators on a constant is computed where it ends: what lies between, often wider than either, is gone
+    before the next chain is computed.
+    """
 
-def fold_call(item: Call) -> GraphExpr | None:
-    """The value of an operator call whose inputs are all constants, or None if it should stay."""
-    if not item.args or not all(isinstance(arg, Constant) for arg in item.args) or item.type is None:
+    def __init__(self, function: Function) -> None:
+        order = post_order(function)
+        can_fold: dict[int, Call] = {}
+        for item in order:
+            if isinstance(item, Call) and _can_fold(item, lambda arg: isinstance(arg, Constant) or id(arg) in can_fold):
+                can_fold[id(item)] = item
+        readers = users(order)
+        self._between = {
+            key
+            for key, item in can_fold.items()
+            if isinstance(item.type, TensorType) and _only(readers[key]) in can_fold
+        }
+        """The calls that one other call reads, which is folded too."""
+        self._postponed: dict[int, Call] = {}
+
+    def visit(self, old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
+        """What takes the place of a node."""
+        if item is not old:
+            fill_type(item)
+            if item.type is None:
+                item.type = old.type
+        if isinstance(item, Call) and isinstance(item.callee, Operator):
+            if id(old) in self._between:
+                self._postponed[id(item)] = item
+                return item
+            return self._folded(item)
+        if isinstance(item, TupleGet) and isinstance(item.value, Tuple):
+            return item.value.items[item.index]
+        if isinstance(item, If) and isinstance(item.condition, Constant):
+            return item.then_value if bool(item.condition.data) else item.else_value
         return None
-    assert isinstance(item.callee, Operator)
+
+    def _folded(self, item: Call) -> GraphExpr | None:
+        """The value of a call, or None if it should stay."""
+        if not _can_fold(item, lambda arg: isinstance(arg, Constant) or id(arg) in self._postponed):
+            return None
+        values: dict[int, Value] = {}
+        for part in post_order(item):
+            if isinstance(part, Constant):
+                values[id(part)] = part.data
+            elif isinstance(part, Call):
+                given = [values[id(arg)] for arg in part.args]
+                for arg in part.args:
+                    if isinstance(arg, Call):
+                        # Nothing else reads it.
+                        values.pop(id(arg), None)
+                values[id(part)] = apply_operator(part, given)
+        assert item.type is not None
+        result = _as_expression(values[id(item)], item.type)
+        result.span = item.span
+        return result
+
+
+def _only(readers: Sequence[GraphExpr]) -> int | None:
+    """The identity of the one reader; None if there are others."""
+    identities = {id(reader) for reader in readers}
+    return identities.pop() if len(identities) == 1 else None
+
+
+def _can_fold(item: Call, is_known: Callable[[GraphExpr], bool]) -> bool:
+    """Whether an operator call whose inputs are all known is to be computed."""
+    if not isinstance(item.callee, Operator) or not item.args or item.type is None or not all(map(is_known, item.args)):
+        return False
     if item.callee.host or (item.attributes is not None and symbols_of(item.attributes)):
-        return None
-    given = [arg.data for arg in item.args if isinstance(arg, Constant)]
-    small = GROWN_BYTES if item.callee.elementwise and len(given) > 1 else SMALL_BYTES
-    if not _is_worth_keeping(item.type, given, small):
-        return None
-    value = apply_operator(item, [*given])
-    result = _as_expression(value, item.type)
-    result.span = item.span
-    return result
+        return False
+    small = GROWN_BYTES if item.callee.elementwise and len(item.args) > 1 else SMALL_BYTES
+    return _is_worth_keeping(item.type, [arg.type for arg in item.args], small)
 
 
-def _is_worth_keeping(result: Type, given: Sequence[Array], small: int) -> bool:
+def _is_worth_keeping(result: Type, given: Sequence[Type | None], small: int) -> bool:
     """Whether a result is small, or no larger than what it is computed from, or has no more elements than that."""
     size, count = type_bytes(result), type_elements(result)
     if size is None or count is None:
         return False
-    return size <= max(small, sum(data.nbytes for data in given)) or count <= max(data.size for data in given)
+    sizes = [(type_bytes(kind) or 0, type_elements(kind) or 0) for kind in given if kind is not None]
+    return size <= max(small, sum(size for size, _ in sizes)) or count <= max(count for _, count in sizes)
 
 
 def _as_expression(value: Value, found: Type) -> GraphExpr:

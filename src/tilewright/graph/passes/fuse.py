@@ -76,7 +76,7 @@ _PIECEWISE = ("pad", "concatenate", "take", "tile")
 """Injective operators whose elements come from several places, which each reader has to find out."""
 _BORDERED = frozenset(["qnn.conv2d", "qnn.word_conv2d"])
 """Contractions that read a number beside their operands: what the border is filled with."""
-_WITH_ANY_NUMBER = frozenset(["add", "subtract", "multiply"])
+WITH_ANY_NUMBER = frozenset(["add", "subtract", "multiply"])
 """Operators that are as quick with one number as with another (scales and zero points: each layer has its own)."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""
@@ -506,7 +506,7 @@ def _inputs(members: Sequence[Call]) -> list[GraphExpr]:
     """
     inside = {id(member) for member in members}
     kinds = {member.callee.kind for member in members if isinstance(member.callee, Operator)}
-    takes_number = kinds == {FusionKind.INJECTIVE} and any(is_call_to(members[-1], name) for name in _WITH_ANY_NUMBER)
+    takes_number = kinds == {FusionKind.INJECTIVE} and any(is_call_to(members[-1], name) for name in WITH_ANY_NUMBER)
     found: dict[int, GraphExpr] = {}
     for member in members:
         assert isinstance(member.callee, Operator)

@@ -59,7 +59,9 @@ MAX_STATEMENTS: Final = 256
 """Stores in a loop body beyond which it is not copied."""
 LARGE_STATEMENTS: Final = 64
 LARGE_SHARE: Final = 4
-"""A loop body of so many unrolled stores is not copied for conditions in a part that is so many times smaller."""
+"""Parts of a body with conditions that are so many times smaller than all of it have one body for both edges."""
+MOST_SHARE: Final = 1.25
+"""A loop body of so many unrolled stores is not copied for conditions in parts that are so many times smaller."""
 SMALL_SHARE: Final = 2
 """A tile of open sizes has its conditions in a small part where all of it is so many times larger."""
 OPEN_TILES: Final = "open_tiles"
@@ -84,7 +86,12 @@ class _Partition(StmtRewriter):
         self._loop_vars: set[Var] = set()
         self._symbols = {*func.symbolic_dims(), *(param for param in func.params if type(param) is Var)}
         self._is_open_tile = False
+        # Statements that are as they should be.
+        self._settled: set[Stmt] = set()
         self.open_tiles = 0
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        return stmt if stmt in self._settled else super().stmt(stmt)
 
     def visit_for(self, loop: For) -> Stmt:
         if WHOLE.is_on(loop):
@@ -335,26 +342,49 @@ class _Partition(StmtRewriter):
         return seq(*[part for part in parts if not is_nothing(part)])
 
     def _within(self, loop: For, window: Window) -> Stmt | None:
-        """A loop that chooses where its conditions are, if they are in a small part of a large body; else None.
+        """A loop that chooses where its conditions are, if they are in some parts of a large body; else None.
 
-        A group of tiles that is padded first has guards in what pads it: the rest would be copied in vain.
+        A group of tiles that is padded first has guards in what pads it: the rest would be copied in vain. Large parts
+        have a body for each edge, small ones one for both. They are loops: a tile stays in registers from its first
+        statement to its last, and choosing between these takes longer.
         """
-        part = _guarded_part(loop.body, window.holding)
-        if part is None or _copied_statements(loop) < LARGE_STATEMENTS:
-            return None
-        if LARGE_SHARE * _copied_statements(part) > _copied_statements(loop):
+        whole = _copied_statements(loop)
+        parts = _guarded_parts(loop.body, set(window.holding))
+        share = sum(map(_count_copied, parts))
+        if whole < LARGE_STATEMENTS or MOST_SHARE * share > whole or not all(map(_is_serial, parts)):
             return None
         tests = [] if window.low is None else [ge(loop.var, window.low)]
         tests += [] if window.high is None else [lt(loop.var, window.high)]
         self._loop_vars.add(loop.var)
+        body = loop.body
         with inside_loop(self._analyzer, loop):
             condition = self._analyzer.simplify(all_of(tests))
             if isinstance(condition, IntImm):
                 return None
-            with self._analyzer.assume(condition):
-                main = simplify_stmt(fresh_copy(assume_held(part, window.holding), {}), self._analyzer)
-            choice = IfThenElse(condition, main, part)
-            return loop.replace(body=self.stmt(_Replace(part, choice).stmt(loop.body)))
+            sides = [logical_not(condition)] if LARGE_SHARE * share <= whole else [logical_not(test) for test in tests]
+            for part in parts:
+                choice = self._chosen(part, loop.var, condition, sides, window.holding)
+                self._settled.add(choice)
+                body = _Replace(part, choice).stmt(body)
+            return loop.replace(body=self.stmt(body))
+
+    def _chosen(
+        self, part: Stmt, var: Var, condition: PrimExpr, sides: list[PrimExpr], holding: tuple[PrimExpr, ...]
+    ) -> Stmt:
+        """A part of a loop's body without guards where a condition holds, and as it is on each of the other sides."""
+        with self._analyzer.assume(condition):
+            main = self.stmt(simplify_stmt(fresh_copy(assume_held(part, holding), {}), self._analyzer))
+        # The loop stays whole, so loops inside its edges may be cut at places that move with it.
+        self._loop_vars.discard(var)
+        self._edge_depth += 1
+        edges: list[Stmt] = []
+        for side in sides:
+            with self._analyzer.assume(side):
+                edges.append(self.stmt(simplify_stmt(fresh_copy(part, {}), self._analyzer)))
+        self._edge_depth -= 1
+        self._loop_vars.add(var)
+        edge = edges[0] if len(edges) == 1 else IfThenElse(sides[0], *edges)
+        return IfThenElse(condition, main, edge)
 
     def _idle_from(self, loop: For) -> PrimExpr | None:
         """The iteration from which on a loop does nothing, because conditions keep every statement from running."""
@@ -437,23 +467,18 @@ class _Partition(StmtRewriter):
         return loop.replace(body=IfThenElse(condition, main, edge))
 
 
-def _guarded_part(stmt: Stmt, conditions: tuple[PrimExpr, ...]) -> For | None:
-    """The innermost loop below a statement in which all of some conditions are; None if there is none."""
-    sought = set(conditions)
-
-    def has_some(item: Stmt) -> bool:
-        return any(not sought.isdisjoint(conjuncts(condition)) for condition, _ in conditions_below(item))
-
-    part: For | None = None
-    while True:
-        inner = [item for item in inner_statements(stmt) if has_some(item)]
-        if len(inner) != 1:
-            return part
-        (stmt,) = inner
-        if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
-            part = stmt
-        elif isinstance(stmt, (For, IfThenElse, BufferStore)):
-            return part
+def _guarded_parts(stmt: Stmt, conditions: set[PrimExpr]) -> list[Stmt]:
+    """The parts of a statement that have some conditions; a loop as a whole unless they are in little of it."""
+    if isinstance(stmt, (BufferStore, IfThenElse)) or _is_copied(stmt) or _is_vectorized(stmt):
+        return [stmt]
+    inner = [
+        item
+        for item in inner_statements(stmt)
+        if any(not conditions.isdisjoint(conjuncts(condition)) for condition, _ in conditions_below(item))
+    ]
+    parts = [part for item in inner for part in _guarded_parts(item, conditions)]
+    is_large = isinstance(stmt, For) and SMALL_SHARE * sum(map(_count_copied, parts)) > _count_copied(stmt)
+    return [stmt] if is_large or not parts else parts
 
 
 def _small_part(stmt: Stmt, conditions: set[PrimExpr]) -> Stmt:
@@ -506,6 +531,10 @@ def _count_copied(stmt: Stmt) -> int:
 
 def _is_copied(stmt: Stmt) -> TypeGuard[For]:
     return isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED
+
+
+def _is_serial(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL
 
 
 def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
