@@ -323,7 +323,7 @@ def test_tiles_that_load_longer_than_they_compute_have_two_vectors(
     for target, expected in ((NEOVERSE, vectors), (SKYLAKE, 1)):
         choices = Choices()
         schedule_cpu(func, target.replace(cores=1), choices)
-        assert choices.answers["channel_vectors"] == expected
+        assert choices.answers.get("channel_vectors", 1) == expected
     native = Target("native").replace(cores=1)
     most = 2 if channels % (2 * native.lanes(32)) == 0 else 1
     scheduled = schedule_cpu(func, native, Choices({"channel_vectors": most}))

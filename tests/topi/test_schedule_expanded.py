@@ -94,6 +94,7 @@ def test_expanded(kernel: int, stride: int, cores: int) -> None:
     [
         ((1, 5, 13, 7), 20, True, True, None),
         ((1, 1, 1, 16), 16, True, True, None),
+        ((1, 7, 8, 1), 7, True, True, None),
         ((1, 6, 14, 8), 32, False, True, None),
         ((1, 6, 14, 8), 32, True, False, None),
         ((1, 8, 14, 8), 16, True, True, (0, 0, 0, 0)),

@@ -136,9 +136,10 @@ def _schedule_image(
     for loop in (inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
-    *_, steps = unroll_reduction(context, reduction, tile)
-    # Each panel reads all pixels once more, from the second cache level.
-    sch.annotate(steps, PREFETCH_NEAR, {source.name: tile.rows * depth})
+    reduction = unroll_reduction(context, reduction, tile)
+    if reduction:
+        # Each panel reads all pixels once more, from the second cache level.
+        sch.annotate(reduction[-1], PREFETCH_NEAR, {source.name: tile.rows * depth})
     return depth
 
 
