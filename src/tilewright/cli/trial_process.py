@@ -5,15 +5,12 @@ It reads trials from stdin and writes what became of them to stdout.
 
 from __future__ import annotations
 
-import os
 import select
 import subprocess
-import sys
-from pathlib import Path
 
 from tilewright.cli.trial import Failure, Trial, attempt
 from tilewright.lower.worker import own_output, receive, send, serve
-from tilewright.support import settings
+from tilewright.support.children import python_command, python_environment
 from tilewright.support.interrupts import ignore_interrupts
 
 _LONGEST_TRIAL = 300.0
@@ -60,13 +57,11 @@ class TrialProcess:
 
 
 def _start_child() -> subprocess.Popen[bytes]:
-    package_root = str(Path(__file__).resolve().parents[2])
-    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
-        [sys.executable, "-m", "tilewright.cli.trial_process"],
+        python_command("-m", "tilewright.cli.trial_process"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**settings.child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
+        env=python_environment(),
         # An interrupt from the keyboard is for this process alone: the child ends when its stdin does.
         process_group=0,
     )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from threading import Lock, Thread
 
 from tilewright.lower.kernel import CompiledKernel, Kernel, compile_kernel, is_cached
 from tilewright.lower.worker import receive, send
 from tilewright.support import settings
+from tilewright.support.children import python_command, python_environment
 from tilewright.support.errors import CompilerBug, TilewrightError
 from tilewright.target import Target
 
@@ -152,13 +151,11 @@ class _Run:
 
 
 def _start_child() -> subprocess.Popen[bytes]:
-    package_root = str(Path(__file__).resolve().parent.parent.parent)
-    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**settings.child_environment(), "PYTHONPATH": os.pathsep.join(paths)}
+    environment = python_environment()
     # The report of times is one table of this process, not one more for every child.
     environment[settings.TRACE.name] = ",".join(sorted(settings.TRACE.get() - {"time"}))
     return subprocess.Popen(
-        [sys.executable, "-c", _START],
+        python_command("-c", _START),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,

@@ -16,7 +16,6 @@ import os
 import platform
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ from tilewright.rpc.security import (
 from tilewright.rpc.service import Service, ended
 from tilewright.rpc.tracker_link import TrackerLink
 from tilewright.rpc.wire import MOST_SECONDS, Disconnected, Frame, WireError, decode_header, error_header
-from tilewright.support import settings
+from tilewright.support.children import python_command, python_environment
 from tilewright.support.errors import UserError
 from tilewright.support.processors import usable_cpus
 from tilewright.support.version import VERSION
@@ -197,8 +196,8 @@ class _Process:
         ours, theirs = socket.socketpair()
         try:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "tilewright.rpc.session", str(theirs.fileno()), str(self._folder.files), str(self._memory)),
+                *python_command("-m", "tilewright.rpc.session"),
+                *(str(theirs.fileno()), str(self._folder.files), str(self._memory)),
                 pass_fds=(theirs.fileno(),),
                 stdin=asyncio.subprocess.DEVNULL,
                 # The code that clients send may print; the server's own output stays readable.
@@ -206,7 +205,7 @@ class _Process:
                 stderr=self._errors,
                 start_new_session=True,
                 # Without the tokens: the code of a client must not become a client or a device itself.
-                env={**settings.child_environment(), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env=python_environment(),
             )
             reader, writer = await asyncio.open_connection(sock=ours)
         except BaseException:

@@ -14,10 +14,10 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 from tilewright.lower.worker import own_output, receive, send, serve
 from tilewright.support import settings
+from tilewright.support.children import python_command, python_environment
 from tilewright.support.errors import TilewrightError, UserError
 from tilewright.support.interrupts import ignore_interrupts
 
@@ -85,12 +85,10 @@ class Child:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            root = str(Path(__file__).resolve().parent.parent.parent)
-            paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-            environment = {**settings.child_environment(), "PYTHONPATH": os.pathsep.join(paths)}
+            environment = python_environment()
             environment[settings.TRACE.name] = ""
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, self._module, str(self._memory), _cpu_words(self._cpus)],
+                python_command("-m", __name__, self._module, str(self._memory), _cpu_words(self._cpus)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # What a dying candidate prints is of no use; why it died is in the exit code.

@@ -6,13 +6,11 @@ LLVM's assembler ends the process over a text that it does not understand, so it
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 from tilewright.backends.llvm.toolchain import binding, compile_ir
-from tilewright.support import settings
+from tilewright.support.children import python_command, python_environment
 from tilewright.support.errors import UnsupportedError, UserError
 from tilewright.target.host import detect_host
 from tilewright.target.target import Target
@@ -25,13 +23,11 @@ def assemble(text: str, target: Target) -> bytes:
             f"there is no assembler for {target.triple} here",
             hint="change the LLVM IR instead (00_source.ll), or work on such a machine",
         )
-    package_root = str(Path(__file__).resolve().parents[3])
-    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-m", "tilewright.backends.llvm.assembler", target.triple, target.cpu, target.features],
+        python_command("-m", "tilewright.backends.llvm.assembler", target.triple, target.cpu, target.features),
         input=text.encode(),
         capture_output=True,
-        env={**settings.child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
+        env=python_environment(),
         check=False,
     )
     if done.returncode != 0:
