@@ -83,6 +83,9 @@ def prefetch_rows(
     # A kernel of one tap adds nothing to the place of a pixel.
     single: dict[Var, PrimExpr] = {item.var: ZERO for item in block.iters if const_value(item.domain.extent) == 1}
     for load in find_all(block.body, BufferLoad):
+        if not load.indices:
+            # A number, such as a zero point.
+            continue
         columns, rank = const_value(load.buffer.shape[-1]), len(load.indices)
         places = [Analyzer().simplify(substitute(index, single)) for index in load.indices]
         rows_in_order = [Analyzer().simplify(substitute(var, single)) for var in (*own[: rank - 1], own[-1])]
