@@ -312,8 +312,7 @@ def test_settings_are_the_only_variables_that_are_read() -> None:
         "support/settings.py": "the registry of settings",
         "support/fingerprint.py": "variables of compilers inside this process, for the key",
         "backends/rocm/compiler.py": "clang is given a clean environment",
-        "backends/llvm/assembler.py": "PYTHONPATH of a child process",
-        "lower/parallel.py": "PYTHONPATH of child processes",
+        "support/children.py": "PYTHONPATH of child processes",
         "train/parallel.py": "whether somebody started several processes to train together",
     }
     readers: set[str] = set()
