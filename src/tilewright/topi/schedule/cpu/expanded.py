@@ -7,7 +7,6 @@ from math import prod
 from tilewright.tir.annotations import PREFETCH_NEAR, Anchor
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.anchors import contractions, kind_of
 from tilewright.topi.schedule.cpu.depthwise import (
     choose_pixels,
     has_dense_windows,
@@ -17,7 +16,7 @@ from tilewright.topi.schedule.cpu.depthwise import (
     tile_of_windows,
     windows_of,
 )
-from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.joined import joined_convolutions, why_not_joined
 from tilewright.topi.schedule.cpu.register_tiles import (
     analytic_tile,
     begins_at_bias,
@@ -33,10 +32,7 @@ from tilewright.topi.schedule.template import Template
 
 def _matches(context: ScheduleContext) -> str | None:
     """A convolution and a depthwise convolution of its results, as `fuse` puts them in one kernel."""
-    anchors = contractions(context)
-    if [kind_of(context, handle) for handle in anchors] != [Anchor.CONV2D, Anchor.DEPTHWISE_CONV2D]:
-        return "no depthwise convolution after another one"
-    return None if len(context.sch.get_output_blocks()) == 1 else "several outputs"
+    return why_not_joined(context, Anchor.CONV2D, Anchor.DEPTHWISE_CONV2D)
 
 
 def schedule_expanded(context: ScheduleContext) -> None:
@@ -50,15 +46,7 @@ def schedule_expanded(context: ScheduleContext) -> None:
     these are some lines at a time, and the lines that two such strips share are computed twice.
     """
     sch = context.sch
-    expand, depthwise = contractions(context)
-    (output,) = sch.get_output_blocks()
-    for producer in sch.get_producers(expand):
-        schedule_injective(context, producer)
-    (image,) = sch.get_producers(depthwise)
-    if image.name == expand.name:
-        image = sch.cache_write(expand, 0, "local")
-    if depthwise.name == output.name:
-        output = sch.cache_write(depthwise, 0, "local")
+    expand, image, depthwise, output = joined_convolutions(context)
     lines, sliding = _depthwise_tile(context, depthwise, output)
     tile = _panel(context, expand, image)
     strips = _strips(context, image, output, lines, tile)

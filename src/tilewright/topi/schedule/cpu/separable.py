@@ -13,7 +13,6 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.cpu.anchors import contractions, kind_of
 from tilewright.topi.schedule.cpu.depthwise import (
     choose_pixels,
     choose_vectors,
@@ -25,7 +24,7 @@ from tilewright.topi.schedule.cpu.depthwise import (
     tile_of_windows,
     windows_of,
 )
-from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.joined import joined_convolutions, why_not_joined
 from tilewright.topi.schedule.cpu.prefetch import prefetch_results
 from tilewright.topi.schedule.cpu.register_tiles import (
     analytic_tile,
@@ -44,9 +43,7 @@ from tilewright.topi.schedule.template import Template
 
 def _matches(context: ScheduleContext) -> str | None:
     """A depthwise convolution and a convolution of its results, as `fuse` puts them in one kernel."""
-    if [kind_of(context, handle) for handle in contractions(context)] != [Anchor.DEPTHWISE_CONV2D, Anchor.CONV2D]:
-        return "no depthwise convolution before another one"
-    return None if len(context.sch.get_output_blocks()) == 1 else "several outputs"
+    return why_not_joined(context, Anchor.DEPTHWISE_CONV2D, Anchor.CONV2D)
 
 
 def schedule_separable(context: ScheduleContext) -> None:
@@ -60,15 +57,7 @@ def schedule_separable(context: ScheduleContext) -> None:
     Of two rows, windows of both are a tile: four rows of the image are read for them instead of three for each.
     """
     sch = context.sch
-    depthwise, pointwise = contractions(context)
-    (output,) = sch.get_output_blocks()
-    for producer in sch.get_producers(depthwise):
-        schedule_injective(context, producer)
-    (row,) = sch.get_producers(pointwise)
-    if row.name == depthwise.name:
-        row = sch.cache_write(depthwise, 0, "local")
-    if pointwise.name == output.name:
-        output = sch.cache_write(pointwise, 0, "local")
+    depthwise, row, pointwise, output = joined_convolutions(context)
     n, y, x, c = sch.get_loops(output)
     width, columns = context.extent(x), context.extent(c)
     assert width is not None and columns is not None
