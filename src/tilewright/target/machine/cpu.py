@@ -25,8 +25,6 @@ class Core:
     """Bytes that come from the second cache level in the time of a multiply-add."""
     memory_bytes_per_cycle: float
     """How fast one core reads weights that are in no near cache, while it computes."""
-    banks: int
-    """Banks of a line of the first cache level: two loads of a cycle are from different ones, or from one line."""
     cores_to_saturate: int
     """Cores that together read as fast as memory gives."""
 

@@ -7,10 +7,9 @@ from math import prod
 
 from tilewright.ir.expr import Select, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.target.target import LINE_BYTES
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import LAYOUT, Anchor, Layout
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.reducer import match_reducer
 from tilewright.tir.stmt import IterKind
@@ -26,11 +25,6 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     start_at_bias,
 )
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_width
-
-_EPILOGUE = 4
-"""Instructions of the vector unit for a result beside its products: a bias, two bounds, a store."""
-_CROWDED = 0.9
-"""Cycles of loads, for each of arithmetic, from which on these show."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -67,6 +61,8 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
         whole = tile_of_windows(context, windows, extents[row - 1], rows)
         lines = whole[0] if whole is not None else lines_together(context, windows, extents[row - 1], tile.rows)
     tile = choose_pixels(context, tile if whole is None else RegisterTile(whole[1], 1, tile.lanes), rows)
+    pack_weights(context, anchor, tile)
+    column_outer, lane = sch.split(loops[-1], [None, tile.lanes])
     inner: list[LoopHandle] = []
     order = [loop for n, loop in enumerate(loops[:-1]) if n != row]
     if row is not None:
@@ -79,13 +75,9 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
         inner.append(row_inner)
-    tile = choose_vectors(context, anchor, tile, windows, lines)
-    pack_weights(context, anchor, tile)
-    column_outer, *vectors, lane = split_channels(context, loops[-1], tile)
-    inner += vectors
     panels = context.extent(column_outer)
     assert panels is not None
-    together = _channels_together(context, anchor, output, panels, lines, tile)
+    together = _channels_together(context, anchor, output, panels, (lines, tile.rows))
     if together < panels:
         some, column_outer = sch.split(column_outer, [None, together])
         order.insert(1, some)
@@ -122,11 +114,11 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHand
 
 
 def _channels_together(
-    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, panels: int, lines: int, tile: RegisterTile
+    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, panels: int, tile: tuple[int, int]
 ) -> int:
-    """How many panels of channels all pixels are worked on with, before the next ones.
+    """How many vectors of channels all pixels are worked on with, before the next ones.
 
-    All of them, unless the windows, results and taps of a tile (of some lines) are too much for the first
+    All of them, unless the windows, results and taps of a tile (of some lines and pixels) are too much for the first
     cache level: what the next tile shares would be gone. Images beyond the second level are read in order, and so are
     those that several cores share: each finds the lines near that it made itself.
     """
@@ -136,14 +128,13 @@ def _channels_together(
     steps = _window_steps(context, anchor, spatial[1:3]) if LAYOUT.of(block) is Layout.NHWC else None
     default = panels
     if steps is not None and len(taps) == 2 and context.target.cores == 1:
-        pixels = (lines, tile.rows)
-        window = prod((count - 1) * step + tap for count, step, tap in zip(pixels, steps, taps, strict=True))
-        panel = (window + prod(pixels) + prod(taps)) * tile.vectors * context.target.vector_bits // 8
+        window = prod((count - 1) * step + tap for count, step, tap in zip(tile, steps, taps, strict=True))
+        vector = (window + prod(tile) + prod(taps)) * context.target.vector_bits // 8
         whole = sum(map(buffer_bytes, {item.buffer for item in (*block.reads, *context.block(output).writes)}))
         near, shares = context.target.l1_bytes, context.cpu.depthwise
-        crowded = panel * panels > near * shares.crowded_share
+        crowded = vector * panels > near * shares.crowded_share
         if crowded and whole <= context.target.l2_bytes * shares.image_share:
-            default = divisors(panels, max(1, int(near * shares.channels_share) // panel))[-1]
+            default = divisors(panels, max(1, int(near * shares.channels_share) // vector))[-1]
     return context.choose("channels_together", divisors(panels, panels), default)
 
 
@@ -153,41 +144,6 @@ def choose_pixels(context: ScheduleContext, tile: RegisterTile, rows: int) -> Re
     options = [n for n in range(1, most + 1) if -(-rows // n) * n <= context.cpu.depthwise.most_empty * rows]
     pixels = context.choose("pixels", sorted({*options, tile.rows}), tile.rows)
     return RegisterTile(pixels, tile.vectors, tile.lanes)
-
-
-def choose_vectors(
-    context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile, windows: Windows | None, lines: int
-) -> RegisterTile:
-    """The vectors of channels of a tile (of some lines): one, or two where it would load longer than it computes.
-
-    Where a vector of channels of all pixels is in the same bank, it is loaded a pixel a cycle; the next vector of each
-    pixel is in another bank.
-    """
-    block = context.block(anchor)
-    result = block.writes[0].buffer
-    channels = const_value(result.shape[-1]) or 0
-    if windows is None or channels % tile.lanes:
-        return tile
-    default = 1
-    if meets_in_a_bank(context, result) and all(item.buffer.dtype is result.dtype for item in block.reads):
-        taps, pixels = prod(windows.taps), lines * tile.rows
-        loads = prod(windows.elements(lines, tile.rows)) + taps
-        computing = pixels * (taps + _EPILOGUE) / context.cpu.core.fma_per_cycle
-        default = 2 if loads >= _CROWDED * computing else 1
-    options = divisors(channels // tile.lanes, 2)
-    return RegisterTile(tile.rows, context.choose("channel_vectors", options, min(default, options[-1])), tile.lanes)
-
-
-def meets_in_a_bank(context: ScheduleContext, image: Buffer) -> bool:
-    """Whether the same channel of neighbouring pixels is in the same bank of the first cache level."""
-    channels = const_value(image.shape[-1])
-    return context.cpu.core.banks > 1 and channels is not None and channels * image.dtype.itemsize % LINE_BYTES == 0
-
-
-def split_channels(context: ScheduleContext, channels: LoopHandle, tile: RegisterTile) -> list[LoopHandle]:
-    """The loop over channels as loops over panels, the vectors of one, where it has several, and lanes."""
-    several = [tile.vectors] if tile.vectors > 1 else []
-    return context.sch.split(channels, [None, *several, tile.lanes])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from math import prod
 
 from tilewright.ir.expr import const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.target.target import LINE_BYTES
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import PREFETCH, Anchor
 from tilewright.tir.buffer import BufferLoad
@@ -15,12 +14,9 @@ from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.cpu.depthwise import (
     choose_pixels,
-    choose_vectors,
     has_dense_windows,
-    meets_in_a_bank,
     schedule_taps,
     sliding_tile,
-    split_channels,
     tile_of_windows,
     windows_of,
 )
@@ -107,8 +103,7 @@ def _depthwise_tile(context: ScheduleContext, depthwise: BlockHandle, row: Block
     lines = context.choose("lines", divisors(height, 2), lines)
     if lines > 1 and whole is not None:
         tile = RegisterTile(whole[1], 1, tile.lanes)
-    tile = choose_pixels(context, tile, width)
-    return lines, choose_vectors(context, depthwise, tile, windows, lines)
+    return lines, choose_pixels(context, tile, width)
 
 
 def _schedule_rows(
@@ -123,17 +118,13 @@ def _schedule_rows(
     assert channels is not None
     pack_weights(context, depthwise, sliding)
     pixel_outer, pixel_inner = sch.split(pixel, [None, sliding.rows])
-    channel_outer, *vectors, channel_inner = split_channels(context, channel, sliding)
-    in_tile = [*([row_line] if lines > 1 else []), pixel_inner, *vectors]
+    channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
+    in_tile = [row_line, pixel_inner] if lines > 1 else [pixel_inner]
     sch.reorder(pixel_outer, channel_outer, *in_tile, channel_inner)
     schedule_taps(context, depthwise, channel_outer, sliding)
     for loop in in_tile:
         sch.unroll(loop)
     sch.vectorize(channel_inner)
-    buffer = context.block(row).writes[0].buffer
-    if meets_in_a_bank(context, buffer):
-        # The 1 x 1 convolution loads a vector of channels of several pixels at a time.
-        sch.storage_align(row, 0, -2, LINE_BYTES // buffer.dtype.itemsize, sliding.lanes)
     return channels
 
 
