@@ -12,7 +12,7 @@ _AT = "{0}, {1}"
 """A barrier: the first of them, and its number. Its address is made of both."""
 _CALLS = {
     r"cvt\.rn\.f16\.f32 %0, %1": "{0} = half_bits({1})",
-    r"cvt\.rn\.f16\.f64 %0, %1": "{0} = bits_of<unsigned short>((_Float16)({1}))",
+    r"cvt\.rn\.f16\.f64 %0, %1": "{0} = half_bits({1})",
     r"cvt\.f32\.f16 %0, %1": "{0} = half_value({1})",
     r"cvt\.rn\.bf16\.f32 %0, %1": "{0} = brain_bits({1})",
     r"cvt\.rn\.f16x2\.f32 %0, %1, %2": "{0} = pair_of(half_bits({2}), half_bits({1}))",

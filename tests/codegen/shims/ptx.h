@@ -3,8 +3,23 @@
 enum { COPIES, PRODUCTS };
 enum Kind { f16, bf16, tf32, s8, u8, e4m3, e5m2 };
 
-static inline unsigned short half_bits(float x) { return bits_of<unsigned short>((_Float16)x); }
-static inline float half_value(unsigned short bits) { return (float)bits_of<_Float16>(bits); }
+// Halves by their bits: not every processor and compiler has the type.
+static inline unsigned short half_bits(double x) {
+  unsigned short sign = bits_of<unsigned long long>(x) >> 63 << 15;
+  double size = fabs(x);
+  if (x != x) return 0x7fff;
+  if (size >= 65520.0) return sign | 0x7c00;
+  int exponent = size >= 0x1p-14 ? (int)(bits_of<unsigned long long>(size) >> 52) - 1023 : -14;
+  // Ten digits behind the first, rounded to nearest, ties to even. A carry goes on to the exponent.
+  unsigned digits = (unsigned)rint(size * bits_of<double>((unsigned long long)(1033 - exponent) << 52));
+  return sign | (unsigned short)((exponent + 14) * 1024 + digits);
+}
+static inline float half_value(unsigned short bits) {
+  int exponent = bits >> 10 & 31, digits = bits & 1023;
+  if (exponent == 31) return __uint_as_float((unsigned)(bits & 0x8000) << 16 | 0x7f800000 | (unsigned)digits << 13);
+  float size = exponent ? (1024 + digits) * __uint_as_float((unsigned)(exponent + 102) << 23) : digits * 0x1p-24f;
+  return bits & 0x8000 ? -size : size;
+}
 static inline unsigned short brain_bits(float x) {
   unsigned b = __float_as_uint(x);
   return x != x ? 0x7fff : (unsigned short)((b + 0x7fff + (b >> 16 & 1)) >> 16);
@@ -21,7 +36,7 @@ static inline unsigned pair_fma(unsigned a, unsigned b, unsigned c) {
   // A product of halves is exact in float32, and a sum of two in float64.
   double low = (double)half_value(a) * half_value(b) + half_value(c);
   double high = (double)half_value(a >> 16) * half_value(b >> 16) + half_value(c >> 16);
-  return pair_of(bits_of<unsigned short>((_Float16)low), bits_of<unsigned short>((_Float16)high));
+  return pair_of(half_bits(low), half_bits(high));
 }
 static inline int dot4(int a, int b, int c) {
   for (int n = 0; n < 4; ++n) c += (signed char)(a >> 8 * n) * (signed char)(b >> 8 * n);
