@@ -19,6 +19,7 @@ from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, primitive_functions
 from tilewright.graph.views import is_view
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
@@ -74,8 +75,8 @@ def test_few_channels_change_their_layout_in_the_convolution():
     assert fused([deep], channels_last(deep, random(0, 3, 3, 16, 8))[1])[1] == separate[:2]
 
 
-def separable(height, outputs, **attributes):
-    x = var("x", 1, height, height, 8)
+def separable(height, outputs, batch=1, **attributes):
+    x = var("x", batch, height, height, 8)
     given = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
     first = op("nn.conv2d", x, constant(random(0, 3, 3, 1, 8)), groups=8, padding=(1, 1, 1, 1), **given)
     middle = op("nn.relu", first)
@@ -117,8 +118,8 @@ def test_depthwise_convolutions_join_the_pointwise_one():
     assert kernels_for(target, x, op("nn.relu", last)) == apart
 
 
-def expanded(height, channels, stride=1):
-    x = var("x", 1, height, height, 8)
+def expanded(height, channels, stride=1, batch=1):
+    x = var("x", batch, height, height, 8)
     given = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
     middle = op("nn.relu", op("nn.conv2d", x, constant(random(0, 1, 1, 8, channels)), **given))
     weights, strides = constant(random(1, 3, 3, 1, channels)), (stride, stride)
@@ -151,6 +152,20 @@ def test_pointwise_convolutions_join_the_depthwise_one():
         assert kernels_for(target, x, op("nn.relu", last)) == expected
     x, _, last = expanded(16, 26)
     assert kernels_for(target, x, op("nn.relu", last)) == apart
+    # Of several cores, each keeps its own channels, if there are enough for all.
+    x, _, last = expanded(16, 128)
+    for cores, expected in ((1, apart), (2, together), (4, apart)):
+        assert kernels_for(target.replace(l2_bytes=1 << 20, cores=cores), x, op("nn.relu", last)) == expected
+
+
+def test_an_open_number_of_images_joins_as_one_image_does():
+    """Other sizes that are open do not."""
+    target = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(l1_bytes=16 << 10, l2_bytes=32 << 10)
+    batch = Symbol("n")
+    for x, _, last in (separable(40, 24, batch), expanded(16, 24, batch=batch)):
+        assert kernels_for(target, x, op("nn.relu", last)) == ["fused_nn_conv2d_nn_relu_nn_conv2d_nn_relu"]
+    for x, _, last in (separable(Symbol("h"), 24), expanded(Symbol("h"), 24)):
+        assert len(kernels_for(target, x, op("nn.relu", last))) == 2
 
 
 def test_what_was_measured_goes_before_the_estimates():

@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 from tilewright.graph.ir.expr import Call, GraphExpr
 from tilewright.graph.ir.op import is_call_to
-from tilewright.graph.ir.rewrite import static_shape
+from tilewright.graph.ir.rewrite import known_sizes, static_shape
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.ir.dtype import FLOAT32
 from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
+
+_VECTORS_A_CORE = 16
+"""Vectors of channels for each core, so that cores have some panels of them: one at the end leaves others idle."""
 
 
 def may_join(anchor: GraphExpr) -> Callable[[GraphExpr], bool] | None:
@@ -26,14 +29,16 @@ def joining_pays(anchor: GraphExpr, last: GraphExpr, reader: Call, target: Targe
 
     None where it cannot be.
     """
-    between, weights, shape = _bytes(last), _bytes(reader.args[1]), static_shape(last)
-    if not between or not weights or shape is None:
+    shape, weights = _typical_shape(last), static_shape(reader.args[1])
+    if shape is None or weights is None or 0 in (*shape, *weights):
         return None
+    between = math.prod(shape) * last.tensor_type.dtype.itemsize
     shares = cpu_parameters(target).convolution
     large = between >= target.l2_bytes * shares.separable_results_share
     if _is_depthwise(anchor):
         # The results in between would not stay in the second cache level, and the weights do.
-        return large and weights <= target.l2_bytes * shares.separable_weights_share
+        size = math.prod(weights) * reader.args[1].tensor_type.dtype.itemsize
+        return large and size <= target.l2_bytes * shares.separable_weights_share
     # A panel of channels of the results in between stays near. With a stride, reading them is most of the work.
     attributes, channels, lanes = reader.attributes, shape[-1], target.lanes(32)
     assert isinstance(attributes, Conv2dAttributes)
@@ -41,7 +46,9 @@ def joining_pays(anchor: GraphExpr, last: GraphExpr, reader: Call, target: Targe
         return None
     strided = min(attributes.strides) > 1
     share = shares.expanded_strided_share if strided else shares.expanded_share
-    return large and between // channels * lanes <= target.l1_bytes * share
+    # Of several cores, each would read what others computed, from their caches. Some panels for each keep all busy.
+    shared = target.cores > 1 and channels // lanes >= _VECTORS_A_CORE * target.cores
+    return (large or shared) and between // channels * lanes <= target.l1_bytes * share
 
 
 def _is_depthwise(item: GraphExpr) -> bool:
@@ -68,7 +75,11 @@ def _channels_last(item: GraphExpr) -> tuple[Conv2dAttributes | None, tuple[int,
     return (attributes, shape) if known and shape is not None else (None, ())
 
 
-def _bytes(item: GraphExpr) -> int | None:
-    """The size of a tensor of a static shape."""
-    shape = static_shape(item)
-    return None if shape is None else math.prod(shape) * item.tensor_type.dtype.itemsize
+def _typical_shape(item: GraphExpr) -> tuple[int, ...] | None:
+    """The shape of images, of one where only a call says how many they are; None if other sizes are open."""
+    sizes = known_sizes(item)
+    if sizes is None:
+        return None
+    count, *rest = sizes
+    image = [size for size in rest if isinstance(size, int)]
+    return (count if isinstance(count, int) else 1, *image) if len(image) == len(rest) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.ir.expr import Select
+from tilewright.ir.expr import Select, const_value
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import LAYOUT, PHASES, Anchor, Layout
 from tilewright.tir.buffer import BufferLoad
@@ -106,9 +106,11 @@ def _tests_border(context: ScheduleContext, anchor: BlockHandle, producer: Block
     value = block.body.value if isinstance(block.body, BufferStore) else None
     if not isinstance(value, Select) or not isinstance(value.a, BufferLoad):
         return False
-    shape, in_order = value.a.buffer.static_shape, value.a.indices[-1] is block.iters[-1].var
-    copied = context.cpu.convolution.least_copied_channels
-    return value.a.buffer in context.sch.func.params and in_order and shape is not None and shape[-1] < copied
+    image, in_order = value.a.buffer, value.a.indices[-1] is block.iters[-1].var
+    _, *sizes = (const_value(size) for size in image.shape)
+    channels = None if None in sizes else sizes[-1]
+    in_place = image in context.sch.func.params and in_order
+    return in_place and channels is not None and channels < context.cpu.convolution.least_copied_channels
 
 
 def keep_planar(context: ScheduleContext, anchor: BlockHandle) -> None:

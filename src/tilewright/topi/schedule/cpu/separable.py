@@ -81,9 +81,7 @@ def schedule_separable(context: ScheduleContext) -> None:
     for loop in (inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
-    extents = context.extents([n, y])
-    assert extents is not None
-    context.parallelize([n, y], prod(extents) * lines * width * columns * channels)
+    context.parallelize([n, y], prod(context.sizes([n, y])) * lines * width * columns * channels)
     reduction = unroll_reduction(context, reduction, tile)
     _prefetch_rows(context, depthwise, reduction, lines)
     prefetch_results(context, output, reduction, tile)
@@ -134,14 +132,14 @@ def _prefetch_rows(context: ScheduleContext, depthwise: BlockHandle, reduction: 
     images = [item for item in find_all(block.body, BufferLoad) if item.buffer in context.sch.func.params]
     own = [item.var for item in block.iters if item.kind is IterKind.SPATIAL]
     for image in images:
-        shape = image.buffer.static_shape
-        if shape is None or len(shape) != 4 or not uses_any(image.indices[1], own[1:2]):
+        sizes = [const_value(size) for size in image.buffer.shape[2:]]
+        if len(sizes) != 2 or None in sizes or not uses_any(image.indices[1], own[1:2]):
             continue
         step = linear(image.indices[1]).terms.get(own[1])
         taps = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.REDUCE]
         if step is None or not taps or taps[0] is None:
             continue
-        row = shape[2] * shape[3]
+        row = prod(size for size in sizes if size is not None)
         first = (lines - 1) * step + taps[0]
         context.sch.annotate(reduction[-1], PREFETCH, {image.buffer.name: [lines * step * row, first * row]})
 
