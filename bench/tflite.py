@@ -1,6 +1,6 @@
 """TFLite networks: Tilewright against LiteRT with XNNPACK, on one thread and on two.
 
-    python -m bench.tflite                                    # three networks, float32 and int8
+    python -m bench.tflite                                    # four networks, float32 and int8
     python -m bench.tflite --only int8 --threads 1 --rounds 20
 
 The files are those that `bench.tflite_networks` writes, in a folder that is kept (`--models`). Both runtimes run by
@@ -44,7 +44,8 @@ from tilewright.tune.turns import elsewhere
 HOME = Environment(
     REPOSITORY / ".venv-tflite", ("tensorflow", "ai_edge_litert"), (("tensorflow", "keras", "ai-edge-litert"),)
 )
-NAMES = [f"{name}{kind}" for kind in ("", "_int8") for name in ("mobilenet_v1", "mobilenet_v2", "efficientnet_lite0")]
+_NETWORKS = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3", "efficientnet_lite0")
+NAMES = [f"{name}{kind}" for kind in ("", "_int8") for name in _NETWORKS]
 RESULTS = harness.RESULTS_FOLDER / "tflite.json"
 IMAGE = (1, 224, 224, 3)
 _FLOAT_TOLERANCE = 1e-3

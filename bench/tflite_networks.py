@@ -62,6 +62,7 @@ def _application(name: str) -> Any:
 NETWORKS: dict[str, Callable[[], Any]] = {
     "mobilenet_v1": lambda: _application("MobileNet"),
     "mobilenet_v2": lambda: _application("MobileNetV2"),
+    "mobilenet_v3": lambda: _application("MobileNetV3Large"),
     "efficientnet_lite0": efficientnet_lite0,
 }
 

@@ -54,29 +54,32 @@ def _quantized(node: NodeContext, axes: tuple[int, ...], keepdims: bool) -> Grap
     """Sums and means of quantised numbers."""
     builder, call, to = node.builder, node.call, node.output_dtype()
     data, levels, result = node.input(0), node.levels(0), node.output_levels()
-    sizes = [sizes_of(data)[at] for at in axes]
-    if not all(isinstance(size, int) for size in sizes):
-        raise UnsupportedError(f"{node.node.name} of quantised tensors over open dimensions")
-    count = math.prod(size for size in sizes if isinstance(size, int))
+    number = product([sizes_of(data)[at] for at in axes])
+    wide = builder.reshape(builder.shape_tensor([number]), ())
+    count = builder.constant(number, INT32) if isinstance(number, int) else builder.cast(wide, INT32)
     bounds = (to.min_value(), to.max_value())
     is_mean = node.node.name == "MEAN"
     scale = np.float64(levels.scales[0]) / np.float64(result.scales[0])
     if is_mean and rank_of(data) == 4 and axes == (1, 2) and keepdims:
         sums = call("sum", as_steps(builder, data, levels.zero), axes=axes, keepdims=keepdims)
         value = rescaled(builder, sums, Multiplier.of(scale))
-        return finished(builder, divided_away(node, value, builder.constant(count, INT32)), result.zero, bounds, to)
+        return finished(builder, divided_away(node, value, count), result.zero, bounds, to)
     if levels.scale == result.scale and levels.zero == result.zero and is_mean:
         sums = call("sum", builder.cast(data, INT32), axes=axes, keepdims=keepdims)
-        return finished(builder, divided_away(node, sums, builder.constant(count, INT32)), 0, bounds, to)
+        return finished(builder, divided_away(node, sums, count), 0, bounds, to)
     if is_mean:
         sums = call("sum", as_steps(builder, data, levels.zero), axes=axes, keepdims=keepdims)
-        return finished(
-            builder, rescaled(builder, sums, _divided(Multiplier.of(scale), count)), result.zero, bounds, to
+        by = Multiplier.of(scale)
+        value = (
+            rescaled(builder, sums, _divided(by, number))
+            if isinstance(number, int)
+            else _rescaled_share(node, sums, by, wide)
         )
+        return finished(builder, value, result.zero, bounds, to)
     sums = builder.cast(call("sum", builder.cast(data, INT32), axes=axes, keepdims=keepdims), FLOAT32)
     step = np.float32(levels.scales[0]) / np.float32(result.scales[0])
-    offset = -np.float32(levels.zero) * step * np.float32(count)
-    value = call("add", call("multiply", sums, builder.constant(step, FLOAT32)), builder.constant(offset, FLOAT32))
+    offset = call("multiply", builder.constant(-np.float32(levels.zero) * step, FLOAT32), builder.cast(count, FLOAT32))
+    value = call("add", call("multiply", sums, builder.constant(step, FLOAT32)), offset)
     return finished(builder, rounded_away(builder, value), result.zero, bounds, to)
 
 
@@ -84,6 +87,27 @@ def _divided(by: Multiplier, count: int) -> Multiplier:
     """A multiplier over a number of elements, with as many digits as the kernels keep."""
     places = min(count.bit_length() - 1, 32, 31 + int(by.shift))
     return Multiplier((by.multiplier << places) // count, by.shift - places)
+
+
+def _rescaled_share(node: NodeContext, sums: GraphExpr, by: Multiplier, count: GraphExpr) -> GraphExpr:
+    """Sums times a multiplier over a number of elements that a call decides: what `_divided` does, in operators."""
+    call, builder = node.call, node.builder
+
+    def number(value: int) -> GraphExpr:
+        return builder.constant(value, INT64)
+
+    powers = builder.constant(np.int64(1) << np.arange(1, 33), INT64)
+    digits = call("sum", builder.cast(call("greater_equal", count, powers), INT64), axes=(0,), keepdims=False)
+    places = call("minimum", digits, number(31 + int(by.shift)))
+    multiplier = call("divide", call("left_shift", number(int(by.multiplier)), places), count)
+    shift = call("subtract", number(int(by.shift)), places)
+    left = builder.cast(call("maximum", shift, number(0)), INT32)
+    right = builder.cast(call("minimum", shift, number(0)), INT32)
+    high = call("qnn.high_product", call("left_shift", sums, left), builder.cast(multiplier, INT32))
+    # As in `rescaled`: the sign takes one off a negative number where there is a shift.
+    moved = builder.cast(call("less", right, builder.constant(0, INT32)), INT32)
+    sign = call("multiply", call("right_shift", high, builder.constant(31, INT32)), moved)
+    return call("qnn.rounded_shift", call("add", high, sign), right)
 
 
 @converter("ARG_MAX", "ARG_MIN")
