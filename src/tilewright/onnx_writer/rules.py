@@ -373,11 +373,13 @@ def _cumsum(writer: Writer, call: Call, inputs: list[str]) -> str:
 
 @rule("take")
 def _take(writer: Writer, call: Call, inputs: list[str]) -> str:
-    """Indices out of range are clamped, as `take` says: ONNX's Gather refuses them."""
+    """Indices out of range are clamped, as `take` says: ONNX's Gather refuses them, and those of few bits."""
     own: Any = call.attributes
     data, indices = inputs
     if own.mode == "inside":
-        return str(writer.node("Gather", data, indices, axis=own.axis))
+        is_known = call.args[1].tensor_type.dtype in (INT32, INT64)
+        places = indices if is_known else writer.node("Cast", indices, to=element_type(INT64))
+        return str(writer.node("Gather", data, places, axis=own.axis))
     shape = call.args[0].tensor_type.shape
     if shape is None or shape[own.axis] is None:
         raise UnsupportedError("indices into a dimension of unknown size cannot be written to an ONNX model")

@@ -238,6 +238,11 @@ class Target:
         return self.arch == "aarch64" and self.has_feature("neon")
 
     @property
+    def has_byte_tables(self) -> bool:
+        """Whether instructions look bytes up in tables that registers hold (tbl, tbx)."""
+        return self.arch == "aarch64" and self.has_feature("neon")
+
+    @property
     def has_i8mm(self) -> bool:
         """Whether the ARM 8-bit matrix multiply (smmla) is there."""
         return self.has_feature("i8mm")

@@ -574,7 +574,7 @@ def test_byte_tables() -> None:
         value = multiply(cast(x, dtype=float32), constant(0.01, "float32"))
         return cast(round(multiply(tanh(value), constant(255.0, "float32"))), dtype=uint8)
         """,
-        'return take(const[0], cast(x, dtype=int32), mode="inside")',
+        'return take(const[0], x, mode="inside")',
         constants=[np.rint(np.tanh(numbers) * np.float32(255)).astype(np.uint8)],
         x="uint8[5, 6]",
     )
@@ -875,6 +875,23 @@ def test_widen_where_read() -> None:
         """,
         "return add(matmul(cast(x, dtype=int32), y), subtract(cast(x, dtype=int32), y))",
         x="uint8[4, 4]",
+        y="int32[4, 4]",
+    )
+    # A zero point goes along, but for products, which share one.
+    assert_becomes(
+        widen_where_read,
+        """
+        steps = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        return add(add(matmul(steps, y), matmul(y, steps)), multiply(sum(steps, axes=(0,)), multiply(steps, y)))
+        """,
+        """
+        shared = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        first = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        second = subtract(cast(x, dtype=int32), constant(3, "int32"))
+        total = multiply(sum(first, axes=(0,)), multiply(second, y))
+        return add(add(matmul(shared, y), matmul(y, shared)), total)
+        """,
+        x="int8[4, 4]",
         y="int32[4, 4]",
     )
 

@@ -8,10 +8,12 @@ or through gather and scatter instructions where the processor has good ones.
 from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
+from tilewright.backends.llvm.emit_byte_tables import LEAST_LOOKED_UP, look_up
 from tilewright.backends.llvm.types import memory_suffix, memory_type, register_type
 from tilewright.ir.dtype import BOOL, FLOAT32, INDEX, DataType
 from tilewright.ir.expr import Add, Broadcast, IntImm, PrimExpr, Ramp
 from tilewright.support.errors import CompilerBug
+from tilewright.tir.analysis.byte_lookups import looked_up_byte
 from tilewright.tir.buffer import Buffer, BufferLoad
 
 
@@ -23,6 +25,9 @@ def emit_load(c: FunctionContext, expr: PrimExpr) -> str:
         return _scalar_load(c, buffer, index)
     if isinstance(index, Broadcast):
         return spread_load(c, buffer, index.value, index.lanes)
+    byte = looked_up_byte(expr) if c.target.has_byte_tables else None
+    if byte is not None and byte.dtype.lanes % LEAST_LOOKED_UP == 0:
+        return look_up(c, c.pointer(buffer), c.value(byte), byte.dtype.lanes)
     if c.mask is not None and c.lies_within(buffer, expr.indices):
         with c.unmasked():
             return _from_memory(c, _vector_load(c, buffer, index), expr.dtype)

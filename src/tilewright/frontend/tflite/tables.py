@@ -20,12 +20,15 @@ def codes_of(dtype: DataType) -> Array:
 
 
 def looked_up(builder: Builder, value: GraphExpr, table: Array, to: DataType) -> GraphExpr:
-    """The entry of each integer in a table of all that its type has."""
+    """The entry of each integer in a table of all that its type has, from the least on.
+
+    Integers without a sign are places as they are: those below zero come behind the others.
+    """
     dtype = dtype_of(value)
-    place = builder.cast(value, "int32")
     if dtype.min_value():
-        place = builder.call("subtract", place, builder.constant(dtype.min_value(), "int32"))
-    return builder.call("take", builder.constant(table, to), place, axis=0, mode="inside")
+        value = builder.cast(value, f"uint{dtype.bits}")
+        table = np.roll(table, dtype.min_value())
+    return builder.call("take", builder.constant(table, to), value, axis=0, mode="inside")
 
 
 def by_function(

@@ -1,7 +1,7 @@
 """Functions of one byte that take long to compute become tables of their 256 results, for CPUs.
 
 Before:  uint8(clip(round(gelu(float(int(x) - zero) * scale) / step), 0, 255))            x: bytes
-After:   take(table, int(x))
+After:   take(table, x)
 
 All that is computed of the same bytes is one function of them, however many times it is quantised on its way. The table
 holds what the interpreter computes. Arithmetic alone (a scale, a clamp) is quicker than looking up.
@@ -21,7 +21,7 @@ from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ir.traverse import children, map_functions, post_order, rewrite
 from tilewright.graph.options import GraphOptions
-from tilewright.ir.dtype import INT8, INT16, INT32, UINT8
+from tilewright.ir.dtype import INT8, INT16, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.support.order import children_first
@@ -34,7 +34,6 @@ _SLOW: Final = frozenset(
 """Elementwise operators that take many more instructions than a load."""
 _RESULTS: Final = (INT8, UINT8, INT16)
 """Types of results that are looked up: what quantised layers read."""
-_FLIP = 128
 
 
 def byte_tables(module: IRModule, options: GraphOptions) -> IRModule:
@@ -101,19 +100,15 @@ class _Functions:
 
     def _looked_up(self, node: Call, source: GraphExpr) -> GraphExpr:
         """A function of bytes, looked up for those that `source` is now."""
-        dtype = source.tensor_type.dtype
-        place: GraphExpr = make("cast", source, dtype=INT32, span=node.span)
-        if dtype is INT8:
-            place = make("add", place, constant(np.int32(_FLIP)), span=node.span)
-        table = constant(self._table(node))
-        return make("take", table, place, axis=0, mode="inside", span=node.span)
+        is_unsigned = source.tensor_type.dtype is UINT8
+        place = source if is_unsigned else make("cast", source, dtype=UINT8, span=node.span)
+        return make("take", constant(self._table(node)), place, axis=0, mode="inside", span=node.span)
 
     def _table(self, node: Call) -> Array:
-        """What a function gives for each byte, the least first."""
+        """What a function gives for each byte, in the order of bytes without a sign."""
         source = self._source[id(node)]
-        dtype = source.tensor_type.dtype
-        numbers = np.arange(dtype.min_value(), dtype.max_value() + 1)
-        values: dict[int, Array] = {id(source): numbers.astype(dtype.numpy())}
+        bytes_in_order = np.arange(256).astype(np.uint8)
+        values: dict[int, Array] = {id(source): bytes_in_order.view(source.tensor_type.dtype.numpy())}
         roots: list[GraphExpr] = [node]
         for item in children_first(roots, lambda inner: () if inner is source else children(inner)):
             if item is source:

@@ -70,8 +70,10 @@ _LIGHT = frozenset(
     nn.batch_norm dimensions arange assume_shape""".split()
 )
 """Injective operators that are cheap to compute again for each reader."""
-_DEQUANTIZING = frozenset(["cast", "subtract", "add", "multiply"])
-"""Operators that bytes become numbers by."""
+_DEQUANTIZING = frozenset(
+    ["cast", "subtract", "add", "multiply", "left_shift", "right_shift", "qnn.high_product", "qnn.rounded_shift"]
+)
+"""Operators that bytes become numbers by, or integers of the scale that a sum has."""
 _PIECEWISE = ("pad", "concatenate", "take", "tile")
 """Injective operators whose elements come from several places, which each reader has to find out."""
 _BORDERED = frozenset(["qnn.conv2d", "qnn.word_conv2d"])

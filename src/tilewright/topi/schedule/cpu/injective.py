@@ -6,7 +6,9 @@ from math import prod
 
 from tilewright.ir.expr import Select, Var
 from tilewright.ir.visit import find_all, uses_any
+from tilewright.tir.analysis.byte_lookups import is_byte_lookup
 from tilewright.tir.annotations import ROWS
+from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.schedule.reindexing import is_conditional
 from tilewright.topi.schedule.access_patterns import (
@@ -151,8 +153,11 @@ def _schedule_transpose(
 
 
 def _has_gathers(context: ScheduleContext, handle: BlockHandle) -> bool:
-    """Whether the processor loads vectors of such elements from anywhere: of at least 32 bits each."""
-    return context.target.has_feature("avx2") and context.block(handle).writes[0].buffer.dtype.bits >= _WIDE
+    """Whether the processor loads vectors of such elements from anywhere: of 32 bits or more, or bytes of a table."""
+    block = context.block(handle)
+    if context.target.has_byte_tables and any(map(is_byte_lookup, find_all(block.body, BufferLoad))):
+        return True
+    return context.target.has_feature("avx2") and block.writes[0].buffer.dtype.bits >= _WIDE
 
 
 def _moves_out_of_order(context: ScheduleContext, handle: BlockHandle, last: LoopHandle) -> bool:
