@@ -236,11 +236,21 @@ def test_images_of_few_channels_are_read_where_they_lie(
     case.check(schedule_cpu(case.func, native), native)
 
 
-@pytest.mark.parametrize("given", [{"planar": True}, {"is_open": True}])
-def test_planar_images_and_those_of_open_sizes_are_copied(given: dict[str, bool]) -> None:
-    case = Case((1, 8, 11, 3), 12, stride=2, **given)  # type: ignore[arg-type]
+def test_planar_images_are_copied() -> None:
+    case = Case((1, 8, 11, 3), 12, stride=2, planar=True)
     scheduled = schedule_cpu(case.func, Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1"))
     assert any(block.name == "pad_data" for block in find_all(scheduled.body, Block))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_an_open_number_of_images_is_read_where_they_lie(cores: int) -> None:
+    case = Case((2, 8, 11, 3), 12, stride=2, is_open=True)
+    neoverse = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=cores)
+    scheduled = schedule_cpu(case.func, neoverse)
+    assert not any(block.name == "pad_data" for block in find_all(scheduled.body, Block))
+    case.check(scheduled)
+    native = Target("native").replace(cores=cores)
+    case.check(schedule_cpu(case.func, native), native)
 
 
 def test_pixels_and_results_beyond_the_cache_are_fetched_ahead() -> None:
