@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tests.fuzz.spelled_peers import Framework, Peer, spelled_peers
+from tilewright.graph.ops.attention import AttentionAttributes
 
 _SAME = (
     "exp expm1 sin cos sinh cosh tan tanh log log1p sqrt abs maximum minimum add subtract multiply divide fmod"
@@ -45,7 +48,7 @@ def torch_peers() -> dict[str, Peer]:
     peers["matmul"] = _matmul(torch.matmul, lambda x: x.transpose(-1, -2))
     peers["nn.layer_norm"] = _layer_norm(lambda x, axes: x.mean(axes, keepdim=True), torch.rsqrt)
     peers["nn.batch_norm"] = _batch_norm(torch.rsqrt)
-    peers["nn.attention"] = _attention(torch.softmax, torch.where, torch.einsum)
+    peers["nn.attention"] = _attention(torch.softmax, torch.where, torch.einsum, torch.as_tensor)
     peers["nn.conv2d"] = _torch_conv2d(torch)
     peers["prod"] = lambda x, axes, keepdims=False: _torch_product(x, axes, keepdims)
     peers["segment_sum"] = lambda x, segments, count, inside=False: (
@@ -89,7 +92,7 @@ def jax_peers() -> dict[str, Peer]:
     peers["matmul"] = _matmul(jnp.matmul, lambda x: jnp.swapaxes(x, -1, -2))
     peers["nn.layer_norm"] = _layer_norm(lambda x, axes: x.mean(axes, keepdims=True), jax.lax.rsqrt)
     peers["nn.batch_norm"] = _batch_norm(jax.lax.rsqrt)
-    peers["nn.attention"] = _attention(jax.nn.softmax, jnp.where, jnp.einsum)
+    peers["nn.attention"] = _attention(jax.nn.softmax, jnp.where, jnp.einsum, jnp.asarray)
     peers["nn.conv2d"] = _jax_conv2d(jax)
     return peers | spelled_peers(_jax_framework(peers["nn.conv2d"]))
 
@@ -162,15 +165,25 @@ def _batch_norm(rsqrt: Peer) -> Peer:
     return batch_norm
 
 
-def _attention(softmax: Peer, where: Peer, einsum: Peer) -> Peer:
-    def attention(q: Any, k: Any, v: Any, mask: Any = None, scale: float = 1.0, blind_is_zero: bool = False) -> Any:
-        scores = einsum("bihd,bjhd->bhij", q, k) * scale
-        if mask is not None and "bool" in str(mask.dtype):
-            # Rows that see nothing are 0 with a gradient of 0.
-            seen = mask.any(-1)[..., None]
-            weights = where(seen, softmax(where(mask | ~seen, scores, -1e300), -1), 0.0)
-        else:
-            weights = softmax(scores if mask is None else scores + mask, -1)
+def _attention(softmax: Peer, where: Peer, einsum: Peer, as_array: Peer) -> Peer:
+    def attention(q: Any, k: Any, v: Any, mask: Any = None, **given: Any) -> Any:
+        own = AttentionAttributes(**given)
+        k, v = (
+            einsum("bhjd->bjhd", item) if by_head else item
+            for item, by_head in ((k, own.keys_by_head), (v, own.values_by_head))
+        )
+        # Heads of queries share those of keys, some neighbours each.
+        heads = as_array(np.arange(q.shape[2]) // (q.shape[2] // k.shape[2]))
+        k, v = k[:, :, heads], v[:, :, heads]
+        scores = einsum("bihd,bjhd->bhij", q, k) * own.scale
+        distance = np.arange(scores.shape[3]) - np.arange(scores.shape[2])[:, None]
+        near = as_array((own.first <= distance) & (distance <= own.last))
+        if mask is not None and "bool" not in str(mask.dtype):
+            scores, mask = scores + mask, None
+        seen = near if mask is None else near & mask
+        # Rows that see nothing are 0 with a gradient of 0.
+        sees = seen.any(-1)[..., None]
+        weights = where(sees, softmax(where(seen | ~sees, scores, -1e300), -1), 0.0)
         return einsum("bhij,bjhe->bihe", weights, v)
 
     return attention
