@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
+from tilewright.backends.llvm.vector_parts import parts_of, side_by_side
 from tilewright.tir.analysis.byte_lookups import TABLE
 
 LEAST_LOOKED_UP = 8
@@ -21,18 +22,8 @@ def look_up(c: FunctionContext, table: str, places: str, lanes: int) -> str:
     """The bytes of a table at places below 256, a multiple of eight of them."""
     parts = _table(c, table)
     width = _REGISTER if lanes % _REGISTER == 0 else LEAST_LOOKED_UP
-    found = [_look_up(c, parts, _cut(c, places, lanes, start, width), width) for start in range(0, lanes, width)]
-    while len(found) > 1:
-        # Neighbours side by side; the last one by itself goes with itself, and is cut off.
-        paired = found if len(found) % 2 == 0 else [*found, found[-1]]
-        order = ", ".join(f"i32 {lane}" for lane in range(2 * width))
-        kind = f"<{width} x i8>"
-        found = [
-            c.op(f"shufflevector {kind} {first}, {kind} {second}, <{2 * width} x i32> <{order}>")
-            for first, second in zip(paired[::2], paired[1::2], strict=True)
-        ]
-        width *= 2
-    return found[0] if width == lanes else _cut(c, found[0], width, 0, lanes)
+    found = [_look_up(c, parts, item, width) for item in parts_of(c, places, "i8", lanes, width)]
+    return side_by_side(c, found, "i8", width, lanes)
 
 
 def _table(c: FunctionContext, table: str) -> list[str]:
@@ -40,13 +31,6 @@ def _table(c: FunctionContext, table: str) -> list[str]:
         c.op(f"getelementptr inbounds i8, ptr {table}, i64 {at}", "p") for at in range(_REGISTER, TABLE, _REGISTER)
     ]
     return [c.op(f"load {_PART}, ptr {place}, align 1") for place in places]
-
-
-def _cut(c: FunctionContext, vector: str, lanes: int, start: int, width: int) -> str:
-    if lanes == width:
-        return vector
-    order = ", ".join(f"i32 {lane}" for lane in range(start, start + width))
-    return c.op(f"shufflevector <{lanes} x i8> {vector}, <{lanes} x i8> poison, <{width} x i32> <{order}>")
 
 
 def _look_up(c: FunctionContext, table: list[str], places: str, width: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.emit_rounding import bytes_of_halves, saturated_halves
 from tilewright.backends.llvm.types import register_type
+from tilewright.backends.llvm.vector_parts import parts_of, side_by_side
 from tilewright.ir.dtype import INT16, INT32, DataType
 from tilewright.ir.expr import Add, Broadcast, Call, Cast, IntImm, Max, Min, PrimExpr
 
@@ -35,33 +36,14 @@ def rounded_shift(c: FunctionContext, expr: Call) -> str:
 
 def _by_fours(c: FunctionContext, name: str, a: str, b: str, dtype: DataType) -> str:
     function = c.module.declare(name, _WORD, f"{_WORD}, {_WORD}", "")
-    parts = [
-        c.op(f"call {_WORD} {function}({_WORD} {first}, {_WORD} {second})")
-        for first, second in zip(_fours(c, a, dtype), _fours(c, b, dtype), strict=True)
-    ]
-    width = _LANES
-    while len(parts) > 1:
-        paired = parts if len(parts) % 2 == 0 else [*parts, parts[-1]]
-        order = ", ".join(f"i32 {lane}" for lane in range(2 * width))
-        text = f"<{width} x i32>"
-        parts = [
-            c.op(f"shufflevector {text} {first}, {text} {second}, <{2 * width} x i32> <{order}>")
-            for first, second in zip(paired[::2], paired[1::2], strict=True)
-        ]
-        width *= 2
-    if width == dtype.lanes:
-        return parts[0]
-    order = ", ".join(f"i32 {lane}" for lane in range(dtype.lanes))
-    return c.op(f"shufflevector <{width} x i32> {parts[0]}, <{width} x i32> poison, <{dtype.lanes} x i32> <{order}>")
+    pairs = zip(_fours(c, a, dtype), _fours(c, b, dtype), strict=True)
+    parts = [c.op(f"call {_WORD} {function}({_WORD} {first}, {_WORD} {second})") for first, second in pairs]
+    return side_by_side(c, parts, "i32", _LANES, dtype.lanes)
 
 
 def _fours(c: FunctionContext, operand: str, dtype: DataType) -> list[str]:
     """A vector in parts of four lanes."""
-    if dtype.lanes == _LANES:
-        return [operand]
-    text = register_type(dtype)
-    orders = (", ".join(f"i32 {start + n}" for n in range(_LANES)) for start in range(0, dtype.lanes, _LANES))
-    return [c.op(f"shufflevector {text} {operand}, {text} poison, <4 x i32> <{order}>") for order in orders]
+    return parts_of(c, operand, register_type(dtype.element), dtype.lanes, _LANES)
 
 
 def is_clamped(c: FunctionContext, expr: Cast) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.types import float_constant, register_type
+from tilewright.backends.llvm.vector_parts import joined, side_by_side
 from tilewright.ir.dtype import FLOAT32, INT8, INT16, INT32, UINT8, DataType
 from tilewright.ir.expr import Add, Broadcast, Call, Cast, FloatImm, PrimExpr
 
@@ -118,26 +119,12 @@ def bytes_of_halves(c: FunctionContext, halves: list[str], dtype: DataType, adde
     narrow = c.module.declare(f"llvm.aarch64.neon.sqxt{sign}.v8i8", "<8 x i8>", "<8 x i16>")
     parts: list[str] = []
     for first, second in zip(pairs[::2], pairs[1::2], strict=True):
-        joined = _joined(c, first, second, 4, "i16")
+        both = joined(c, first, second, "i16", 4)
         if added:
             add = c.module.declare("llvm.aarch64.neon.sqadd.v8i16", "<8 x i16>", "<8 x i16>, <8 x i16>")
-            joined = c.op(f"call <8 x i16> {add}(<8 x i16> {joined}, <8 x i16> {c.broadcast(str(added), INT16, 8)})")
-        parts.append(c.op(f"call <8 x i8> {narrow}(<8 x i16> {joined})"))
-    width = 8
-    while len(parts) > 1:
-        paired = parts if len(parts) % 2 == 0 else [*parts, parts[-1]]
-        parts = [_joined(c, *pair, width, "i8") for pair in zip(paired[::2], paired[1::2], strict=True)]
-        width *= 2
-    if width == lanes:
-        return parts[0]
-    order = ", ".join(f"i32 {lane}" for lane in range(lanes))
-    return c.op(f"shufflevector <{width} x i8> {parts[0]}, <{width} x i8> poison, <{lanes} x i32> <{order}>")
-
-
-def _joined(c: FunctionContext, first: str, second: str, width: int, element: str) -> str:
-    order = ", ".join(f"i32 {lane}" for lane in range(2 * width))
-    text = f"<{width} x {element}>"
-    return c.op(f"shufflevector {text} {first}, {text} {second}, <{2 * width} x i32> <{order}>")
+            both = c.op(f"call <8 x i16> {add}(<8 x i16> {both}, <8 x i16> {c.broadcast(str(added), INT16, 8)})")
+        parts.append(c.op(f"call <8 x i8> {narrow}(<8 x i16> {both})"))
+    return side_by_side(c, parts, "i8", 8, lanes)
 
 
 def _halves(c: FunctionContext, operand: str, text: str, start: int, zero: int, dtype: DataType) -> str:
