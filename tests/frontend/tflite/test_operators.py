@@ -65,16 +65,29 @@ def test_compiled_results_are_those_of_litert(answers, name):
     assert not difference(results, expected(answers, name), case.tolerance)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("MEAN/int8", "MEAN/uint8", "SUM/int8"))])
-def test_quantised_sums_over_open_sizes(answers, name, monkeypatch):
-    """What counts the elements is known to a call alone: the same integers."""
+@pytest.fixture
+def of_open_sizes(monkeypatch):
+    """The inputs of cases are written as images of any size."""
     given = Graph.input
     monkeypatch.setattr(
         Graph, "input", lambda graph, *args, **more: given(graph, *args, signature=(-1, -1, -1, -1), **more)
     )
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("MEAN/int8", "MEAN/uint8", "SUM/int8"))])
+def test_quantised_sums_over_open_sizes(answers, name, of_open_sizes):
+    """What counts the elements is known to a call alone: the same integers."""
     case = CASES[name]()
     module = from_tflite(case.model)
     (param,) = graph_functions(module)["main"].params
     assert param.tensor_type.static_shape is None
     assert not difference([evaluate(module, *case.inputs)], expected(answers, name), case.tolerance)
     assert not difference([tw.compile(module)(*case.inputs)], expected(answers, name), case.tolerance)
+
+
+@pytest.mark.parametrize(("name", "zero"), [("MEAN/int8/image", -3), ("MEAN/int8/same", 3), ("MEAN/int8/drop", -3)])
+def test_the_mean_of_nothing_is_zero(name, zero, of_open_sizes):
+    """A call decides that there is nothing to count: no division traps."""
+    module, nothing = from_tflite(CASES[name]().model), np.zeros((2, 0, 7, 3), np.int8)
+    for found in (evaluate(module, nothing), tw.compile(module)(nothing)):
+        assert found.size == 6 and (found == zero).all()
