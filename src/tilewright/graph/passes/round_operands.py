@@ -49,7 +49,7 @@ class _Rounding:
 
     def __init__(self, function: Function) -> None:
         self._order = post_order(function)
-        self._read = {id(arg) for item in self._order if _is_large_product(item) for arg in children(item)}
+        self._read = {id(arg) for item in self._order if is_large_product(item) for arg in children(item)}
         for item in reversed(self._order):
             # What moves values may as well move rounded ones: whoever makes them rounds at no cost.
             if id(item) in self._read and isinstance(item, Call) and any(is_call_to(item, name) for name in _MOVES):
@@ -82,7 +82,7 @@ class _Rounding:
     def _seen_by(self, reader: GraphExpr, child: GraphExpr) -> GraphExpr:
         new = self._plain[id(child)]
         if isinstance(child, Constant):
-            return constant(round_to_tf32(child.data)) if _is_large_product(reader) else new
+            return constant(round_to_tf32(child.data)) if is_large_product(reader) else new
         # Operators read what is rounded; results of functions and branches are left as they are.
         is_operator = isinstance(reader, Call) and isinstance(reader.callee, Operator)
         return self._rounded.get(id(child), new) if is_operator else new
@@ -94,7 +94,7 @@ class _Rounding:
         return bool(item.args) and all(id(arg) in self._exact for arg in item.args)
 
 
-def _is_large_product(item: GraphExpr) -> bool:
+def is_large_product(item: GraphExpr) -> bool:
     """Whether warp groups may compute a product; one whose size is not known may be large."""
     if not (isinstance(item, Call) and isinstance(item.callee, Operator)):
         return False

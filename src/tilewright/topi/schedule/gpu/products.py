@@ -37,6 +37,8 @@ _MANY_ROWS = 4
 """Tiles of rows for each multiprocessor from which on rows are many."""
 _LEAST_COPY = 4
 """Bytes that a thread copies to shared memory while it goes on."""
+_WORDS = 4
+"""Words that a thread copies at once."""
 _GROUP_OPTIONS = 24
 """Tiles of warp groups that a tuner chooses from."""
 
@@ -146,7 +148,7 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     dtype, second = _operand_types(product)
     order = _operand_order(context, form, dtype)
     if order is None:
-        return "too few elements of the operands are neighbours to be copied in passing"
+        return "too few elements of the operands are neighbours along the steps to be copied in passing"
     panels, across = order
     if panels and form.column_count < GROUP_PANELS[0] // 2:
         return "panels would be mostly empty"
@@ -183,11 +185,20 @@ def _operand_order(context: ScheduleContext, form: MatrixForm, dtype: DataType) 
     rows = [lanes_along(context, form.rows, last - n, most, reads_only=True) for n in (0, 1)]
     columns = [lanes_along(context, form.columns, last - n, most, reads_only=True) for n in (0, 1)]
     may_lie_across = dtype.name in IN_PANELS
-    across = may_lie_across and rows[1] > rows[0]
-    panels = may_lie_across and columns[0] > columns[1]
+    across = rows[1] > rows[0]
+    panels = columns[0] > columns[1]
+    if not may_lie_across and (across or panels):
+        return None
     if min(rows[across], columns[not panels]) < least:
         return None
     return panels, across
+
+
+def _lies_across(context: ScheduleContext, copy: BlockHandle, dtype: DataType) -> bool:
+    """Whether more rows of a rows' operand of words are neighbours (to be copied at once) than steps are."""
+    last = len(context.block(copy).iters) - 1
+    steps, rows = (lanes_along(context, copy, last - n, _WORDS, reads_only=True) for n in (0, 1))
+    return dtype is FLOAT32 and rows > steps
 
 
 def _why_not_warp_groups(product: ProductContext) -> str | None:
@@ -237,7 +248,7 @@ def _instruction(product: ProductContext) -> WarpProduct | str:
     accumulator = context.block(form.anchor).writes[0].buffer.dtype
     if rows is FLOAT32 and not context.target.has_feature("tf32"):
         return "tf32 is not allowed"
-    item = warp_product(context.target, rows, columns, vector)
+    item = warp_product(context.target, rows, columns, vector, _lies_across(context, form.rows, rows))
     if item is None:
         return "the target has no tensor cores for these operands"
     if accumulator is not item.total:
@@ -257,9 +268,10 @@ def _schedule_on_tensor_cores(product: ProductContext) -> None:
     assert isinstance(item, WarpProduct)
     context, form = product.form(item.steps_last)
     ranked = ranked_warp_tiles(form.batch, form.row_count, form.column_count, form.depth, item, context.target)
-    options = [astuple(tile) for tile in ranked]
-    chosen = WarpTile(*product.choose_tile("warp_tile", options, map(astuple, warp_tiles(item, context.target))))
-    plain = (tile for tile in ranked if tile.parts == 1)
+    options = [tile.answer for tile in ranked]
+    fitting = (tile.answer for tile in warp_tiles(item, context.target))
+    chosen = WarpTile(*product.choose_tile("warp_tile", options, fitting))
+    plain = (tile for tile in ranked if tile.parts == 1 and tile.shares == 1)
     tiles = [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen), *islice(plain, 1)]
     steps = [partial(schedule_warp_tiles, form=replace(form), item=_widened(item, tile), tile=tile) for tile in tiles]
     apply_first_legal(steps, context)
