@@ -7,7 +7,7 @@ Warp groups read operands from shared memory, where their instructions ignore th
 are cut off make every product too small, an error that grows with the depth of a network; rounding errors cancel out.
 The rounding is fused into the kernel that makes the value, so that it costs nothing there. All readers see the rounded
 value: one that only products see would have to be written beside the other. Results of the model are not rounded.
-Instructions of single warps have their operands in registers and round by themselves; so small products are left alone.
+Instructions of single warps have their operands in registers and round small products by themselves.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.convolution_gradient import Conv2dWeightGradientAttributes
 from tilewright.graph.ops.special import round_to_tf32
 from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target.tensor_cores import ROUNDED_PRODUCT, truncates_operands
 
+_PRODUCTS: Final = ("matmul", "nn.conv2d", "nn.conv2d_weight_gradient")
 _KEEPS_ROUNDED: Final = frozenset(
     "nn.relu nn.max_pool2d reshape transpose slice concatenate broadcast_to maximum minimum max min tile".split()
 )
@@ -98,13 +100,15 @@ def is_large_product(item: GraphExpr) -> bool:
     """Whether warp groups may compute a product; one whose size is not known may be large."""
     if not (isinstance(item, Call) and isinstance(item.callee, Operator)):
         return False
-    if item.callee.name not in ("matmul", "nn.conv2d") or item.tensor_type.dtype is not FLOAT32:
+    if item.callee.name not in _PRODUCTS or item.tensor_type.dtype is not FLOAT32:
         return False
     shape, weight = static_shape(item), static_shape(item.args[1])
     if shape is None or weight is None:
         return True
     if isinstance(item.attributes, MatmulAttributes):
         depth = weight[-1] if item.attributes.transpose_b else weight[-2]
+    elif isinstance(item.attributes, Conv2dWeightGradientAttributes):
+        depth = prod(weight) // max(1, weight[item.attributes.data_layout.index("C")])
     else:
         assert isinstance(item.attributes, Conv2dAttributes)
         depth = prod(weight) // max(1, shape[item.attributes.data_layout.index("C")])

@@ -58,6 +58,8 @@ class ThreadTile:
     """How much longer a sum takes from the shared memory of another block than from a block's own."""
     alone: float
     """How much longer products take where one block after the other has a multiprocessor to itself."""
+    result: float
+    """A result of a block, when its sums are done: what follows the product, and writing it."""
 
 
 @dataclass(frozen=True, slots=True)

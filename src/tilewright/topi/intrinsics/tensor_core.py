@@ -26,7 +26,7 @@ from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Evaluate, For, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import LowerRule, Operand, TensorIntrin, declare
-from tilewright.tir.warp_instructions import PRODUCTS, WARP
+from tilewright.tir.warp_instructions import PRODUCTS, ROUNDED, WARP
 
 ROWS = 16
 COLUMNS = 8
@@ -48,6 +48,8 @@ class WarpProduct:
     across: bool = False
     """Whether the rows' operand has a row of its rows for each step in shared memory, as gradients of weights have it
     (words only: there is no instruction that fills fragments of them)."""
+    rounded: bool = False
+    """Whether operands of words were rounded to tf32 before; the product rounds them itself otherwise."""
 
     @property
     def steps_last(self) -> bool:
@@ -191,7 +193,7 @@ def _multiply(item: WarpProduct) -> TensorIntrin:
         return reduction.sum(left * right, [k])
 
     c = te.compute((ROWS, item.columns), element, name="c")
-    name = PRODUCTS[item.row.name, item.column.name]
+    name = PRODUCTS[item.row.name, item.column.name] + (ROUNDED if item.rounded else "")
 
     def rule(inputs: list[Operand], outputs: list[Operand]) -> tuple[Stmt | None, ...]:
         left, right, total = (*inputs, outputs[0])

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from tilewright.ir.dtype import FLOAT32, DataType
-from tilewright.target.tensor_cores import ROUNDED_PRODUCT
+from tilewright.target.tensor_cores import ROUNDED_PRODUCT, truncates_operands
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.warp_instructions import GROUP_PANELS, IN_PANELS
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
@@ -255,7 +255,10 @@ def _instruction(product: ProductContext) -> WarpProduct | str:
         return f"the accumulator is {accumulator}, not {item.total}"
     if form.row_count < ROWS // 2 or form.column_count < COLUMNS:
         return "rows or columns are too few"
-    return item if form.depth >= item.depth else "the reduction is too short"
+    if form.depth < item.depth:
+        return "the reduction is too short"
+    is_large = form.batch * form.row_count * form.column_count * form.depth >= ROUNDED_PRODUCT
+    return replace(item, rounded=rows is FLOAT32 and is_large and truncates_operands(context.target))
 
 
 def _why_not_tensor_cores(product: ProductContext) -> str | None:
@@ -296,7 +299,9 @@ def _why_not_private(product: ProductContext) -> str | None:
 
 def _schedule_by_threads(product: ProductContext) -> None:
     context, form = product.form()
-    steps = [partial(schedule_tiles, form=replace(form), tile=tile) for tile in _register_tiles(product, context, form)]
+    across = _lies_across(context, form.rows, _operand_types(product)[0])
+    tiles = _register_tiles(product, context, form, across)
+    steps = [partial(schedule_tiles, form=replace(form), tile=tile, across=across) for tile in tiles]
     apply_first_legal(steps, context)
     product.take(context)
 
@@ -313,7 +318,7 @@ def _schedule_privately(product: ProductContext) -> None:
     product.take(context)
 
 
-def _register_tiles(product: ProductContext, context: ScheduleContext, form: MatrixForm) -> list[Tile]:
+def _register_tiles(product: ProductContext, context: ScheduleContext, form: MatrixForm, across: bool) -> list[Tile]:
     """The tile of a product, by the model or by the tuner, and what to take in its place."""
     item = context.target.shared_item(max(region.buffer.dtype.itemsize for region in context.block(form.anchor).reads))
     shape = Shape(
@@ -322,8 +327,9 @@ def _register_tiles(product: ProductContext, context: ScheduleContext, form: Mat
         form.column_count,
         form.depth,
         item,
-        lanes_along(context, form.rows, len(context.block(form.rows).iters) - 1, VECTOR),
+        lanes_along(context, form.rows, len(context.block(form.rows).iters) - (2 if across else 1), VECTOR, across),
         lanes_along(context, form.columns, len(context.block(form.columns).iters) - 1, VECTOR),
+        across,
     )
     ranked = ranked_tiles(shape, context.target)
     options = [tile.answer for tile in tile_options(ranked)]

@@ -1,4 +1,4 @@
-"""Products whose steps are shared by several blocks: each leaves its sums in memory, a kernel of its own adds them up."""
+"""Products whose steps several blocks share: each leaves its sums in memory, and a kernel of its own adds them up."""
 
 from __future__ import annotations
 

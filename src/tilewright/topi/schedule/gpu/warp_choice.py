@@ -20,15 +20,13 @@ from tilewright.target.machine.gpu import GpuParameters
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile
-from tilewright.topi.schedule.gpu.tile_choice import cluster_room
+from tilewright.topi.schedule.gpu.tile_choice import added_cycles, cluster_room, share_counts
 
 _SIDES: Final = (16, 32, 64, 128)
 _MOST_RESULTS: Final = 64 * 64
 """Sums of one warp: 128 registers of each thread."""
-_SHARES: Final = (2, 4, 8, 16, 32, 64)
 _LEAST_STAGES: Final = 3
-_LEAST_STEPS: Final = 4
-"""Copies of the tiles that a share has at least, and how often they are filled."""
+"""Copies of the tiles of a block that has a share of the steps, at the least."""
 _OPTIONS: Final = 48
 """Candidates that a tuner chooses from."""
 
@@ -52,12 +50,10 @@ def ranked_warp_tiles(
 
 
 def _shared(rows: int, columns: int, depth: int, tile: WarpTile, target: Target) -> Iterator[WarpTile]:
-    """A tile with shares of the steps, as many as there are multiprocessors for: gradients of weights are deep."""
+    """A tile with shares of the steps: gradients of weights are deep."""
     blocks = -(-rows // tile.block_rows) * -(-columns // tile.block_columns)
-    if tile.parts > 1 or tile.stages < _LEAST_STAGES:
-        return
-    for shares in _SHARES:
-        if blocks * shares <= 4 * target.cores and depth >= _LEAST_STEPS * tile.step * shares:
+    if tile.parts == 1 and tile.stages >= _LEAST_STAGES:
+        for shares in share_counts(blocks, depth, tile.step, target):
             yield replace(tile, shares=shares)
 
 
@@ -127,9 +123,7 @@ def _cost(
     step = costs.step + (costs.odd_stages if tile.stages & (tile.stages - 1) else 0.0)
     total = waves * (costs.start + steps * (busy + step) + end)
     if tile.shares > 1:
-        added = machine.group_tile
-        moved = batch * rows * columns * tile.shares * 4 / (added.added_bytes_per_cycle * target.cores)
-        total += added.second_kernel + moved
+        total += added_cycles(rows * columns, tile.shares, target)
     return float(total)
 
 

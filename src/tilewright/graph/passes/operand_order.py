@@ -1,4 +1,4 @@
-"""Operands of float32 products in tf32 lie with the steps of the reduction last.
+"""Operands of float32 products lie as kernels of NVIDIA GPUs copy them: sixteen bytes at a time.
 
 Before:  matmul(x, dy, transpose_a=True)                     nn.conv2d(x, w[h, w, i, o])
 After:   matmul(x', dy', transpose_b=True)                   nn.conv2d_by_filters(x, w'[o, h, w, i])
@@ -6,8 +6,10 @@ After:   matmul(x', dy', transpose_b=True)                   nn.conv2d_by_filter
 
 Warp groups multiply tf32 only along rows of steps. Operands that lie otherwise, as those of gradients and weights that
 are trained do, would be turned round on their way to shared memory, four bytes at a time, once for each tile that reads
-them: some ten times slower than a kernel that turns them once. Constants lie as kernels want them anyway. Operands of
-half precision may lie either way.
+them: some ten times slower than a kernel that turns them once. In true float32, threads want rows of columns of the
+second operand (and take the first as it is); there the loss is a quarter.
+
+Constants lie as kernels want them anyway. Operands of half precision may lie either way.
 """
 
 from __future__ import annotations
@@ -29,20 +31,25 @@ from tilewright.ir.function import IRModule
 from tilewright.target.tensor_cores import truncates_operands
 
 _LEAST_SIDE: Final = 64
-"""Rows and columns of a product from which on its operands are worth a kernel of their own."""
+"""Rows and columns of a product in tf32 from which on its operands are worth a kernel of their own."""
+_LEAST_ROWS: Final = 512
+"""Rows of a product in true float32 from which on its second operand is."""
 _FILTERS_FIRST: Final = (3, 0, 1, 2)
 """From weights [h, w, i, o] to [o, h, w, i]."""
 
 
-def steps_last(module: IRModule, options: GraphOptions) -> IRModule:
-    """Turn operands of large float32 products so that steps are neighbours, where tensor cores need that."""
-    if not truncates_operands(options.machine):
-        return module
+def operand_order(module: IRModule, options: GraphOptions) -> IRModule:
+    """Turn operands of large float32 products the way that kernels of the target read them."""
     turned = _Turned()
-    rules = [
-        Rule("steps of a product last", P.op("matmul", name="root"), _product(turned)),
-        Rule("filters of a convolution first", P.op("nn.conv2d", name="root"), _convolution(turned)),
-    ]
+    if truncates_operands(options.machine):
+        rules = [
+            Rule("steps of a product last", P.op("matmul", name="root"), _steps_last(turned)),
+            Rule("filters of a convolution first", P.op("nn.conv2d", name="root"), _filters_first(turned)),
+        ]
+    elif options.machine.capabilities.async_copies:
+        rules = [Rule("columns of a product last", P.op("matmul", name="root"), _columns_last(turned))]
+    else:
+        return module
     return map_functions(module, lambda function: apply_rules(function, rules))
 
 
@@ -70,29 +77,48 @@ class _Turned:
         return make("transpose", item, axes=axes)
 
 
-def _product(turned: _Turned) -> Callable[[Bindings], GraphExpr | None]:
+def _steps_last(turned: _Turned) -> Callable[[Bindings], GraphExpr | None]:
     def rewritten(b: Bindings) -> GraphExpr | None:
         call = b.call("root")
         attributes, shape = call.attributes, static_shape(call)
         assert isinstance(attributes, MatmulAttributes)
         if shape is None or not is_large_product(call) or min(shape[-2:]) < _LEAST_SIDE:
             return None
-        args, across = list(call.args), (attributes.transpose_a, not attributes.transpose_b)
-        for place, (arg, is_across) in enumerate(zip(call.args, across, strict=True)):
-            size = static_shape(arg)
-            if is_across and size is not None and not isinstance(arg, Constant):
-                rank = len(size)
-                args[place] = turned.of(arg, (*range(rank - 2), rank - 1, rank - 2))
-        changed = [new is not old for new, old in zip(args, call.args, strict=True)]
-        if not any(changed):
-            return None
-        transpose_a, transpose_b = attributes.transpose_a != changed[0], attributes.transpose_b != changed[1]
-        return make("matmul", *args, transpose_a=transpose_a, transpose_b=transpose_b, span=call.span)
+        return _turn_matrices(turned, call, (attributes.transpose_a, not attributes.transpose_b))
 
     return rewritten
 
 
-def _convolution(turned: _Turned) -> Callable[[Bindings], GraphExpr | None]:
+def _columns_last(turned: _Turned) -> Callable[[Bindings], GraphExpr | None]:
+    def rewritten(b: Bindings) -> GraphExpr | None:
+        call = b.call("root")
+        attributes, shape = call.attributes, static_shape(call)
+        assert isinstance(attributes, MatmulAttributes)
+        if shape is None or not is_large_product(call) or shape[-2] < _LEAST_ROWS or shape[-1] < _LEAST_SIDE:
+            return None
+        return _turn_matrices(turned, call, (False, attributes.transpose_b))
+
+    return rewritten
+
+
+def _turn_matrices(turned: _Turned, call: Call, wanted: tuple[bool, bool]) -> GraphExpr | None:
+    """A product with some of its operands turned round, constants excepted; None where there is none to turn."""
+    args = list(call.args)
+    for place, (arg, is_wanted) in enumerate(zip(call.args, wanted, strict=True)):
+        size = static_shape(arg)
+        if is_wanted and size is not None and not isinstance(arg, Constant):
+            rank = len(size)
+            args[place] = turned.of(arg, (*range(rank - 2), rank - 1, rank - 2))
+    changed = [new is not old for new, old in zip(args, call.args, strict=True)]
+    if not any(changed):
+        return None
+    attributes = call.attributes
+    assert isinstance(attributes, MatmulAttributes)
+    transpose_a, transpose_b = attributes.transpose_a != changed[0], attributes.transpose_b != changed[1]
+    return make("matmul", *args, transpose_a=transpose_a, transpose_b=transpose_b, span=call.span)
+
+
+def _filters_first(turned: _Turned) -> Callable[[Bindings], GraphExpr | None]:
     def rewritten(b: Bindings) -> GraphExpr | None:
         call = b.call("root")
         attributes, (data, weight), shape = call.attributes, call.args, static_shape(call)
