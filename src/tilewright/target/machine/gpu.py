@@ -130,6 +130,8 @@ class GroupTile:
     """The kernel that adds up parts, beside its work."""
     added_bytes_per_cycle: float
     """Bytes of parts that a multiprocessor adds up in a cycle."""
+    residual_bytes_per_cycle: float
+    """A cycle is lost for so many bytes of what an epilogue reads where registers have no room for all of it."""
     overlap: float
     """How well copies and products overlap; infinity: perfectly."""
     specialized_l2_bytes_per_cycle: float

@@ -16,7 +16,7 @@ from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, w
 from tilewright.topi.intrinsics.warp_group import ROWS as GROUP_ROWS
 from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.block_tile import VECTOR
+from tilewright.topi.schedule.gpu.block_tile import VECTOR, residual_operands
 from tilewright.topi.schedule.gpu.group_choice import LEAST_COLUMNS, group_cost, ranked_group_tiles, steps_at_a_time
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
 from tilewright.topi.schedule.gpu.private_tiles import keep_padding, private_tiles, schedule_private_tile
@@ -24,7 +24,7 @@ from tilewright.topi.schedule.gpu.register_tiles import Tile, schedule_tiles
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.warp_choice import ranked_warp_tiles, warp_cost, warp_tiles
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile, holds_residuals, schedule_group_tiles
 from tilewright.topi.schedule.template import Template, TemplateChoice, apply_first, apply_first_legal
 
 _TRIED = 8
@@ -153,7 +153,7 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     if panels and form.column_count < GROUP_PANELS[0] // 2:
         return "panels would be mostly empty"
     sizes = (form.batch, form.row_count, form.column_count, form.depth)
-    ranked = ranked_group_tiles(*sizes, dtype, panels, product.target)
+    ranked = _with_residuals(context, form, ranked_group_tiles(*sizes, dtype, panels, product.target), dtype)
     if not ranked:
         return "no tile fits shared memory"
     is_large = form.batch * form.row_count * form.column_count * form.depth >= _LARGE_PRODUCT
@@ -173,6 +173,25 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     tile = GroupTile(*answer)
     item = group_product(product.target, dtype, second, tile.columns, panels, across)
     return "there is no instruction of this width" if item is None else tile
+
+
+def _with_residuals(
+    context: ScheduleContext, form: MatrixForm, ranked: Sequence[GroupTile], dtype: DataType
+) -> Sequence[GroupTile]:
+    """Tiles, cheapest first, with what it costs where there is no room in registers for what the epilogue reads."""
+    sizes = list(residual_operands(context, form).values())
+    if not sizes:
+        return ranked
+    target = context.target
+    bytes_read = sum(sizes) * form.batch * form.row_count * form.column_count / target.cores
+    waiting = bytes_read / context.gpu.group_tile.residual_bytes_per_cycle
+    in_rows = context.block(form.output).writes[0].buffer.dtype.bits < FLOAT32.bits
+
+    def cost(tile: GroupTile) -> float:
+        plain = group_cost(form.batch, form.row_count, form.column_count, form.depth, dtype, tile, target)
+        return plain if holds_residuals(form, tile, sizes, in_rows, target) else plain + waiting
+
+    return sorted(ranked, key=cost)
 
 
 def _operand_order(context: ScheduleContext, form: MatrixForm, dtype: DataType) -> tuple[bool, bool] | None:

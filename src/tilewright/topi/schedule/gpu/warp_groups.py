@@ -19,7 +19,7 @@ With several parts each block has a part of the steps and leaves its sums in mem
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -174,21 +174,27 @@ def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile,
 
     With results in rows the sums are in shared memory by then.
     """
-    if form.row_count % tile.rows or form.column_count % tile.columns or tile.parts > 1:
+    residuals = residual_operands(context, form)
+    if not holds_residuals(form, tile, list(residuals.values()), in_rows, context.target):
         return []
     sch = context.sch
-    residuals = residual_operands(context, form)
-    size = max(residuals.values(), default=0)
-    sums, copied = tile.columns // 2, len(residuals) * tile.columns * size // 8
-    registers = (max(sums, copied) if in_rows else sums + copied) + _SPARE_REGISTERS
-    held = max(1, context.target.shared_bytes // tile.shared_bytes)
-    if registers * held * tile.groups * 128 > _REGISTERS:
-        # Fewer blocks would share a multiprocessor, which costs more.
-        return []
     copies = [sch.reindex(form.output, name) for name in residuals]
     for copy in copies:
         sch.set_scope(copy, 0, "local")
     return copies
+
+
+def holds_residuals(form: MatrixForm, tile: GroupTile, sizes: Sequence[int], in_rows: bool, target: Target) -> bool:
+    """Whether there are registers for what the epilogue reads for each result: operands of so many bytes an element.
+
+    Fewer blocks on a multiprocessor would cost more.
+    """
+    if form.row_count % tile.rows or form.column_count % tile.columns or tile.parts > 1:
+        return False
+    sums, copied = tile.columns // 2, len(sizes) * tile.columns * max(sizes, default=0) // 8
+    registers = (max(sums, copied) if in_rows else sums + copied) + _SPARE_REGISTERS
+    held = max(1, target.shared_bytes // tile.shared_bytes)
+    return registers * held * tile.groups * 128 <= _REGISTERS
 
 
 def _writes_in_rows(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> bool:
