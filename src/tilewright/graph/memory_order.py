@@ -4,8 +4,8 @@ Before:  dx = product(dy, w);  ... the rest of the way back ...;  dw = product(d
 After:   dx = product(dy, w);  dw = product(dy, x);  db = sum(dy);  ... the rest of the way back ...
 
 Kernels come in the order of the results that need them: gradients of weights, which the end of a step reads, would hold
-all that they are computed from until then. The last readers of a value go together, if what ends with them is more
-than what they give. Where that lowers neither the peak nor, at the same peak, what is alive on average (results over
+all that they are computed from until then. The last readers of a value go together, with what they wait for, if what
+ends with them is more than what they give. Where that lowers neither the peak nor, at the same peak, what is alive on average (results over
 arguments and scratch memory of kernels come later, and may move the peak), the order stays as it was.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import Final
 
 from tilewright.graph.ir.expr import Call, Function, GraphExpr, Tuple, TupleGet
 from tilewright.graph.ir.op import Operator
@@ -21,38 +22,40 @@ from tilewright.graph.state import StatePair, dependents, results_of
 from tilewright.graph.views import is_view
 from tilewright.ir.types import TensorType, TupleType, Type
 
-_Value = tuple[int, int]
+Value = tuple[int, int]
 """A result of a kernel: the kernel's place in the order that was, and the number of the result."""
+_MOST_TOGETHER: Final = 8
+"""Kernels that are moved at a time."""
 
 
 def memory_order(order: Sequence[GraphExpr], function: Function, state: Sequence[StatePair]) -> list[GraphExpr]:
     """Nodes of a fused function, each after its operands, and new values of state after all that read the old ones."""
-    graph = _Lifetimes(order, function)
+    graph = Lifetimes(order, function)
     places = _Schedule(graph, dependents(order, function, state)).run()
     better = graph.alive(places) < graph.alive(range(len(order)))
     return [order[place] for place in places] if better else list(order)
 
 
-class _Lifetimes:
+class Lifetimes:
     """What each kernel of a function gives and reads."""
 
     def __init__(self, order: Sequence[GraphExpr], function: Function) -> None:
         self._place = {id(item): place for place, item in enumerate(order)}
-        self.given: list[dict[_Value, int]] = [_given(place, item) for place, item in enumerate(order)]
+        self.given: list[dict[Value, int]] = [_given(place, item) for place, item in enumerate(order)]
         """The bytes of each result in the workspace."""
         for item in results_of(function):
             # What a caller gets is elsewhere.
-            place, number = self._value(item)
+            place, number = self.value_of(item)
             for value in self.given[place].keys() if isinstance(item.type, TupleType) else [(place, number)]:
                 self.given[place][value] = 0
-        self.read: list[set[_Value]] = [
-            {value for arg in item.args if (value := self._value(arg)) in self.given[value[0]]}
+        self.read: list[set[Value]] = [
+            {value for arg in item.args if (value := self.value_of(arg)) in self.given[value[0]]}
             if isinstance(item, Call) and self.given[place]
             else set()
             for place, item in enumerate(order)
         ]
 
-    def _value(self, item: GraphExpr) -> _Value:
+    def value_of(self, item: GraphExpr) -> Value:
         """The value that an expression is, or is a view of."""
         while True:
             if isinstance(item, Call) and is_view(item):
@@ -78,9 +81,9 @@ class _Lifetimes:
             alive -= sum(self.given[value[0]][value] for value in ended)
         return most, total
 
-    def readers(self) -> dict[_Value, set[int]]:
+    def readers(self) -> dict[Value, set[int]]:
         """The kernels that read each value."""
-        found: dict[_Value, set[int]] = {value: set() for values in self.given for value in values}
+        found: dict[Value, set[int]] = {value: set() for values in self.given for value in values}
         for place, values in enumerate(self.read):
             for value in values:
                 found[value].add(place)
@@ -90,14 +93,16 @@ class _Lifetimes:
 class _Schedule:
     """Nodes in a new order, one after the other."""
 
-    def __init__(self, graph: _Lifetimes, later: Sequence[set[int]]) -> None:
+    def __init__(self, graph: Lifetimes, later: Sequence[set[int]]) -> None:
         self._graph, self._later = graph, later
         self._left = graph.readers()
         """The kernels that read a value and have not run."""
         self._missing = [0] * len(later)
-        for users in later:
+        self._needs: list[list[int]] = [[] for _ in later]
+        for place, users in enumerate(later):
             for user in users:
                 self._missing[user] += 1
+                self._needs[user].append(place)
         self._ready: list[int] = []
         """Kernels that could run; what needs none runs when it can."""
         self._done = [False] * len(later)
@@ -148,18 +153,32 @@ class _Schedule:
             heapq.heappush(self._ready, user)
         return ready
 
-    def _ending_together(self, value: _Value) -> list[int]:
-        """The last readers of a value, where all could run now and free more than they take."""
-        readers = self._left[value]
-        if not readers or any(self._missing[place] for place in readers):
-            return []
-        ended = {other for place in readers for other in self._graph.read[place] if self._left[other] <= readers}
-        freed = sum(self._graph.given[other[0]][other] for other in ended)
-        taken = sum(sum(self._graph.given[place].values()) for place in readers)
-        return sorted(readers) if freed > taken else []
+    def _ending_together(self, value: Value) -> list[int]:
+        """The last readers of a value with what they wait for, where these few free more than they take."""
+        places = self._with_needed(self._left[value])
+        touched = {other for place in places for other in (*self._graph.read[place], *self._graph.given[place])}
+        freed = sum(self._graph.given[other[0]][other] for other in touched if self._left[other] <= places)
+        taken = sum(sum(self._graph.given[place].values()) for place in places)
+        return sorted(places) if freed > taken else []
+
+    def _with_needed(self, places: set[int]) -> set[int]:
+        """Kernels, and those that must run before them; none if they are many."""
+        found: set[int] = set()
+        seen = set(places)
+        stack = list(places)
+        while stack:
+            place = stack.pop()
+            if self._graph.given[place]:
+                found.add(place)
+            before = [need for need in self._needs[place] if not self._done[need] and need not in seen]
+            seen.update(before)
+            stack += before
+            if len(found) > _MOST_TOGETHER or len(seen) > 8 * _MOST_TOGETHER:
+                return set()
+        return found
 
 
-def _given(place: int, item: GraphExpr) -> dict[_Value, int]:
+def _given(place: int, item: GraphExpr) -> dict[Value, int]:
     """The bytes of each result of a kernel; nothing for other nodes."""
     if not isinstance(item, Call) or isinstance(item.callee, Operator):
         return {}
