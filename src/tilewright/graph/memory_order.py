@@ -5,8 +5,8 @@ After:   dx = product(dy, w);  dw = product(dy, x);  db = sum(dy);  ... the rest
 
 Kernels come in the order of the results that need them: gradients of weights, which the end of a step reads, would hold
 all that they are computed from until then. The last readers of a value go together, with what they wait for, if what
-ends with them is more than what they give. Where that lowers neither the peak nor, at the same peak, what is alive on average (results over
-arguments and scratch memory of kernels come later, and may move the peak), the order stays as it was.
+ends with them is more than what they give. Where that lowers neither the peak nor, at the same peak, what is alive on
+average (results over arguments and scratch memory come later, and may move the peak), the order stays as it was.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Training on devices: what is cheap to compute again is not kept from the way forward to the way back.
 
 Before:  g = gelu(u);  y = product(g, w);  ...;  du = gelu_gradient(u, dg);  dw = product(g, dy)
-After:   g = gelu(u);  y = product(g, w);  ...;  du = gelu_gradient(u, dg);  h = gelu(after(u, dy));  dw = product(h, dy)
+After:   g = gelu(u);  y = product(g, w);  ...;  du = gelu_gradient(u, dg);  dw = product(gelu(after(u, dy)), dy)
 
 Results of elementwise kernels and of normalisations that are alive when most is, and are read on both sides of that
 time, are computed a second time by the kernel that gave them: from what is alive then anyway (`u`), or from what can be
 computed again likewise. It must fit the device's cache, where what it reads mostly is (the way back has just read `u`).
-Those that move fewest bytes for a byte that they free go first, as long as all of them together move no more than a share
-of what the products of the step do. `after` keeps a second computation from starting early. (`train/recompute.py` has
-what costs more, under a limit that the user gives.)
+Those that move fewest bytes for a byte that they free go first, as long as all of them together move no more than a
+share of what the products of the step do. `after` keeps a second computation from starting early.
+(`train/recompute.py` has what costs more, under a limit that the user gives.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tilewright.graph.ir.traverse import children, post_order, with_children
 from tilewright.graph.memory_order import Lifetimes, Value, memory_order
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse_horizontally import is_straight
-from tilewright.graph.state import StatePair, state_pairs, updates_last
+from tilewright.graph.state import state_pairs, updates_last
 from tilewright.graph.views import is_view
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
@@ -106,7 +106,9 @@ class _Choice:
             and self._moved[place] <= cache
             for place, found in enumerate(kinds)
         ]
-        products = sum(moved for moved, found in zip(self._moved, kinds, strict=True) if FusionKind.OUT_FUSABLE in found)
+        products = sum(
+            moved for moved, found in zip(self._moved, kinds, strict=True) if FusionKind.OUT_FUSABLE in found
+        )
         self._budget = products * _MOST_MOVED
         self._alive = np.zeros(len(order) + 1, np.int64)
         for value, last in self._last.items():
@@ -157,7 +159,9 @@ class _Choice:
         others = [(self._graph.value_of(arg)[0], number) for number, arg in enumerate(reader.args)]
         fresh = [(at, number) for at, number in others if at > peak and self._graph.given[at]]
         kernels = self._kernels(place, peak) if fresh else None
-        return kernels and _Second(value, frozenset(late), start, reader.args[max(fresh)[1]], tuple(kernels))
+        if not kernels:
+            return None
+        return _Second(value, frozenset(late), start, reader.args[max(fresh)[1]], tuple(kernels))
 
     def _kernels(self, place: int, peak: int) -> list[int] | None:
         """The kernels that compute a value from what is alive at a place; None if there is no cheap way."""
