@@ -54,7 +54,7 @@ def recompute_late(module: IRModule, options: GraphOptions) -> IRModule:
     if any(_bytes(item.type) is None for item in order if not isinstance(item, Function)):
         return module
     order = memory_order(updates_last(order, main, state), main, state)
-    chosen = _Choice(order, main, options.machine.l2_bytes // 2).run()
+    chosen = _Choice(order, main, options.machine.l2_bytes).run()
     return module.with_function(_Rebuilt(order, main, chosen).run()) if chosen else module
 
 
