@@ -966,6 +966,12 @@ def test_widen_where_read() -> None:
         y="f32[4, 4]",
         scale="f32[]",
     )
+    # Nor does a reader scale what it reads once for a whole row anew for each element.
+    rows = """
+    factor = divide(sum(y, axes=(0,), keepdims=False), scale)
+    return (multiply(factor, y), add(factor, y))
+    """
+    assert_becomes(widen_where_read, rows, rows, y="f32[4, 4]", scale="f32[]")
     # A zero point goes along, but for products, which share one.
     assert_becomes(
         widen_where_read,

@@ -75,10 +75,18 @@ def _takes_no_epilogue(item: GraphExpr) -> bool:
 
 def _takes(reader: Call, item: GraphExpr) -> bool:
     """Whether a reader gets a cast of its own."""
-    if not _widens(item):
+    if not _widens(item) or (isinstance(item, Call) and _is_scaled(item) and _repeats(reader, item)):
         return False
     is_taking = isinstance(reader.callee, Operator) and reader.callee.kind in _TAKING
     return is_taking or (item.tensor_type.dtype is INT32 and is_call_to(item, "cast"))
+
+
+def _repeats(reader: Call, item: GraphExpr) -> bool:
+    """Whether a reader would compute an element of what it reads for several of its own."""
+    if not isinstance(reader.callee, Operator) or reader.callee.kind is FusionKind.REDUCTION:
+        return False
+    is_same = isinstance(reader.type, TensorType) and reader.type.shape == item.tensor_type.shape
+    return not is_same and not is_call_to(reader, "reshape")
 
 
 def _rewritten(function: Function) -> Function:
