@@ -39,7 +39,7 @@ _LAUNCH_BYTES: Final = 8 << 20
 """What could be moved while a kernel starts and ends: 2 microseconds."""
 _MOST_FOR_A_BYTE: Final = 3
 """Bytes that are moved for one that is freed: an elementwise kernel moves two, and its launch."""
-_MOST_MOVED: Final = 1 / 8
+_MOST_MOVED: Final = 1 / 6
 """What all second computations may move, as a share of what products do."""
 _MOST_KERNELS: Final = 3
 """Kernels of one second computation."""
