@@ -23,6 +23,11 @@ def begin_order(order: Sequence[GraphExpr]) -> list[GraphExpr]:
     return _Order(order, kinds).run() if _Kind.LAYER in kinds else list(order)
 
 
+def has_layers(order: Sequence[GraphExpr]) -> bool:
+    """Whether a processor computes some of a function's kernels beside the host."""
+    return any(_kind(item) is _Kind.LAYER for item in order)
+
+
 class _Kind(Enum):
     VALUE = auto()
     """No kernel: a parameter, a constant, a part of a result."""

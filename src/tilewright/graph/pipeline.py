@@ -43,6 +43,7 @@ from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.passes.recompute_late import recompute_late
 from tilewright.graph.passes.reduce_precision import reduce_precision
 from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
@@ -179,6 +180,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         passes.append(module_pass("joint_results", requires="graph_fused")(joint_results).with_options(options))
         if options.target is not None and options.target.is_cpu:
             passes.append(module_pass("shared_numbers", requires="graph_fused")(shared_numbers))
+        elif options.target is not None:
+            again = module_pass("recompute_late", requires="graph_fused")(recompute_late)
+            passes.append(again.with_options(options))
         if options.target is not None and options.target.capabilities.horizontal_buffers is not None:
             horizontal = module_pass("fuse_horizontally", requires="graph_fused")(fuse_horizontally)
             passes.append(horizontal.with_options(options))

@@ -27,6 +27,7 @@ from tilewright.lower.horizontal import KernelPart
 from tilewright.lower.joined_elements import join_elements
 from tilewright.lower.joined_pixels import join_pixels
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_horizontal, make_kernel, plain_label
+from tilewright.lower.peak_sharing import sharing_at_the_peak
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import (
@@ -42,7 +43,7 @@ from tilewright.runtime.core.artifact import (
 )
 from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError
-from tilewright.tir.analysis.in_place import Pair, could_share, with_in_place
+from tilewright.tir.analysis.in_place import Pair, could_share, in_place_pairs, with_in_place
 
 _WORTH_SHARING = 4
 """Sizes of one computation in a model from which on it is a kernel of any size: fewer get code for their own."""
@@ -96,14 +97,21 @@ class KernelSet:
         """All kernels, in the order in which they were first used."""
         return tuple(self._kernels.values())
 
-    def allowed(self, step: PlannedStep) -> tuple[Pair, ...]:
-        """Pairs of an argument and a result of a step that may be the same memory, as far as its kernel allows it.
+    def allowed(self, plan: MemoryPlan) -> list[tuple[Pair, ...]]:
+        """For each step, pairs of an argument and a result that may be the same memory, as far as its kernel allows it.
 
-        On devices those of state alone: what is said of distinct memory makes all other kernels quicker.
+        On devices those of state, and of steps at the peak: what is said of distinct memory makes all others quicker.
         """
-        if self.on_cpu:
-            return step.ending
-        return tuple(pair for pair in step.ending if self.in_place and step.arguments[pair[0]].kind == "input")
+        if self.on_cpu or not self.in_place:
+            return [step.ending if self.on_cpu else () for step in plan.steps]
+        shared = {} if plan.slots else sharing_at_the_peak(plan, self._can_share)
+        state = [[pair for pair in step.ending if step.arguments[pair[0]].kind == "input"] for step in plan.steps]
+        return [(*pairs, *shared.get(number, ())) for number, pairs in enumerate(state)]
+
+    def _can_share(self, step: PlannedStep, pair: Pair) -> bool:
+        """Whether a step's kernel computes a result element by element from an argument."""
+        func = self._use(step.function, _constants(step), (pair,)).kernel.func
+        return (pair[0], len(step.arguments) + pair[1]) in in_place_pairs(func)
 
     def expect(self, steps: Iterable[PlannedStep]) -> None:
         """Look for computations of which there will be many sizes: those steps share a kernel.
@@ -127,10 +135,13 @@ class KernelSet:
         `ending` has arguments that results of the same size may be written over, if the computation allows it: pairs of
         an argument's and a result's number. Code that allows it is a kernel of its own.
         """
-        found = self._horizontal(function, constants, ending) if function.notes.get(HORIZONTAL) else None
-        found = found or self._alone(function, constants, ending)
+        found = self._use(function, constants, ending)
         shared = self._kernels.setdefault(found.kernel.symbol, found.kernel)
         return replace(found, kernel=shared)
+
+    def _use(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...]) -> _Use:
+        make = self._horizontal if function.notes.get(HORIZONTAL) else self._alone
+        return make(function, constants, ending)
 
     def _horizontal(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...]) -> _Use:
         """Several kernels that share launches: each is what it would be by itself."""
@@ -239,9 +250,8 @@ def lower_segment(
     infos: list[KernelInfo] = []
     uses: list[_Use] = []
     kernels.expect(plan.steps)
-    for step in plan.steps:
-        constants = tuple(n for n, place in enumerate(step.arguments) if place.kind == "constant")
-        uses.append(kernels.use(step.function, constants, kernels.allowed(step)))
+    for step, over in zip(plan.steps, kernels.allowed(plan), strict=True):
+        uses.append(kernels.use(step.function, _constants(step), over))
         infos.append(_kernel_info(uses[-1], step, table))
     types = _result_types(function)
     required = requirements(function)
@@ -269,6 +279,11 @@ def lower_segment(
         state=tuple(StateInfo(pair.parameter, pair.result) for pair in state),
     )
     return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots, tuple(state))
+
+
+def _constants(step: PlannedStep) -> tuple[int, ...]:
+    """The arguments of a step that are known at compile time."""
+    return tuple(number for number, place in enumerate(step.arguments) if place.kind == "constant")
 
 
 def _checks(plan: MemoryPlan, table: SymbolTable) -> tuple[CheckInfo, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import pytest
 
 from tests.graph.helpers import random
 from tests.graph.passes.checking import assert_becomes
@@ -14,6 +15,7 @@ from tilewright.graph.ops.packed import pack_codes
 from tilewright.graph.ops.special import round_to_tf32
 from tilewright.graph.ops.winograd import transformed_weight
 from tilewright.graph.options import GraphOptions
+from tilewright.graph.passes import recompute_late as recomputation
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.bind_symbols import bind_symbols
 from tilewright.graph.passes.bitserial_products import bitserial_products
@@ -46,6 +48,7 @@ from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
+from tilewright.graph.passes.recompute_late import recompute_late
 from tilewright.graph.passes.reduce_precision import reduce_precision
 from tilewright.graph.passes.requantize import requantize
 from tilewright.graph.passes.round_operands import round_operands
@@ -58,6 +61,7 @@ from tilewright.graph.passes.transposed_convolution import transposed_convolutio
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
 from tilewright.graph.passes.word_products import word_products
+from tilewright.graph.state import with_state
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
@@ -338,6 +342,67 @@ def test_shared_numbers() -> None:
         x="f32[4, 4]",
         v="f32[4, 4]",
         w="f32[4, 4]",
+    )
+
+
+def test_recompute_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read on both sides of the peak, and cheap, is computed again of what is alive there anyway."""
+    for name, value in {"_LEAST_BYTES": 1, "_LAUNCH_BYTES": 0, "_MOST_MOVED": 1}.items():
+        monkeypatch.setattr(recomputation, name, value)
+    options = GraphOptions(target=HOPPER)
+    square = 'Tensor[(8, 8), "float32"]'
+    assert_becomes(
+        lambda module: IRModule(recompute_late(with_state(fuse(module, options), {"w": 1}), options).functions),
+        """
+        u = matmul(x, w)
+        g = tanh(u)
+        y = matmul(g, v)
+        dy = multiply(y, sum(exp(matmul(y, wide)), axes=(1,), keepdims=True))
+        return (multiply(u, matmul(dy, v)), subtract(w, matmul(g, dy, transpose_a=True)))
+        """,
+        f"""
+        @graph.closure(notes={{"primitive": True, "name": "matmul", "nodes": ()}})
+        def inner(x: {square}, w: {square}) -> {square}:
+            return matmul(x, w)
+
+        @graph.closure(notes={{"primitive": True, "name": "tanh", "nodes": ()}})
+        def activation(u: {square}) -> {square}:
+            return tanh(u)
+
+        @graph.closure(notes={{"primitive": True, "name": "matmul_1", "nodes": ()}})
+        def outer(g: {square}, v: {square}) -> {square}:
+            return matmul(g, v)
+
+        @graph.closure(notes={{"primitive": True, "name": "fused_matmul_exp", "nodes": ()}})
+        def powers(y: {square}, wide: Tensor[(8, 64), "float32"]) -> Tensor[(8, 64), "float32"]:
+            return exp(matmul(y, wide))
+
+        @graph.closure(notes={{"primitive": True, "name": "sum", "nodes": ()}})
+        def total(powers: Tensor[(8, 64), "float32"]) -> Tensor[(8, 1), "float32"]:
+            return sum(powers, axes=(1,), keepdims=True)
+
+        @graph.closure(notes={{"primitive": True, "name": "multiply", "nodes": ()}})
+        def scaled(y: {square}, total: Tensor[(8, 1), "float32"]) -> {square}:
+            return multiply(y, total)
+
+        @graph.closure(notes={{"primitive": True, "name": "fused_matmul_multiply", "nodes": ()}})
+        def back(dy: {square}, v: {square}, u: {square}) -> {square}:
+            return multiply(u, matmul(dy, v))
+
+        @graph.closure(notes={{"primitive": True, "name": "fused_matmul_subtract", "nodes": ()}})
+        def update(g: {square}, dy: {square}, w: {square}) -> {square}:
+            return subtract(w, matmul(g, dy, transpose_a=True))
+
+        u = inner(x, w)
+        y = outer(activation(u), v)
+        dy = scaled(y, total(powers(y, wide)))
+        when = reshape(slice(dy, begin=(0, 0), end=(1, 1), strides=(1, 1)), shape=())
+        return (back(dy, v, u), update(activation(after(u, when)), dy, w))
+        """,
+        x="f32[8, 8]",
+        w="f32[8, 8]",
+        v="f32[8, 8]",
+        wide="f32[8, 64]",
     )
 
 
@@ -877,6 +942,36 @@ def test_widen_where_read() -> None:
         x="uint8[4, 4]",
         y="int32[4, 4]",
     )
+    # A factor goes along, with halves and with what a kernel without an epilogue gives; to a product it is one.
+    assert_becomes(
+        widen_where_read,
+        """
+        wide = divide(cast(x, dtype=float32), scale)
+        total = divide(sum(y, axes=(0,), keepdims=False), scale)
+        product = divide(matmul(y, y), scale)
+        ends = (sum(multiply(total, total), axes=(0,), keepdims=False), exp(total))
+        return (sum(multiply(wide, wide), axes=(0,), keepdims=False), exp(wide), ends, exp(product), abs(product))
+        """,
+        """
+        first = divide(cast(x, dtype=float32), scale)
+        second = divide(cast(x, dtype=float32), scale)
+        summed = sum(y, axes=(0,), keepdims=False)
+        third = divide(summed, scale)
+        fourth = divide(summed, scale)
+        product = divide(matmul(y, y), scale)
+        ends = (sum(multiply(third, third), axes=(0,), keepdims=False), exp(fourth))
+        return (sum(multiply(first, first), axes=(0,), keepdims=False), exp(second), ends, exp(product), abs(product))
+        """,
+        x="f16[4, 4]",
+        y="f32[4, 4]",
+        scale="f32[]",
+    )
+    # Nor does a reader scale what it reads once for a whole row anew for each element.
+    rows = """
+    factor = divide(sum(y, axes=(0,), keepdims=False), scale)
+    return (multiply(factor, y), add(factor, y))
+    """
+    assert_becomes(widen_where_read, rows, rows, y="f32[4, 4]", scale="f32[]")
     # A zero point goes along, but for products, which share one.
     assert_becomes(
         widen_where_read,

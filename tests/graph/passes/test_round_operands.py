@@ -71,6 +71,21 @@ def test_what_is_made_of_rounded_values_is_not_rounded_again() -> None:
     assert len(calls(after, "round_to_tf32")) == 1
 
 
+def test_what_updates_a_weight_sees_all_its_bits() -> None:
+    x, weight = var("x", 512, 256), var("weight", 256, 256)
+    product = op("matmul", x, op("transpose", weight, axes=(1, 0)))
+    # What the second product reads is made of the weight as it is, and rounded afterwards.
+    least = op("minimum", op("nn.relu", weight), op("exp", weight))
+    results = Tuple((product, op("subtract", weight, constant(np.float32(0.5))), op("matmul", x, least)))
+    after = round_operands(infer_types(IRModule([function([x, weight], results)])), GraphOptions(target=TF32))
+    given, old = random(2, 512, 256), random(3, 256, 256)
+    found, new, third = evaluate(after, given, old)
+    np.testing.assert_array_equal(new, old - np.float32(0.5))
+    np.testing.assert_allclose(found, round_to_tf32(given) @ round_to_tf32(old).T, rtol=1e-4, atol=1e-4)
+    lowest = round_to_tf32(np.minimum(np.maximum(old, 0), np.exp(old)))
+    np.testing.assert_allclose(third, round_to_tf32(given) @ lowest, rtol=1e-4, atol=1e-4)
+
+
 def test_results_of_the_model_are_not_rounded() -> None:
     x = var("x", 512, 256)
     value = op("nn.relu", x)

@@ -55,7 +55,7 @@ def fuse_horizontally(module: IRModule, options: GraphOptions) -> IRModule:
 
     def fused(function: Function) -> Function:
         own = state if function.name == "main" else ()
-        return _Fuser(function, own, most, wave).run() if _is_straight(function) else function
+        return _Fuser(function, own, most, wave).run() if is_straight(function) else function
 
     return map_functions(module, fused)
 
@@ -72,7 +72,7 @@ def result_count(kind: Type | None) -> int:
     return len(kind.items) if isinstance(kind, TupleType) else 1
 
 
-def _is_straight(function: Function) -> bool:
+def is_straight(function: Function) -> bool:
     """Whether all of a function, which is no kernel itself, is calls to kernels and what needs none."""
     return not is_primitive(function) and all(
         isinstance(item, (Var, Constant, Tuple, TupleGet, Function))

@@ -22,10 +22,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.graph.begin_order import begin_order
+from tilewright.graph.begin_order import begin_order, has_layers
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet, Var
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.memory_order import memory_order
 from tilewright.graph.ops.checks import check_of
 from tilewright.graph.passes.fuse import is_primitive
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
@@ -226,9 +227,12 @@ class _Planner:
         self.state = state
         self.kernels = kernels
         self.symbolic = in_slots or is_symbolic(function)
-        self.order = begin_order([item for item in post_order(function, closures=False) if item is not function])
+        order = [item for item in post_order(function, closures=False) if item is not function]
+        self.order = begin_order(order)
         if state:
             self.order = updates_last(self.order, function, state)
+        if not self.symbolic and not has_layers(order):
+            self.order = memory_order(self.order, function, state)
         self.inputs = {id(param): index for index, param in enumerate(function.params)}
         self.constants: dict[int, int] = {}
         self.constant_list: list[Constant] = []

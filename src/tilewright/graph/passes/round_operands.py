@@ -6,7 +6,8 @@ After:   y = round_to_tf32(nn.relu(...)); nn.conv2d(y, w', ...); add(y, ...)    
 Warp groups read operands from shared memory, where their instructions ignore the low 13 bits of a float32. Bits that
 are cut off make every product too small, an error that grows with the depth of a network; rounding errors cancel out.
 The rounding is fused into the kernel that makes the value, so that it costs nothing there. All readers see the rounded
-value: one that only products see would have to be written beside the other. Results of the model are not rounded.
+value: one that only products see would have to be written beside the other. Inputs of the model, which are there
+already, are rounded for products alone (what updates a weight must see all its bits), and results are not.
 Instructions of single warps have their operands in registers and round small products by themselves.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Var, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator, is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
@@ -85,15 +86,19 @@ class _Rounding:
         new = self._plain[id(child)]
         if isinstance(child, Constant):
             return constant(round_to_tf32(child.data)) if is_large_product(reader) else new
-        # Operators read what is rounded; results of functions and branches are left as they are.
-        is_operator = isinstance(reader, Call) and isinstance(reader.callee, Operator)
-        return self._rounded.get(id(child), new) if is_operator else new
+        return self._rounded.get(id(child), new) if self._reads_rounded(reader, child) else new
+
+    def _reads_rounded(self, reader: GraphExpr, child: GraphExpr) -> bool:
+        """Whether a node reads what is rounded: operators do, results of functions and branches are left as they are."""
+        if isinstance(child, Var):
+            return is_large_product(reader) or id(reader) in self._read
+        return isinstance(reader, Call) and isinstance(reader.callee, Operator)
 
     def _keeps_rounded(self, item: GraphExpr) -> bool:
         """Whether a value has no low bits because what it is made of has none."""
         if not (isinstance(item, Call) and isinstance(item.callee, Operator) and item.callee.name in _KEEPS_ROUNDED):
             return False
-        return bool(item.args) and all(id(arg) in self._exact for arg in item.args)
+        return bool(item.args) and all(id(arg) in self._exact and self._reads_rounded(item, arg) for arg in item.args)
 
 
 def is_large_product(item: GraphExpr) -> bool:

@@ -4,8 +4,9 @@ Before:  wide = cast(q, int32);  f(wide);  g(wide)
 After:   f(cast(q, int32));  g(cast(q, int32))
 
 Equal expressions are computed once until here. One that only widens (bytes to 32-bit integers, also less their zero
-point, or halves to float32) would be a kernel's result, and larger than what it is made of. Operators that no cast
-becomes part of share one.
+point, or halves to float32, also times a number) would be a kernel's result, and larger than what it is made of: the
+gradients of a scaled loss, which a norm and an update read. So would one that scales what a kernel without an epilogue
+gives: a second tensor of its size. Operators that no cast becomes part of share one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
 from tilewright.graph.ir.op import FusionKind, Operator, is_call_to
-from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
+from tilewright.graph.ir.traverse import children, map_functions, post_order, rewrite, users
 from tilewright.ir.dtype import BFLOAT16, FLOAT16, FLOAT32, INT8, INT32, UINT8
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
@@ -30,9 +31,11 @@ def widen_where_read(module: IRModule) -> IRModule:
 
 
 def _widens(item: GraphExpr) -> bool:
-    """Whether an expression is a tensor in a wider type, perhaps less a zero point."""
+    """Whether an expression is a tensor in a wider type, perhaps less a zero point, or such a tensor scaled."""
     if not isinstance(item, Call) or not isinstance(item.type, TensorType):
         return False
+    if _is_scaled(item):
+        return _is_widened_float(item.args[0]) or _takes_no_epilogue(item.args[0])
     if _is_moved(item):
         return item.type.dtype is INT32 and is_call_to(item.args[0], "cast") and _widens(item.args[0])
     if not is_call_to(item, "cast"):
@@ -49,12 +52,41 @@ def _is_moved(item: Call) -> bool:
     return isinstance(amount, Constant) and amount.data.size == 1
 
 
+def _is_scaled(item: Call) -> bool:
+    """Whether all elements of a tensor of floats are multiplied or divided by one number."""
+    if not (is_call_to(item, "multiply") or is_call_to(item, "divide")) or not item.tensor_type.dtype.is_float:
+        return False
+    whole, factor = item.args
+    return factor.tensor_type.static_shape == () and whole.tensor_type.shape == item.tensor_type.shape
+
+
+def _is_widened_float(item: GraphExpr) -> bool:
+    return is_call_to(item, "cast") and _widens(item) and item.tensor_type.dtype is FLOAT32
+
+
+def _takes_no_epilogue(item: GraphExpr) -> bool:
+    """Whether what follows a value is no part of the kernel that gives it."""
+    while is_call_to(item, "reshape"):
+        assert isinstance(item, Call)
+        item = item.args[0]
+    operator = item.callee if isinstance(item, Call) else None
+    return isinstance(operator, Operator) and operator.kind in (FusionKind.REDUCTION, FusionKind.OPAQUE)
+
+
 def _takes(reader: Call, item: GraphExpr) -> bool:
     """Whether a reader gets a cast of its own."""
-    if not _widens(item):
+    if not _widens(item) or (isinstance(item, Call) and _is_scaled(item) and _repeats(reader, item)):
         return False
     is_taking = isinstance(reader.callee, Operator) and reader.callee.kind in _TAKING
     return is_taking or (item.tensor_type.dtype is INT32 and is_call_to(item, "cast"))
+
+
+def _repeats(reader: Call, item: GraphExpr) -> bool:
+    """Whether a reader would compute an element of what it reads for several of its own."""
+    if not isinstance(reader.callee, Operator) or reader.callee.kind is FusionKind.REDUCTION:
+        return False
+    is_same = isinstance(reader.type, TensorType) and reader.type.shape == item.tensor_type.shape
+    return not is_same and not is_call_to(reader, "reshape")
 
 
 def _rewritten(function: Function) -> Function:
@@ -71,9 +103,10 @@ def _rewritten(function: Function) -> Function:
 def _with_own_casts(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
     # A node whose children were rebuilt has the type that it had.
     new.type = old.type if new.type is None else new.type
-    if not isinstance(new, Call) or not any(_takes(new, arg) for arg in new.args):
+    own = {id(arg): _again(arg) for arg in children(new) if isinstance(new, Call) and _takes(new, arg)}
+    if not isinstance(new, Call) or not own:
         return None
-    result = Call(new.callee, tuple(_again(arg) if _takes(new, arg) else arg for arg in new.args), new.attributes)
+    result = Call(new.callee, tuple(own.get(id(arg), arg) for arg in new.args), new.attributes)
     result.span, result.type = old.span, old.type
     return result
 
@@ -81,7 +114,7 @@ def _with_own_casts(old: GraphExpr, new: GraphExpr) -> GraphExpr | None:
 def _again(item: GraphExpr) -> Call:
     """The same call once more, with a cast of its own."""
     assert isinstance(item, Call)
-    args = (_again(item.args[0]), item.args[1]) if _is_moved(item) else item.args
+    args = (_again(item.args[0]), *item.args[1:]) if len(item.args) > 1 and _widens(item.args[0]) else item.args
     result = Call(item.callee, args, item.attributes)
     result.span, result.type = item.span, item.type
     return result
