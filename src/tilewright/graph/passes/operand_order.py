@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tilewright.graph.ir.expr import Call, Constant, GraphExpr
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Var
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import get_operator, is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
@@ -72,9 +72,15 @@ class _Turned:
             before = item.attributes.axes
             both = tuple(before[axis] for axis in axes)
             return item.args[0] if both == tuple(range(len(both))) else make("transpose", item.args[0], axes=both)
-        if isinstance(item, Call) and is_call_to(item, "round_to_tf32") and is_call_to(item.args[0], "transpose"):
+        if isinstance(item, Call) and is_call_to(item, "round_to_tf32") and _is_at_hand(item.args[0]):
+            # What is rounded for another product need not be kept for this one.
             return make("round_to_tf32", self.of(item.args[0], axes), span=item.span)
         return make("transpose", item, axes=axes)
+
+
+def _is_at_hand(item: GraphExpr) -> bool:
+    """Whether a value is one of the model's inputs, or made of one by turning it round."""
+    return isinstance(item, Var) or is_call_to(item, "transpose")
 
 
 def _steps_last(turned: _Turned) -> Callable[[Bindings], GraphExpr | None]:
