@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.frontend.core.builder import dtype_of
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.fixed_point import Multiplier, as_steps, bounds_of, finished, rescaled
-from tilewright.frontend.tflite.single_rounding import rounded_once, scaled_sum
+from tilewright.frontend.tflite.single_rounding import sum_rounded_once
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT32
 from tilewright.support.errors import UnsupportedError
@@ -45,7 +45,7 @@ def quantized_sum(node: NodeContext) -> GraphExpr:
     inputs = (node.input(0), node.input(1))
     first, second = (float(scale / np.float64(result.scales[0])) for scale in scales)
     factors = (first, -second if name == "subtract" else second)
-    found = rounded_once(builder, inputs, kernel, lambda shift: scaled_sum(builder, factors, shift), bounds)
+    found = sum_rounded_once(builder, inputs, kernel, factors, bounds)
     return kernel(*inputs) if found is None else found
 
 

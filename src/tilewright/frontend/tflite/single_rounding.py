@@ -1,10 +1,10 @@
-"""Functions of two bytes that are rounded once, and give what the reference kernels give, which round several times.
+"""Sums of two tensors of bytes that are rounded once, and give what the reference kernels give, which round thrice.
 
-    result = clip((terms + offset) >> shift)         terms: products of 31 digits of the bytes, in steps of 2^-shift
+    result = clip((a * f + b * g + offset) >> shift)            products of 31 digits, in steps of 2^-shift
 
 Two bytes are 65,536 pairs: the kernel's result is computed for each, and says between which numbers the offset lies.
-Where no offset suits all of them (halves on both sides of zero, which kernels round away from it), there is no such
-form.
+Where no offset suits all of them the factors are moved a little, by what the two pairs lack that ask for most. There is
+no such form where halves on both sides of zero are rounded away from it.
 """
 
 from __future__ import annotations
@@ -21,53 +21,56 @@ from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
 from tilewright.ir.dtype import INT32
 
-Pair = Callable[[GraphExpr, GraphExpr], GraphExpr]
-"""What is computed of two tensors, or of all that they can hold."""
-
 _BYTE = 8
 _DIGITS = 31
 _SHIFTS = range(24, 16, -1)
 """Digits after the point, the most first: Arm cuts off sixteen as it takes every second half, and up to eight more."""
+_TRIES = 8
+"""How often factors are moved."""
 _NONE = 1 << 62
 """Beyond all offsets."""
 
 
-def rounded_once(
+def sum_rounded_once(
     builder: Builder,
     inputs: tuple[GraphExpr, GraphExpr],
-    kernel: Pair,
-    terms: Callable[[int], Pair | None],
+    kernel: Callable[[GraphExpr, GraphExpr], GraphExpr],
+    factors: tuple[float, float],
     bounds: tuple[int, int],
 ) -> GraphExpr | None:
-    """The result of a kernel of two tensors of bytes, rounded once; None if there is no such form.
+    """The result of a kernel of two tensors of bytes that adds them up, rounded once; None if there is no such form.
 
-    `terms` gives what is rounded, by the digits after its point; None where words do not hold it. `bounds` are those of
-    results.
+    A step of each input is about a factor of those of the result, which has bounds.
     """
     first, second = (dtype_of(item) for item in inputs)
-    if first.bits != _BYTE or second.bits != _BYTE:
+    shift = next((item for item in _SHIFTS if sum(map(abs, factors)) * 2.0 ** (_BYTE + item - _DIGITS) < 1), None)
+    if first.bits != _BYTE or second.bits != _BYTE or shift is None:
         return None
     codes = builder.constant(codes_of(first)[:, None], first), builder.constant(codes_of(second)[None], second)
-    results = kernel(*codes)
-    for shift in _SHIFTS:
-        computed = terms(shift)
-        offset = None if computed is None else _offset(computed(*codes), results, shift, bounds)
-        if computed is not None and offset is not None:
-            total = builder.call("add", computed(*inputs), builder.constant(offset, INT32))
+    results = _numbers(kernel(*codes))
+    for _ in range(_TRIES):
+        terms = _numbers(_terms(builder, codes, factors, shift))
+        least, most = _between(terms, results, shift, bounds)
+        lacking = least.max() - most.min()
+        if lacking <= 0:
+            offset = int(least.max() + most.min()) // 2
+            total = builder.call("add", _terms(builder, inputs, factors, shift), builder.constant(offset, INT32))
             value = builder.call("right_shift", total, builder.constant(shift, INT32))
-            return finished(builder, value, 0, bounds, dtype_of(results))
+            return finished(builder, value, 0, bounds, first)
+        pairs = (np.unravel_index(index, terms.shape) for index in (least.argmax(), most.argmin()))
+        apart = np.subtract(*map(np.array, pairs))
+        # What changes both factors least.
+        moved = apart * (math.ldexp(lacking + 1, -shift) / max(1, apart @ apart))
+        factors = factors[0] + moved[0], factors[1] + moved[1]
     return None
 
 
-def _offset(terms: GraphExpr, results: GraphExpr, shift: int, bounds: tuple[int, int]) -> int | None:
-    """What is added to all terms so that they give the results, and words hold the sums."""
-    (below, wanted), (low, high) = (_numbers(item) for item in (terms, results)), bounds
-    # Beyond the bounds any number will do.
-    least = np.where(wanted > low, (wanted << shift) - below, -_NONE).max()
-    most = np.where(wanted < high, ((wanted + 1) << shift) - 1 - below, _NONE).min()
-    least = max(least, INT32.min_value() - below.min())
-    most = min(most, INT32.max_value() - below.max())
-    return int(least + most) // 2 if least <= most else None
+def _between(terms: Array, results: Array, shift: int, bounds: tuple[int, int]) -> tuple[Array, Array]:
+    """The least and the greatest offset for each pair; any will do for results beyond bounds, if words hold sums."""
+    low, high = bounds
+    least = np.where(results > low, (results << shift) - terms, -_NONE)
+    most = np.where(results < high, ((results + 1) << shift) - 1 - terms, _NONE)
+    return np.maximum(least, INT32.min_value() - terms), np.minimum(most, INT32.max_value() - terms)
 
 
 def _numbers(known: GraphExpr) -> Array:
@@ -76,16 +79,12 @@ def _numbers(known: GraphExpr) -> Array:
     return found.astype(np.int64)
 
 
-def scaled_sum(builder: Builder, factors: tuple[float, float], shift: int) -> Pair | None:
-    """a * f + b * g in steps of 2^-shift."""
-    if sum(map(abs, factors)) * (1 << _BYTE) >= 2.0 ** (_DIGITS - shift):
-        return None
-
-    def terms(a: GraphExpr, b: GraphExpr) -> GraphExpr:
-        parts = (_scaled(builder, item, factor, shift) for item, factor in zip((a, b), factors, strict=True))
-        return builder.call("add", *parts)
-
-    return terms
+def _terms(
+    builder: Builder, values: tuple[GraphExpr, GraphExpr], factors: tuple[float, float], shift: int
+) -> GraphExpr:
+    """Both values times their factors, added up, in steps of 2^-shift."""
+    parts = (_scaled(builder, value, factor, shift) for value, factor in zip(values, factors, strict=True))
+    return builder.call("add", *parts)
 
 
 def _scaled(builder: Builder, value: GraphExpr, factor: float, shift: int) -> GraphExpr:
