@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import const_value
+from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.tir.annotations import Anchor
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.window_dots import LANES, VECTORS, dots_of_lanes, interleave
@@ -55,6 +56,7 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     line_outer, line = sch.split(loops[1], [None, lines])
     window_outer, window = sch.split(loops[2], [None, several])
     width = next(width for width in VECTORS if extents[3] % width == 0)
+    _pack_taps(context, anchor, width)
     channel_outer, channel = sch.split(loops[3], [None, width])
     order = [loops[0], window_outer]
     vectors = extents[3] // width
@@ -86,6 +88,20 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     for producer in padded:
         schedule_injective(context, producer)
     context.parallelize_tiles(order, work)
+
+
+def _pack_taps(context: ScheduleContext, anchor: BlockHandle, width: int) -> None:
+    """Arrange the constant weights of a vector of channels in the order in which they are multiplied.
+
+    Before: `w[window, kh, group, channel, k]`; after: `w[channel // width, kh, group, window, channel % width, k]`.
+    """
+
+    def arrange(*i: PrimExpr) -> tuple[PrimExpr, ...]:
+        window, line, group, channel, pixel = i
+        return (channel // width, line, group, window, channel % width, pixel)
+
+    weights = context.block(anchor).reads[1].buffer
+    context.pack(anchor, weights, IndexMap.of(arrange, weights.ndim))
 
 
 def _vectors_together(context: ScheduleContext, vectors: int, weights: int) -> int:
