@@ -18,6 +18,8 @@ from tilewright.topi.schedule.cpu.register_tiles import reduction_size, start_at
 from tilewright.topi.schedule.cpu.tiling import divisors
 
 _MOST_LINES = 4
+_HELD_SHARE = 0.75
+"""Of the first cache level: weights up to which stay there beside pixels."""
 _NEAR_SHARE = 0.5
 """Of the first cache level: what lines of an image with their border may take of it."""
 _SMALL_SHARE = 0.25
@@ -94,13 +96,16 @@ def _pack_taps(context: ScheduleContext, anchor: BlockHandle, width: int) -> Non
     """Arrange the constant weights of a vector of channels in the order in which they are multiplied.
 
     Before: `w[window, kh, group, channel, k]`; after: `w[channel // width, kh, group, window, channel % width, k]`.
+    Few weights, which the first cache level holds, are near enough as they are.
     """
+    weights = context.block(anchor).reads[1].buffer
+    if buffer_bytes(weights) <= context.target.l1_bytes * _HELD_SHARE:
+        return
 
     def arrange(*i: PrimExpr) -> tuple[PrimExpr, ...]:
         window, line, group, channel, pixel = i
         return (channel // width, line, group, window, channel % width, pixel)
 
-    weights = context.block(anchor).reads[1].buffer
     context.pack(anchor, weights, IndexMap.of(arrange, weights.ndim))
 
 
