@@ -31,7 +31,9 @@ def _window_dots(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     pixels = (runs - 1) * several * across + groups * GROUP
     needed, width = const_value(as_expr(pixels)), const_value(data.shape[2])
     is_whole = isinstance(needed, int) and isinstance(width, int) and needed <= width
-    padded = data if is_whole and not any(attributes.padding[:3]) else _padded(data, zero, attributes.padding, lines, pixels)
+    padded = (
+        data if is_whole and not any(attributes.padding[:3]) else _padded(data, zero, attributes.padding, lines, pixels)
+    )
 
     def run(b: ExprLike, y: ExprLike, x: ExprLike, g: ExprLike, c: ExprLike, k: ExprLike) -> PrimExpr:
         return padded[b, y, as_expr(x) * (several * across) + as_expr(g) * GROUP + k, c]

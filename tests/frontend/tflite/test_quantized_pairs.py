@@ -116,9 +116,7 @@ def test_bounds_of_activations(activation: int) -> None:
     levels = ((0.05, 3), (0.02, -5), (0.031, 1))
     plain, bounded = model("ADD", levels, "int8"), model("ADD", levels, "int8", activation)
     high = 127 if activation == 1 else min(127, 1 + round(6 / 0.031))
-    np.testing.assert_array_equal(
-        evaluate(bounded, *codes("int8")), np.clip(evaluate(plain, *codes("int8")), 1, high)
-    )
+    np.testing.assert_array_equal(evaluate(bounded, *codes("int8")), np.clip(evaluate(plain, *codes("int8")), 1, high))
 
 
 @pytest.mark.parametrize("points", [(-128, -128), (-128, 5), (-30, -128), (-30, 5)])

@@ -60,7 +60,7 @@ def sum_rounded_once(
         pairs = (np.unravel_index(index, terms.shape) for index in (least.argmax(), most.argmin()))
         apart = np.subtract(*map(np.array, pairs))
         # What changes both factors least.
-        moved = apart * (math.ldexp(lacking + 1, -shift) / max(1, apart @ apart))
+        moved = apart * (math.ldexp(lacking + 1, -shift) / float(np.square(apart).sum()))
         factors = factors[0] + moved[0], factors[1] + moved[1]
     return None
 
