@@ -15,6 +15,7 @@ from tilewright.graph.passes.window_borders import window_borders
 from tilewright.ir.dtype import INT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
+from tilewright.support.errors import UserError
 
 ZERO = -3
 
@@ -67,3 +68,10 @@ def test_whole_groups_need_nothing() -> None:
     x = Var("x", tensor_type((1, 6, 10, 8), "int8"))
     image = call("pad", x, before=(0, 0, 0, 0), after=(0, 1, 0, 0), value=float(ZERO))
     assert padding_of(rewritten(dots(image, 3, 1, (0, 0, 0, 0)), x)) == (0, 0, 0, 0)
+
+
+def test_only_the_padding_on_the_right_may_be_less_than_nothing() -> None:
+    x = Var("x", tensor_type((1, 6, 10, 8), "int8"))
+    for padding in ((-1, 0, 0, 0), (0, -1, 0, 0), (0, 0, -1, 0)):
+        with pytest.raises(UserError, match="padding at the top, on the left and at the bottom"):
+            infer_types(IRModule([Function("main", (x,), dots(x, 3, 1, padding))]))
