@@ -69,9 +69,16 @@ def test_other_tables_are_read_from_memory() -> None:
     np.testing.assert_array_equal(tw.compile(lookup(table, 300, dtype="int32"))(places), table[places])
 
 
+def test_images_of_few_channels() -> None:
+    table, x = random_bytes("int8", 256), random_bytes("uint8", 2, 9, 11, 3)
+    np.testing.assert_array_equal(tw.compile(lookup(table, 2, 9, 11, 3))(x), table[x])
+
+
 @pytest.mark.parametrize(("target", "expected"), [(NEON, True), (X86, False)])
-def test_instructions(target: str, expected: bool) -> None:
-    compilation = tw.Compilation(lookup(random_bytes("int8", 256), 4096), target)
+@pytest.mark.parametrize("shape", [(4096,), (1, 32, 32, 3)])
+def test_instructions(target: str, shape: tuple[int, ...], expected: bool) -> None:
+    """All axes are one, so that vectors are whole."""
+    compilation = tw.Compilation(lookup(random_bytes("int8", 256), *shape), target)
     (kernel,) = compilation.kernels
     text = compilation.assembly(kernel)
-    assert ("tbx" in text) == ("tbl" in text) == expected
+    assert ("tbl" in text) == expected

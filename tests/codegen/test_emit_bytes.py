@@ -149,3 +149,46 @@ def test_fixed_point_by_instructions() -> None:
     for instruction in ("sqrdmulh", "srshl", "sqxtn", "sqxtun"):
         assert f"neon.{instruction}" in text
     assert "i64>" not in text and "smax" not in text
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16, 24])
+@pytest.mark.parametrize(("dtype", "low", "high"), [("int8", -128, 127), ("int8", -100, 90), ("uint8", 0, 255)])
+@pytest.mark.parametrize("count", [7, 16, 17, 22, 24, 25])
+def test_shifted_words_to_bytes(dtype: str, low: int, high: int, count: int, lanes: int) -> None:
+    def narrowed(x):  # type: ignore[no-untyped-def]
+        shifted = build.shift_right(x, const(count, INT32))
+        return cast(build.minimum(build.maximum(shifted, const(low, INT32)), const(high, INT32)), DataType.of(dtype))
+
+    func = elementwise(narrowed, ["int32"], dtype, lanes)
+    found = run(func, words(0), np.zeros(COUNT, dtype), target=HOST)[-1]
+    np.testing.assert_array_equal(found, np.clip(words(0) >> count, low, high))
+    assert ("neon.sqshr" in host_source([func], ARM)) == (lanes % 8 == 0 and 16 < count <= 24)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16, 24])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("count", [7, 16, 19, 24, 25])
+def test_narrow_numbers_as_upper_halves_of_words(dtype: str, count: int, lanes: int) -> None:
+    func = elementwise(lambda x: build.shift_left(cast(x, INT32), const(count, INT32)), [dtype], "int32", lanes)
+    data = words(0).astype(dtype)
+    found = run(func, data, np.zeros(COUNT, np.int32), target=HOST)[-1]
+    np.testing.assert_array_equal(found, data.astype(np.int32) << count)
+    assert ("zeroinitializer, <" in host_source([func], ARM)) == (lanes % 8 == 0 and 16 <= count <= 24)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("count", [16, 20, 24])
+def test_clamped_halves_as_upper_halves_of_words(dtype: str, count: int) -> None:
+    """Bytes that are made of 16 bits and at once widened are never made."""
+    half, kind = DataType.of("int16"), DataType.of(dtype)
+
+    def moved(x):  # type: ignore[no-untyped-def]
+        kept = build.minimum(build.maximum(x, const(-3, half)), const(100, half)) + const(3, half)
+        return build.shift_left(cast(cast(kept, kind), INT32), const(count, INT32))
+
+    func, data = elementwise(moved, ["int16"], "int32", 16), words(0).astype(np.int16)
+    found = run(func, data, np.zeros(COUNT, np.int32), target=HOST)[-1]
+    np.testing.assert_array_equal(found, (np.clip(data, -3, 100).astype(np.int32) + 3) << count)
+    assert "neon.sqxt" not in host_source([func], ARM)

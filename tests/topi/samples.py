@@ -284,9 +284,14 @@ SAMPLES: list[Sample] = [
                 _(windows, 3, groups, 16, 4, dtype="int8", low=-128, high=127),
                 np.array(-7, "int8"),
             ],
-            {"padding": (1, 1, 0, 2), "strides": (1, stride), "width": width},
+            {"padding": padding, "strides": (1, stride), "width": width},
         )
-        for width, stride, windows, groups in ((3, 1, 2, 1), (3, 2, 1, 1), (5, 1, 4, 2))
+        for width, stride, windows, groups, padding in (
+            (3, 1, 2, 1, (1, 1, 0, 2)),
+            (3, 2, 1, 1, (1, 1, 0, 2)),
+            (5, 1, 4, 2, (1, 1, 0, 2)),
+            (3, 1, 2, 1, (0, 0, 0, -1)),
+        )
     ),
     *(
         (

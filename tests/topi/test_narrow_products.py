@@ -228,18 +228,38 @@ def test_lines_of_few_channels_by_lanes_of_a_load(channels: int, stride: int, bo
 
 @pytest.mark.grid
 @pytest.mark.parametrize(("width", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (4, 1)])
-@pytest.mark.parametrize("epilogue", [False, True])
-def test_dots_of_pixels(width: int, stride: int, epilogue: bool) -> None:
-    """Lines and pixels that tiles do not divide, and borders."""
+@pytest.mark.parametrize(("channels", "epilogue"), [(32, False), (32, True), (24, True)])
+@pytest.mark.parametrize(
+    ("padding", "l1_bytes"), [((1, 2, 1, 2), 1 << 16), ((0, 0, 0, -1), 1 << 16), ((0, 1, 2, 0), 64)]
+)
+def test_dots_of_pixels(
+    width: int, stride: int, channels: int, epilogue: bool, padding: tuple[int, ...], l1_bytes: int
+) -> None:
+    """Lines and pixels that tiles do not divide, borders, half vectors of channels, and weights that are not near."""
     several, groups = windows_together(width, stride)
-    data = Var("data", tensor_type((1, 5, 7, 32), "int8"))
-    weight = Var("weight", tensor_type((several, 3, groups, 32, 4), "int8"))
+    data = Var("data", tensor_type((1, 5, 9, channels), "int8"))
+    weight = Var("weight", tensor_type((several, 3, groups, channels, 4), "int8"))
     zero = Var("zero", tensor_type((), "int8"))
     body: GraphExpr = call(
-        "qnn.window_dots", data, weight, zero, strides=(stride, stride), padding=(1, 2, 1, 2), width=width
+        "qnn.window_dots", data, weight, zero, strides=(stride, stride), padding=padding, width=width
     )
     func = kernel([data, weight, zero], call("maximum", body, call("negative", body)) if epilogue else body)
-    check(func, target_of("dotprod"), "neon.sdot.v4i32")
+    target = target_of("dotprod").replace(l1_bytes=l1_bytes)
+    check(func, target, "neon.sdot.v4i32")
+    is_near = l1_bytes > channels * several * groups * 12
+    assert (1 in packing_of(schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target))) != is_near
+
+
+def test_images_with_a_border_are_read_as_they_are() -> None:
+    """Windows of three, two of which share four pixels: those of eight windows are ten."""
+    for width, is_copied in ((10, False), (9, True)):
+        params = [
+            Var("data", tensor_type((1, 5, width, 16), "int8")),
+            Var("weight", tensor_type((2, 3, 1, 16, 4), "int8")),
+            Var("zero", tensor_type((), "int8")),
+        ]
+        body = call("qnn.window_dots", *params, padding=(0, 0, 0, 10 - width), width=3)
+        assert ("pad_data" in to_script(kernel(params, body))) == is_copied
 
 
 @pytest.mark.parametrize(("height", "stride", "cores"), [(8, 1, 1), (8, 2, 2), (7, 1, 2)])

@@ -56,6 +56,7 @@ from tilewright.graph.passes.sums_of_parts import sums_of_parts
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
+from tilewright.graph.passes.window_borders import window_borders
 from tilewright.graph.passes.word_products import word_products
 from tilewright.graph.verify import verify_fused, verify_typed
 from tilewright.ir.function import IRModule
@@ -158,6 +159,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             with_options("integer_products", integer_products),
             *_SIMPLIFY,
             with_options("byte_tables", byte_tables),
+            module_pass("window_borders", requires="graph_typed")(window_borders),
             with_options("integer_epilogues", integer_epilogues),
             with_options("word_products", word_products),
             with_options("half_products", half_products),

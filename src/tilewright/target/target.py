@@ -239,7 +239,7 @@ class Target:
 
     @property
     def has_byte_tables(self) -> bool:
-        """Whether instructions look bytes up in tables that registers hold (tbl, tbx)."""
+        """Whether instructions look bytes up in tables that registers hold (tbl)."""
         return self.arch == "aarch64" and self.has_feature("neon")
 
     @property

@@ -188,15 +188,16 @@ define(
     _dot4_of_lanes,
     "adds dot products of four bytes with four bytes, both a lane's own",
 )
-define(
-    "arm.interleave4",
-    "",
-    "int8x64",
-    ("int8x16",) * 4,
-    ("neon",),
-    lambda *rows: [row[lane] for lane in range(16) for row in rows],
-    "the first bytes of four vectors, then the second ones, and so on",
-)
+for _lanes in (8, 16):
+    define(
+        f"arm.interleave4.{_lanes}",
+        "",
+        f"int8x{4 * _lanes}",
+        (f"int8x{_lanes}",) * 4,
+        ("neon",),
+        lambda *rows: [byte for column in zip(*rows, strict=True) for byte in column],
+        "the first bytes of four vectors, then the second ones, and so on",
+    )
 define(
     "arm.usdot",
     "llvm.aarch64.neon.usdot.v4i32.v16i8",

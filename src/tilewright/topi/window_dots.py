@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.graph.ops.window_dots import GROUP
 from tilewright.ir.build import all_of, as_expr, cast, le, lt, select
 from tilewright.ir.dtype import INT32
-from tilewright.ir.expr import ExprLike, PrimExpr
+from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
@@ -28,16 +28,21 @@ def _window_dots(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     down, across = attributes.strides
     batch, rows, columns, _ = shape
     lines, runs = (rows - 1) * down + height, (columns + several - 1) // several
-    padded = _padded(data, zero, attributes.padding, lines, (runs - 1) * several * across + groups * GROUP)
+    pixels = (runs - 1) * several * across + groups * GROUP
+    needed, width = const_value(as_expr(pixels)), const_value(data.shape[2])
+    is_whole = isinstance(needed, int) and isinstance(width, int) and needed <= width
+    padded = (
+        data if is_whole and not any(attributes.padding[:3]) else _padded(data, zero, attributes.padding, lines, pixels)
+    )
 
     def run(b: ExprLike, y: ExprLike, x: ExprLike, g: ExprLike, c: ExprLike, k: ExprLike) -> PrimExpr:
         return padded[b, y, as_expr(x) * (several * across) + as_expr(g) * GROUP + k, c]
 
-    pixels = compute((batch, lines, runs, groups, channels, GROUP), run, "runs", KEPT.entry(True))
+    side_by_side = compute((batch, lines, runs, groups, channels, GROUP), run, "runs", KEPT.entry(True))
     kh, g, k = reduce_axis((0, height), "kh"), reduce_axis((0, groups), "g"), reduce_axis((0, GROUP), "k")
 
     def element(b: ExprLike, y: ExprLike, x: ExprLike, c: ExprLike) -> PrimExpr:
-        value = pixels[b, as_expr(y) * down + kh, as_expr(x) // several, g, c, k]
+        value = side_by_side[b, as_expr(y) * down + kh, as_expr(x) // several, g, c, k]
         factor = weight[as_expr(x) % several, kh, g, c, k]
         return reduction.sum(cast(value, INT32) * cast(factor, INT32), [kh, g, k])
 

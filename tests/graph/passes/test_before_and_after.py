@@ -60,6 +60,7 @@ from tilewright.graph.passes.sums_of_parts import sums_of_parts
 from tilewright.graph.passes.transposed_convolution import transposed_convolution
 from tilewright.graph.passes.widen_halves import widen_halves
 from tilewright.graph.passes.widen_where_read import widen_where_read
+from tilewright.graph.passes.window_borders import window_borders
 from tilewright.graph.passes.word_products import word_products
 from tilewright.graph.state import with_state
 from tilewright.ir.dtype import FLOAT16
@@ -642,6 +643,26 @@ def test_byte_tables() -> None:
         'return take(const[0], x, mode="inside")',
         constants=[np.rint(np.tanh(numbers) * np.float32(255)).astype(np.uint8)],
         x="uint8[5, 6]",
+    )
+
+
+def test_window_borders() -> None:
+    """Five windows of three pixels are loaded by groups of four, for two windows each: eight pixels in all."""
+    table = np.arange(256).astype(np.int8)
+    weight = np.random.default_rng(0).integers(-9, 9, (2, 3, 1, 16, 4)).astype(np.int8)
+    assert_becomes(
+        window_borders,
+        """
+        image = take(const[0], x, mode="inside")
+        return qnn.window_dots(image, const[1], constant(-3, "int8"), padding=(1, 1, 1, 1), width=3)
+        """,
+        """
+        image = take(const[0], x, mode="inside")
+        padded = pad(image, before=(0, 1, 1, 0), after=(0, 1, 2, 0), value=-3.0)
+        return qnn.window_dots(padded, const[1], constant(-3, "int8"), padding=(0, 0, 0, -1), width=3)
+        """,
+        constants=[table, weight],
+        x="uint8[1, 4, 5, 16]",
     )
 
 

@@ -12,7 +12,7 @@ from tilewright.graph.ir.op import Operator, call, is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.pipeline import optimize
-from tilewright.ir.dtype import FLOAT32
+from tilewright.ir.dtype import FLOAT32, INT8, INT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import tensor_type
 from tilewright.target import Target
@@ -84,3 +84,21 @@ def test_what_is_computed() -> None:
     check([x], quantized(call("tanh", call("multiply", a, each)), 0.03), 0)
     # GPUs compute functions as quickly as they load.
     check([x], quantized(call("tanh", a), 0.03), 0, Target("opencl"))
+
+
+def rescaled(x: GraphExpr) -> GraphExpr:
+    """Bytes of another scale, by a product of fixed point."""
+    steps = call("left_shift", call("cast", x, dtype=INT32), constant(np.int32(8)))
+    value = call("right_shift", call("qnn.high_product", steps, constant(np.int32(1 << 30))), constant(np.int32(7)))
+    return call("cast", call("clip", value, minimum=-128.0, maximum=127.0), dtype=INT8)
+
+
+@pytest.mark.parametrize(("target", "looked_up"), [(NEON, 1), (PLAIN, 0)], ids=["arm", "x86"])
+def test_an_input_that_is_rescaled(target: Target, looked_up: int) -> None:
+    x = Var("x", tensor_type((16, 16), "int8"))
+    check([x], rescaled(x), looked_up, target)
+
+
+def test_what_a_kernel_computes_is_rescaled_by_it() -> None:
+    x, y = (Var(name, tensor_type((16, 16), "int8")) for name in ("x", "y"))
+    check([x, y], rescaled(call("maximum", x, y)), 0)

@@ -210,13 +210,13 @@ def test_depthwise_convolutions(target: Target, dtype: str, zero: int, each: int
 @pytest.mark.parametrize(("dtype", "zero"), [("uint8", 0), ("uint8", 130), ("int8", -128)])
 @pytest.mark.parametrize(("window", "stride"), [((3, 3), 1), ((3, 3), 2), ((5, 5), 1), ((2, 7), 2)])
 def test_depthwise_convolutions_by_dots_of_pixels(dtype: str, zero: int, window: tuple[int, int], stride: int) -> None:
-    """Whole vectors of channels, where a processor has dot products."""
-    x = Var("x", tensor_type((2, 16, 9, 8), dtype))
+    """Half vectors of channels, where a processor has dot products."""
+    x = Var("x", tensor_type((2, 24, 9, 8), dtype))
     body = call(
         "nn.conv2d",
         wide(x, constant(np.int32(zero))),
-        weights((16, 1, *window)),
-        groups=16,
+        weights((24, 1, *window)),
+        groups=24,
         padding=(1, 0, 2, 1),
         strides=(stride, stride),
     )

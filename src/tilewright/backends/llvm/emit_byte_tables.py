@@ -1,8 +1,9 @@
 """Bytes looked up in a table of 256 bytes that lies in sixteen registers, on Arm.
 
-    r = tbl(table[0:64], x);  r = tbx(r, table[64:128], x - 64);  r = tbx(r, table[128:192], x - 128);  ...
+    tbl(table[0:64], x) | tbl(table[64:128], x - 64) | tbl(table[128:192], x - 128) | tbl(table[192:256], x - 192)
 
-`tbl` gives zero for places past its 64 bytes, and `tbx` leaves what was there.
+`tbl` gives zero for places past its 64 bytes. (`tbx`, which leaves what was there, takes longer, and each one waits for
+the last.)
 """
 
 from __future__ import annotations
@@ -35,15 +36,14 @@ def _table(c: FunctionContext, table: str) -> list[str]:
 
 def _look_up(c: FunctionContext, table: list[str], places: str, width: int) -> str:
     kind, tables = f"<{width} x i8>", ", ".join([_PART] * 4)
-    first = c.module.declare(f"llvm.aarch64.neon.tbl4.v{width}i8", kind, f"{tables}, {kind}", "")
-    others = c.module.declare(f"llvm.aarch64.neon.tbx4.v{width}i8", kind, f"{kind}, {tables}, {kind}", "")
-    found = ""
+    function = c.module.declare(f"llvm.aarch64.neon.tbl4.v{width}i8", kind, f"{tables}, {kind}", "")
+    found: list[str] = []
     for begin in range(0, TABLE, _AT_ONCE):
         count = begin // _REGISTER
         parts = ", ".join(f"{_PART} {part}" for part in table[count : count + 4])
-        if begin == 0:
-            found = c.op(f"call {kind} {first}({parts}, {kind} {places})")
-            continue
-        inside = c.op(f"sub {kind} {places}, splat (i8 {begin if begin < 128 else begin - 256})")
-        found = c.op(f"call {kind} {others}({kind} {found}, {parts}, {kind} {inside})")
-    return found
+        inside = c.op(f"sub {kind} {places}, splat (i8 {begin if begin < 128 else begin - 256})") if begin else places
+        found.append(c.op(f"call {kind} {function}({parts}, {kind} {inside})"))
+    while len(found) > 1:
+        pairs = zip(found[::2], found[1::2], strict=True)
+        found = [c.op(f"or {kind} {first}, {second}") for first, second in pairs]
+    return found[0]

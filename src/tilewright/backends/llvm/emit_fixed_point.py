@@ -2,6 +2,8 @@
 
     rounded_shift(high_product(x, multiplier), n)   ->   srshl(sqrdmulh(x, multiplier), n)
     int8(min(max(x, -128 - z), 127 - z) + z)        ->   sqxtn(sqxtn(x) + z)       (x of 16 bits: sqxtn(x + z))
+    int8(min(max(x >> 20, -128), 127))              ->   sqshrn(uzp2(x), 4)        (the upper halves of words)
+    int32(x) << 20                                  ->   zip(0, x << 4)            (the upper halves of words)
 
 Saturating instructions cut at the bounds of a byte; narrower bounds are those of bytes, four times as many in a vector.
 """
@@ -12,11 +14,11 @@ from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.emit_rounding import bytes_of_halves, saturated_halves
 from tilewright.backends.llvm.types import register_type
 from tilewright.backends.llvm.vector_parts import parts_of, side_by_side
-from tilewright.ir.dtype import INT16, INT32, DataType
+from tilewright.ir.dtype import INT8, INT16, INT32, UINT8, DataType
 from tilewright.ir.expr import Add, Broadcast, Call, Cast, IntImm, Max, Min, PrimExpr
 
 _LANES = 4
-_BYTE = 8
+_BYTE, _HALF = 8, 16
 _WORD = "<4 x i32>"
 _MOST_BOUND = 1 << 14
 """Bounds and numbers to add that leave room in 16 bits."""
@@ -97,10 +99,14 @@ def clamped_to_bytes(c: FunctionContext, expr: Cast) -> str:
     assert clamped is not None
     value, low, high, added = clamped
     dtype, element = expr.dtype, expr.dtype.element
-    halves = _fours(c, c.value(value), value.dtype)
-    if value.dtype.element is INT32:
-        halves = [saturated_halves(c, words) for words in halves]
-    result = bytes_of_halves(c, halves, dtype, added)
+    shifted = _shifted(value) if not added else None
+    if shifted is not None:
+        result = _bytes_of_upper_halves(c, *shifted, dtype)
+    else:
+        halves = _fours(c, c.value(value), value.dtype)
+        if value.dtype.element is INT32:
+            halves = [saturated_halves(c, words) for words in halves]
+        result = bytes_of_halves(c, halves, dtype, added)
     sign, text = "s" if dtype.is_int else "u", register_type(dtype)
     for name, bound, outer in (("max", low + added, element.min_value()), ("min", high + added, element.max_value())):
         if bound != outer:
@@ -109,3 +115,73 @@ def clamped_to_bytes(c: FunctionContext, expr: Cast) -> str:
                 f"call {text} {function}({text} {result}, {text} {c.broadcast(str(bound), element, dtype.lanes)})"
             )
     return result
+
+
+def _shifted(value: PrimExpr) -> tuple[PrimExpr, int] | None:
+    """Pairs of vectors of words that are shifted by more than a half, and by how much more."""
+    if not isinstance(value, Call) or value.name != "shift_right" or value.dtype.element is not INT32:
+        return None
+    count = _number(value.args[1])
+    if count is None or not _HALF < count <= _HALF + _BYTE or value.dtype.lanes % (2 * _LANES):
+        return None
+    return value.args[0], count - _HALF
+
+
+def _bytes_of_upper_halves(c: FunctionContext, words: PrimExpr, count: int, dtype: DataType) -> str:
+    """The upper halves of words, shifted and cut to bytes in one step, which saturates."""
+    lanes, width = dtype.lanes, 2 * _LANES
+    upper = _every_second(c, c.value(words), lanes)
+    sign = "n" if dtype.is_int else "un"
+    narrow = c.module.declare(f"llvm.aarch64.neon.sqshr{sign}.v8i8", "<8 x i8>", "<8 x i16>, i32 immarg")
+    parts = parts_of(c, upper, "i16", lanes, width)
+    cut = [c.op(f"call <8 x i8> {narrow}(<8 x i16> {part}, i32 {count})") for part in parts]
+    return side_by_side(c, cut, "i8", width, lanes)
+
+
+def _every_second(c: FunctionContext, words: str, lanes: int) -> str:
+    """The upper halves of a vector of words."""
+    order, kind = ", ".join(f"i32 {2 * lane + 1}" for lane in range(lanes)), f"<{2 * lanes} x i16>"
+    halves = c.op(f"bitcast <{lanes} x i32> {words} to {kind}")
+    return c.op(f"shufflevector {kind} {halves}, {kind} poison, <{lanes} x i32> <{order}>")
+
+
+def is_moved_up(c: FunctionContext, expr: Call) -> bool:
+    """Whether bytes or halves become words that are shifted by a half at least, on Arm."""
+    count, wide = _number(expr.args[1]), expr.args[0]
+    if not c.target.has_rounded_products or expr.dtype.element is not INT32 or not isinstance(wide, Cast):
+        return False
+    narrow = _narrow(wide).dtype
+    if narrow.element not in (INT8, UINT8, INT16) or narrow.lanes % (2 * _LANES):
+        return False
+    return count is not None and _HALF <= count <= _HALF + _BYTE
+
+
+def _narrow(wide: Cast) -> PrimExpr:
+    """What is widened: clamped halves as they are, though bytes would hold them."""
+    words = unclamped(wide)
+    return wide.value if words is None else words.value if isinstance(words, Cast) else words
+
+
+def moved_up(c: FunctionContext, expr: Call) -> str:
+    """Such words: zeros below what is shifted by the rest."""
+    wide, count = expr.args[0], _number(expr.args[1])
+    assert isinstance(wide, Cast) and count is not None
+    narrow, lanes = _narrow(wide), expr.dtype.lanes
+    halves, kind = c.value(narrow), f"<{lanes} x i16>"
+    if narrow.dtype.bits == _BYTE and count == _HALF + _BYTE:
+        halves = _above_zeros(c, halves, "i8", lanes)
+    else:
+        if narrow.dtype.bits == _BYTE:
+            extension = "sext" if narrow.dtype.is_int else "zext"
+            halves = c.op(f"{extension} <{lanes} x i8> {halves} to {kind}")
+        if count > _HALF:
+            halves = c.op(f"shl {kind} {halves}, {c.broadcast(str(count - _HALF), INT16, lanes)}")
+    return _above_zeros(c, halves, "i16", lanes)
+
+
+def _above_zeros(c: FunctionContext, upper: str, element: str, lanes: int) -> str:
+    """Numbers of twice the width, whose upper halves are given, and whose lower ones are zero."""
+    order = ", ".join(f"i32 {lanes + lane}, i32 {lane}" for lane in range(lanes))
+    kind, bits = f"<{lanes} x {element}>", 2 * int(element[1:])
+    both = c.op(f"shufflevector {kind} {upper}, {kind} zeroinitializer, <{2 * lanes} x i32> <{order}>")
+    return c.op(f"bitcast <{2 * lanes} x {element}> {both} to <{lanes} x i{bits}>")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.backends.llvm.context import FunctionContext
-from tilewright.backends.llvm.emit_fixed_point import high_product, rounded_shift
+from tilewright.backends.llvm.emit_fixed_point import high_product, is_moved_up, moved_up, rounded_shift
 from tilewright.backends.llvm.emit_machine import emit_machine
 from tilewright.backends.llvm.emit_memory import element_address
 from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
@@ -144,6 +144,8 @@ def _bitwise_not(c: FunctionContext, expr: Call) -> str:
 
 def _shift(c: FunctionContext, expr: Call) -> str:
     """The count is taken modulo the width: LLVM leaves larger shifts undefined."""
+    if expr.name == "shift_left" and is_moved_up(c, expr):
+        return moved_up(c, expr)
     dtype, text = expr.dtype, register_type(expr.dtype)
     count = c.op(f"and {c.typed(expr.args[1])}, {_int_splat(c, dtype.bits - 1, dtype)}")
     operation = "shl" if expr.name == "shift_left" else "ashr" if dtype.is_int else "lshr"

@@ -33,8 +33,8 @@ def emit_machine(c: FunctionContext, expr: Call) -> str:
     instruction.require(c.target)
     if instruction.name.startswith("amx."):
         return _tile_instruction(c, instruction, expr)
-    if instruction.name == "arm.interleave4":
-        return _interleaved(c, [c.value(arg) for arg in expr.args])
+    if instruction.name.startswith("arm.interleave4"):
+        return _interleaved(c, [c.value(arg) for arg in expr.args], expr.args[0].dtype.lanes)
     width = expr.dtype.lanes * expr.dtype.bits
     values = [_argument(c, arg, width) for arg in expr.args]
     if instruction.name in _SYMMETRIC:
@@ -46,17 +46,17 @@ def emit_machine(c: FunctionContext, expr: Call) -> str:
     return c.op(f"call {result} {function}({', '.join(values)})")
 
 
-def _interleaved(c: FunctionContext, rows: list[str]) -> str:
+def _interleaved(c: FunctionContext, rows: list[str], lanes: int) -> str:
     """Bytes of four vectors in turn: of two and two, then pairs of bytes of both."""
-    pairs = (_in_turn(c, rows[n], rows[n + 1], "i8") for n in (0, 2))
-    first, second = (c.op(f"bitcast <32 x i8> {item} to <16 x i16>") for item in pairs)
-    return c.op(f"bitcast <32 x i16> {_in_turn(c, first, second, 'i16')} to <64 x i8>")
+    pairs = (_in_turn(c, rows[n], rows[n + 1], f"<{lanes} x i8>", lanes) for n in (0, 2))
+    first, second = (c.op(f"bitcast <{2 * lanes} x i8> {item} to <{lanes} x i16>") for item in pairs)
+    runs = _in_turn(c, first, second, f"<{lanes} x i16>", lanes)
+    return c.op(f"bitcast <{2 * lanes} x i16> {runs} to <{4 * lanes} x i8>")
 
 
-def _in_turn(c: FunctionContext, first: str, second: str, element: str) -> str:
-    order = ", ".join(f"i32 {lane}, i32 {lane + _ARM_BYTES}" for lane in range(_ARM_BYTES))
-    text = f"<{_ARM_BYTES} x {element}>"
-    return c.op(f"shufflevector {text} {first}, {text} {second}, <{2 * _ARM_BYTES} x i32> <{order}>")
+def _in_turn(c: FunctionContext, first: str, second: str, kind: str, lanes: int) -> str:
+    order = ", ".join(f"i32 {lane}, i32 {lane + lanes}" for lane in range(lanes))
+    return c.op(f"shufflevector {kind} {first}, {kind} {second}, <{2 * lanes} x i32> <{order}>")
 
 
 def _value_type(dtype: DataType) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from tilewright.frontend.core.builder import dtype_of
 from tilewright.frontend.tflite.context import NodeContext
 from tilewright.frontend.tflite.fixed_point import Multiplier, as_steps, bounds_of, finished, rescaled
+from tilewright.frontend.tflite.single_rounding import sum_rounded_once
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.ir.dtype import INT32
 from tilewright.support.errors import UnsupportedError
@@ -20,25 +21,32 @@ _HALF = 0.5
 def quantized_sum(node: NodeContext) -> GraphExpr:
     """a + b or a - b: both in steps of twice the larger scale, moved up, then in steps of the result."""
     builder, to = node.builder, node.output_dtype()
-    first, second, result = node.levels(0), node.levels(1), node.output_levels()
+    levels, result = (node.levels(0), node.levels(1)), node.output_levels()
     if to.name == "int16" and node.flag("pot_scale_int16", True) and _are_powers(node):
         return _sum_of_powers(node)
-    room = _ROOM[to.bits]
-    scales = [np.float64(item.scales[0]) for item in (first, second)]
-    twice = 2 * max(scales)
-    parts: list[GraphExpr] = []
-    for index, (levels, scale) in enumerate(zip((first, second), scales, strict=True)):
-        steps = as_steps(builder, node.input(index), levels.zero)
+    room, name = _ROOM[to.bits], "subtract" if node.node.name == "SUB" else "add"
+    scales = [np.float64(item.scales[0]) for item in levels]
+    twice, bounds = 2 * max(scales), bounds_of(node.activation, result, to)
+    back = Multiplier.of(twice / ((1 << room) * np.float64(result.scales[0])))
+
+    def part(value: GraphExpr, zero: int, scale: np.float64) -> GraphExpr:
+        steps = as_steps(builder, value, zero)
         if scale / twice == _HALF:
             # Half of what was moved up by a place more: exact, and no product.
-            parts.append(builder.call("left_shift", steps, builder.constant(room - 1, INT32)))
-            continue
+            return builder.call("left_shift", steps, builder.constant(room - 1, INT32))
         moved = builder.call("left_shift", steps, builder.constant(room, INT32))
-        parts.append(rescaled(builder, moved, Multiplier.of(scale / twice)))
-    total = builder.call("subtract" if node.node.name == "SUB" else "add", *parts)
-    back = Multiplier.of(twice / ((1 << room) * np.float64(result.scales[0])))
-    value = rescaled(builder, total, back)
-    return finished(builder, value, result.zero, bounds_of(node.activation, result, to), to)
+        return rescaled(builder, moved, Multiplier.of(scale / twice))
+
+    def kernel(a: GraphExpr, b: GraphExpr) -> GraphExpr:
+        parts = (part(value, item.zero, scale) for value, item, scale in zip((a, b), levels, scales, strict=True))
+        value = rescaled(builder, builder.call(name, *parts), back)
+        return finished(builder, value, result.zero, bounds, to)
+
+    inputs = (node.input(0), node.input(1))
+    first, second = (float(scale / np.float64(result.scales[0])) for scale in scales)
+    factors = (first, -second if name == "subtract" else second)
+    found = sum_rounded_once(builder, inputs, kernel, factors, bounds)
+    return kernel(*inputs) if found is None else found
 
 
 def _are_powers(node: NodeContext) -> bool:
@@ -59,7 +67,8 @@ def quantized_product(node: NodeContext) -> GraphExpr:
     first, second, result = node.levels(0), node.levels(1), node.output_levels()
     parts = [as_steps(builder, node.input(index), item.zero) for index, item in enumerate((first, second))]
     scale = np.float32(first.scales[0]) * np.float32(second.scales[0]) / np.float32(result.scales[0])
-    value = rescaled(builder, builder.call("multiply", *parts), Multiplier.of(scale))
+    negative = any(dtype_of(node.input(index)).min_value() < item.zero for index, item in enumerate((first, second)))
+    value = rescaled(builder, builder.call("multiply", *parts), Multiplier.of(scale), negative)
     return finished(builder, value, result.zero, bounds_of(node.activation, result, to), to)
 
 

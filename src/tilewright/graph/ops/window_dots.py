@@ -36,7 +36,10 @@ GROUP = 4
 
 @node()
 class WindowDotsAttributes(Attributes):
-    """Steps, padding (top, left, bottom, right), and the pixels across a window."""
+    """Steps, padding (top, left, bottom, right), and the pixels across a window.
+
+    With padding below zero on the right no window meets as many of the last pixels.
+    """
 
     strides: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -47,6 +50,12 @@ def windows_together(width: int, stride: int) -> tuple[int, int]:
     """How many windows share what is loaded, and how many groups of pixels that is."""
     groups = -(-width // GROUP)
     return (GROUP * groups - width) // stride + 1, groups
+
+
+def pixels_read(columns: int, width: int, stride: int) -> int:
+    """How many pixels of a line are loaded for so many windows, in whole groups."""
+    several, groups = windows_together(width, stride)
+    return (-(-columns // several) - 1) * several * stride + groups * GROUP
 
 
 def arranged(weight: Array, stride: int) -> Array:
@@ -97,7 +106,7 @@ def window_dots(types: Types, attributes: WindowDotsAttributes) -> Type:
     require_length(attributes.strides, 2, "strides")
     require_length(attributes.padding, 4, "padding")
     require_positive((*attributes.strides, attributes.width), "strides and width")
-    require_not_negative(attributes.padding, "padding")
+    require_not_negative(attributes.padding[:3], "padding at the top, on the left and at the bottom")
     if data.shape is None or weight.shape is None:
         return TensorType((None,) * 4, INT32)
     require_rank(data.shape, 4, "data")

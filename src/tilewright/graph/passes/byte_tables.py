@@ -4,7 +4,8 @@ Before:  uint8(clip(round(gelu(float(int(x) - zero) * scale) / step), 0, 255))  
 After:   take(table, x)
 
 All that is computed of the same bytes is one function of them, however many times it is quantised on its way. The table
-holds what the interpreter computes. Arithmetic alone (a scale, a clamp) is quicker than looking up.
+holds what the interpreter computes. Arithmetic alone (a scale, a clamp) is quicker than looking up; products of fixed
+point are not where tables lie in registers, and no kernel has the bytes there: those of inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.graph.interpreter import apply_operator
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Var, constant
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import make
@@ -32,6 +33,8 @@ _SLOW: Final = frozenset(
     nn.gelu nn.softplus nn.elu nn.selu""".split()
 )
 """Elementwise operators that take many more instructions than a load."""
+_RESCALING: Final = frozenset(["qnn.high_product"])
+"""Those that take more than a place in registers does."""
 _RESULTS: Final = (INT8, UINT8, INT16)
 """Types of results that are looked up: what quantised layers read."""
 
@@ -40,14 +43,17 @@ def byte_tables(module: IRModule, options: GraphOptions) -> IRModule:
     """Look functions of bytes up that take long to compute."""
     if not options.machine.is_cpu:
         return module
-    return map_functions(module, lambda function: _Functions(function).rewritten())
+    of_inputs = _SLOW | _RESCALING if options.machine.has_byte_tables else _SLOW
+    return map_functions(module, lambda function: _Functions(function, of_inputs).rewritten())
 
 
 class _Functions:
     """The functions of bytes in a function of the graph."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, of_inputs: frozenset[str]) -> None:
         self._function = function
+        self._of_inputs = of_inputs
+        """Operators that take long on bytes that a kernel reads for them."""
         self._nodes = list(post_order(function.body))
         self._source: dict[int, GraphExpr] = {}
         """The bytes that a node is a function of, by the node: itself if it is bytes, and of nothing else."""
@@ -82,7 +88,8 @@ class _Functions:
         if source is not None:
             self._source[id(node)] = source
             assert isinstance(node, Call) and isinstance(node.callee, Operator)
-            if node.callee.name in _SLOW or any(id(item) in self._slow for item in node.args):
+            slow = self._of_inputs if isinstance(source, Var) else _SLOW
+            if node.callee.name in slow or any(id(item) in self._slow for item in node.args):
                 self._slow.add(id(node))
         elif isinstance(node.type, TensorType) and node.type.dtype in (INT8, UINT8):
             self._source[id(node)] = node

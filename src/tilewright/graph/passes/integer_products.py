@@ -61,8 +61,8 @@ _TILE_STEP = 32
 """Bytes of a reduction from which on matrix tiles are quicker than vectors."""
 _VECTORS = 4
 """Vectors across a tile of sums: with fewer, rows are loaded more often than they are used."""
-_VECTOR_BYTES = 16
-"""Channels whose pixels are put side by side at once."""
+_VECTOR_BYTES = 8
+"""Channels whose pixels are put side by side at once, at least."""
 _LITTLE = 16
 """What part of a reduction its padding is at most where the processor could do without."""
 _MANY_VECTORS = 16

@@ -247,7 +247,7 @@ class DotProduct:
     partial_tile: float
     """What a loop with a partial last tile of rows is worth against one without."""
     results_apart: float
-    """What a tile whose results are stored a few bytes at a time is worth against one of whole vectors."""
+    """What a tile is worth whose results are stored half as many at a time as those of another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from tilewright.tir.machine import machine_call
 from tilewright.tir.stmt import Stmt
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
 
-CHANNELS = 16
-"""Channels whose pixels are put side by side at once: bytes of a vector."""
+VECTORS = (16, 8)
+"""How many channels' pixels are put side by side at once: bytes of a vector, or of half a one."""
 LANES = 4
 """Sums of a vector."""
 GROUP = 4
@@ -22,16 +22,17 @@ GROUP = 4
 
 
 @cache
-def interleave() -> TensorIntrin:
+def interleave(channels: int) -> TensorIntrin:
     """runs[c, k] = pixels[k, c]: vectors of channels of four pixels, as four pixels of each channel."""
-    pixels = te.placeholder((GROUP, CHANNELS), "int8", name="pixels")
-    runs = te.compute((CHANNELS, GROUP), lambda c, k: pixels[k, c], name="runs")
+    name = f"arm.interleave4.{channels}"
+    pixels = te.placeholder((GROUP, channels), "int8", name="pixels")
+    runs = te.compute((channels, GROUP), lambda c, k: pixels[k, c], name="runs")
 
     def rule(inputs: list[Operand], outputs: list[Operand]) -> Stmt:
-        rows = [inputs[0][k, Ramp(const(0), const(1), CHANNELS)] for k in range(GROUP)]
-        return outputs[0].store_vector(machine_call("arm.interleave4", *rows))
+        rows = [inputs[0][k, Ramp(const(0), const(1), channels)] for k in range(GROUP)]
+        return outputs[0].store_vector(machine_call(name, *rows))
 
-    return te.decl_tensor_intrin(runs.op, rule, name="arm.interleave4")
+    return te.decl_tensor_intrin(runs.op, rule, name=name)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.expr import Var, const_value
 from tilewright.ir.visit import find_all, pre_order, uses_any
+from tilewright.tir.analysis.byte_lookups import is_byte_lookup
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.stmt import Block, BlockIter, BufferStore
@@ -64,7 +65,10 @@ def same_indices(block: Block) -> bool:
 
 
 def are_contiguous(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
-    """Whether all that two axes of one kind access is walked through both in order, as if they were one."""
+    """Whether all that two axes of one kind access is walked through both in order, as if they were one.
+
+    Where a table is looked up is no order: bytes that say it are read as they lie.
+    """
     if outer.kind is not inner.kind or not all(const_value(item.domain.extent) for item in (outer, inner)):
         return False
     pair = [outer.var, inner.var]
@@ -72,7 +76,7 @@ def are_contiguous(block: Block, outer: BlockIter, inner: BlockIter) -> bool:
     for item in accesses:
         indices, shape = item.indices, item.buffer.shape
         used = [n for n, index in enumerate(indices) if uses_any(index, pair)]
-        if not used:
+        if not used or (isinstance(item, BufferLoad) and is_byte_lookup(item)):
             continue
         if len(used) != 2 or used[1] != used[0] + 1 or item.buffer.strides:
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import log2, prod
 
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
@@ -148,7 +148,7 @@ def vector_tile(
                 break
             filled = 1.0 if rows % height == 0 else costs.partial_tile * rows / (-(-rows // height) * height)
             overlap = min(1.0, height * vectors / costs.in_flight)
-            joined = 1.0 if _together(vectors, together) == together else costs.results_apart
+            joined = costs.results_apart ** log2(together / _together(vectors, together))
             score = height * vectors / (height + vectors) * overlap * filled * joined
             if score > best_score + 1e-9:
                 best, best_score = RegisterTile(height, vectors, lanes), score

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.ir.expr import const_value
+from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.tir.annotations import Anchor
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
-from tilewright.topi.intrinsics.window_dots import CHANNELS, LANES, dots_of_lanes, interleave
+from tilewright.topi.intrinsics.window_dots import LANES, VECTORS, dots_of_lanes, interleave
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import schedule_injective
@@ -17,6 +18,8 @@ from tilewright.topi.schedule.cpu.register_tiles import reduction_size, start_at
 from tilewright.topi.schedule.cpu.tiling import divisors
 
 _MOST_LINES = 4
+_HELD_SHARE = 0.75
+"""Of the first cache level: weights up to which stay there beside pixels."""
 _NEAR_SHARE = 0.5
 """Of the first cache level: what lines of an image with their border may take of it."""
 _SMALL_SHARE = 0.25
@@ -54,16 +57,18 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     lines = context.choose("lines", divisors(extents[1], _MOST_LINES), divisors(extents[1], 2)[-1])
     line_outer, line = sch.split(loops[1], [None, lines])
     window_outer, window = sch.split(loops[2], [None, several])
-    channel_outer, channel = sch.split(loops[3], [None, CHANNELS])
+    width = next(width for width in VECTORS if extents[3] % width == 0)
+    _pack_taps(context, anchor, width)
+    channel_outer, channel = sch.split(loops[3], [None, width])
     order = [loops[0], window_outer]
-    vectors = extents[3] // CHANNELS
+    vectors = extents[3] // width
     together = _vectors_together(context, vectors, buffer_bytes(weights))
     if together < vectors:
         some, channel_outer = sch.split(channel_outer, [None, together])
         order.insert(1, some)
     order.append(channel_outer)
     padded = sch.get_producers(runs)
-    near = _tiles_near(context, padded, extents, lines, together)
+    near = _tiles_near(context, padded, extents, lines, together * width)
     if near:
         place, line_outer = sch.split(line_outer, [None, near])
         order.insert(-2, place)
@@ -72,7 +77,7 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.compute_at(anchor, channel_outer)
     sch.compute_at(runs, channel_outer)
     _schedule_sums(context, anchor, channel_outer)
-    _schedule_runs(context, runs, channel_outer)
+    _schedule_runs(context, runs, channel_outer, width)
     sch.unroll(line)
     sch.unroll(window)
     sch.vectorize(channel)
@@ -87,6 +92,23 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     context.parallelize_tiles(order, work)
 
 
+def _pack_taps(context: ScheduleContext, anchor: BlockHandle, width: int) -> None:
+    """Arrange the constant weights of a vector of channels in the order in which they are multiplied.
+
+    Before: `w[window, kh, group, channel, k]`; after: `w[channel // width, kh, group, window, channel % width, k]`.
+    Few weights, which the first cache level holds, are near enough as they are.
+    """
+    weights = context.block(anchor).reads[1].buffer
+    if buffer_bytes(weights) <= context.target.l1_bytes * _HELD_SHARE:
+        return
+
+    def arrange(*i: PrimExpr) -> tuple[PrimExpr, ...]:
+        window, line, group, channel, pixel = i
+        return (channel // width, line, group, window, channel % width, pixel)
+
+    context.pack(anchor, weights, IndexMap.of(arrange, weights.ndim))
+
+
 def _vectors_together(context: ScheduleContext, vectors: int, weights: int) -> int:
     """How many vectors of channels all pixels are worked on with, before the next ones: their weights stay near."""
     near = int(context.target.l1_bytes * context.cpu.depthwise.channels_share)
@@ -95,7 +117,7 @@ def _vectors_together(context: ScheduleContext, vectors: int, weights: int) -> i
 
 
 def _tiles_near(
-    context: ScheduleContext, padded: list[BlockHandle], extents: list[int], lines: int, together: int
+    context: ScheduleContext, padded: list[BlockHandle], extents: list[int], lines: int, channels: int
 ) -> int:
     """Tiles of lines whose part of the image gets its border at a time, and stays in the first cache level meanwhile.
 
@@ -105,18 +127,18 @@ def _tiles_near(
     if shape is None or prod(shape) <= context.target.l2_bytes * _SMALL_SHARE:
         return 0
     tiles, cores = extents[1] // lines, context.target.cores
-    fitting = context.target.l1_bytes * _NEAR_SHARE / (shape[2] * together * CHANNELS) * extents[1] / shape[1] / lines
+    fitting = context.target.l1_bytes * _NEAR_SHARE / (shape[2] * channels) * extents[1] / shape[1] / lines
     # Cores have equal parts of the image.
     equal = [count for count in divisors(tiles, max(1, int(fitting))) if tiles // count % cores == 0]
     return equal[-1] if equal else 0
 
 
-def _schedule_runs(context: ScheduleContext, runs: BlockHandle, place: LoopHandle) -> None:
+def _schedule_runs(context: ScheduleContext, runs: BlockHandle, place: LoopHandle, width: int) -> None:
     """The pixels of a tile, side by side."""
     sch = context.sch
     sch.set_scope(runs, 0, "local")
     *outer, channel, _ = loops_below(context, runs, place)
-    sch.tensorize(channel, interleave())
+    sch.tensorize(channel, interleave(width))
     for loop in outer:
         sch.unroll(loop)
 
