@@ -217,6 +217,11 @@ SAMPLES: list[Sample] = [
     ("trees.forest", [_(6, 4), *forest_tables(RANDOM, 11, 4, 2)], {}),
     ("trees.forest", [_(3, 4), *forest_tables(RANDOM, 3, 4, 1, missing=True)], {"aggregate": "min"}),
     (
+        "nn.conv2d_by_filters",
+        [_(1, 6, 5, 4), _(3, 3, 2, 4)],
+        {"padding": (1, 0, 1, 1), "strides": (2, 1), "data_layout": "NHWC", "kernel_layout": "OHWI"},
+    ),
+    (
         "half.matmul",
         [_(6, 16, dtype="float16", low=-1, high=1), _(16, 8, dtype="float16", low=-1, high=1)],
         {"block": 8},

@@ -18,6 +18,7 @@ from tilewright.graph.ops.convolution_gradient import Conv2dWeightGradientAttrib
 from tilewright.graph.ops.convolution_gradient import _weight_gradient as weight_gradient
 from tilewright.ir.build import cast
 from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.target import Target
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
@@ -176,3 +177,60 @@ def test_weight_gradients_of_many_pixels_have_many_parts() -> None:
     schedule_gpu(create_prim_func([x, g, y], "gradient"), WGMMA, choices)
     tile = choices.answers["group_tile"]
     assert isinstance(tile, tuple) and tile[-1] >= 32
+
+
+TF32_GROUPS = WGMMA.replace(features="+tf32")
+
+
+@pytest.mark.parametrize(
+    ("target", "question", "tile", "shape", "turned"),
+    [
+        (TF32_GROUPS, "warp_tile", (16, 16, 2, 1, 8, 3, 1, 1), (32, 32, 24), (True, False)),
+        (TF32_GROUPS, "warp_tile", (32, 16, 1, 2, 16, 2, 1, 1), (40, 24, 36), (True, False)),
+        (TF32_GROUPS, "warp_tile", (16, 16, 1, 1, 16, 2, 2, 1), (32, 32, 64), (True, False)),
+        (TF32_GROUPS, "warp_tile", (16, 16, 2, 1, 8, 3, 1, 1, 3), (36, 24, 100), (True, False)),
+        (WGMMA, "tile", (8, 8, 2, 4, 1, 8, 3, 1), (32, 64, 40), (True, False)),
+        (WGMMA, "tile", (4, 8, 4, 4, 1, 8, 2, 1, 5), (36, 40, 160), (True, False)),
+        (WGMMA, "tile", (8, 4, 2, 4, 2, 16, 2, 1), (20, 36, 50), (True, False)),
+        (WGMMA, "tile", (4, 4, 4, 8, 1, 8, 2, 1, 2), (32, 44, 70), (False, False)),
+    ],
+)
+def test_words_are_read_along_rows(
+    target: Target, question: str, tile: tuple[int, ...], shape: tuple[int, int, int], turned: tuple[bool, bool]
+) -> None:
+    """Gradients of float32 weights: the first operand is copied as it lies, blocks may share the steps."""
+    func = product(*shape, turned, "float32")
+    answer = {question: tile, "group_tile": ()}
+    choices = Choices(answer=lambda asked: answer.get(asked.name, asked.default))
+    scheduled = schedule_gpu(func, target, choices)
+    assert choices.answers[question] == tile
+    check_product(func, scheduled, turned)
+    source = text(scheduled, target)
+    assert source.count("__global__") == 1 + (len(tile) > 8)
+    if turned[0]:
+        assert source.count("tw_copy_async_16(") >= 2
+        assert "tw_mma_tf32(" in source or target is WGMMA
+    require_nvrtc()
+    assert b"ELF" in compile_cuda(source, "sm_90a")[:8]
+
+
+def test_large_products_in_tf32_do_not_round_again() -> None:
+    """The graph has rounded what they read, since warp groups would cut bits off."""
+    source = text(schedule_gpu(product(768, 768, 2048, (True, False), "float32"), TF32_GROUPS), TF32_GROUPS)
+    assert "tw_mma_tf32_rounded(" in source and "cvt.rna" not in source
+    small = text(schedule_gpu(product(64, 64, 64, (True, False), "float32"), TF32_GROUPS), TF32_GROUPS)
+    assert "tw_mma_tf32(" in small and "cvt.rna.tf32" in small
+
+
+@pytest.mark.parametrize("features", ["", "+tf32"])
+def test_weight_gradients_of_words_fill_the_device(features: str) -> None:
+    """Few results, many pixels: so many blocks share the steps that every multiprocessor has one."""
+    target = WGMMA.replace(features=features)
+    x, g = (te.placeholder((32, 56, 56, 64), "float32", name) for name in "xg")
+    attributes = {"data_layout": "NHWC", "kernel_layout": "HWIO", "kernel": (1, 1)}
+    (y,) = apply_operator("nn.conv2d_weight_gradient", [x, g], **attributes)
+    choices = Choices()
+    source = text(schedule_gpu(create_prim_func([x, g, y], "gradient"), target, choices), target)
+    tile = choices.answers["warp_tile" if features else "tile"]
+    assert isinstance(tile, tuple) and len(tile) == 9 and tile[-1] >= 32
+    assert source.count("__global__") == 2 and "tw_copy_async_16(" in source and "tw_copy_async_4(" not in source

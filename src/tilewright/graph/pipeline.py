@@ -38,6 +38,7 @@ from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.joint_results import joint_results
 from tilewright.graph.passes.narrow_results import narrow_results
 from tilewright.graph.passes.open_batch_norm import open_batch_norm
+from tilewright.graph.passes.operand_order import operand_order
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.quantized_products import quantized_products
@@ -172,6 +173,9 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.fuse:
         passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
         passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
+        if options.target is not None:
+            # Behind what would have products read their operands as they lay before.
+            passes.append(with_options("operand_order", operand_order))
         passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options))
         passes.append(module_pass("joint_results", requires="graph_fused")(joint_results).with_options(options))
         if options.target is not None and options.target.is_cpu:

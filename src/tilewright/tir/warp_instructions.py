@@ -46,7 +46,9 @@ for _name, _doc in (
     ("cuda.ldmatrix.x4.trans", "the same for the transposed matrices of 8 x 8 elements of 16 bits"),
 ):
     define(_name, "", "int32", ("handle", "handle"), ("sm_75",), _refuse, _doc, pure=False)
-for (_row, _), _name in PRODUCTS.items():
+ROUNDED: Final = ".rounded"
+"""What the names of products end with whose float32 operands were rounded to tf32 before."""
+for (_row, _), _name in (*PRODUCTS.items(), (("float32", "float32"), PRODUCTS["float32", "float32"] + ROUNDED)):
     define(
         _name,
         "",
@@ -163,6 +165,7 @@ __all__ = [
     "IN_PANELS",
     "PRODUCTS",
     "REGISTERS",
+    "ROUNDED",
     "WARP",
     "reads_by_itself",
 ]

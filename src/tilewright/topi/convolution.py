@@ -31,7 +31,7 @@ def pad_spatial(x: Tensor, padding: tuple[int, int, int, int], layout: str) -> T
     return pad_constant(x, tuple(before), tuple(after), shape, 0.0, "pad_data")
 
 
-@compute_of("nn.conv2d")
+@compute_of("nn.conv2d", "nn.conv2d_by_filters")
 def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     return _convolution(inputs, attributes, result, in_image=False)
 
@@ -49,7 +49,7 @@ def _conv2d_on_cpus(inputs: list[Tensor], attributes: Any, result: Type) -> Tens
 def _convolution(inputs: list[Tensor], attributes: Any, result: Type, in_image: bool) -> Tensor:
     """Sums over windows, of zeros where these reach past the image; `in_image` leaves those out instead."""
     data, weight = inputs
-    if attributes.data_layout not in ("NCHW", "NHWC") or attributes.kernel_layout not in ("OIHW", "HWIO"):
+    if attributes.data_layout not in ("NCHW", "NHWC") or attributes.kernel_layout not in ("OIHW", "HWIO", "OHWI"):
         raise UnsupportedError(f"conv2d in layout {attributes.data_layout} / {attributes.kernel_layout}")
     layout, kernel = attributes.data_layout, attributes.kernel_layout
     channels_axis = layout.index("C")

@@ -9,6 +9,7 @@ _MMA: Final = {
     "cuda.mma.f16": ("m16n8k16", "f32.f16.f16.f32", "f"),
     "cuda.mma.bf16": ("m16n8k16", "f32.bf16.bf16.f32", "f"),
     "cuda.mma.tf32": ("m16n8k8", "f32.tf32.tf32.f32", "f"),
+    "cuda.mma.tf32.rounded": ("m16n8k8", "f32.tf32.tf32.f32", "f"),
     "cuda.mma.s8": ("m16n8k32", "s32.s8.s8.s32", "r"),
     "cuda.mma.u8": ("m16n8k32", "s32.u8.u8.s32", "r"),
     "cuda.mma.u8s8": ("m16n8k32", "s32.u8.s8.s32", "r"),

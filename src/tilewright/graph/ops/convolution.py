@@ -172,6 +172,33 @@ def conv2d(types: Types, attributes: Conv2dAttributes) -> Type:
     return TensorType(shape, dtype)
 
 
+_FILTERS_LAST = (1, 2, 3, 0)
+"""From weights [o, h, w, i] to [h, w, i, o]."""
+
+
+def _conv2d_by_filters(args: list[Array], attributes: Conv2dAttributes) -> Array:
+    return _conv2d([args[0], args[1].transpose(_FILTERS_LAST)], attributes.replace(kernel_layout="HWIO"))
+
+
+@operator(
+    "nn.conv2d_by_filters",
+    inputs=_NAMES,
+    kind=FusionKind.OUT_FUSABLE,
+    reference=_conv2d_by_filters,
+    attributes=Conv2dAttributes,
+)
+def conv2d_by_filters(types: Types, attributes: Conv2dAttributes) -> Type:
+    """nn.conv2d of NHWC data with OHWI weights: those of each filter one after the other, as some tensor cores need."""
+    data, weight = tensors(types, _NAMES)
+    if (attributes.data_layout, attributes.kernel_layout) != ("NHWC", "OHWI"):
+        raise UserError(f"the layouts must be NHWC and OHWI, not {attributes.data_layout}, {attributes.kernel_layout}")
+    shape = weight.shape
+    if shape is not None:
+        require_rank(shape, 4, "weight")
+        weight = TensorType(tuple(shape[axis] for axis in _FILTERS_LAST), weight.dtype)
+    return conv2d([data, weight], attributes.replace(kernel_layout="HWIO"))
+
+
 def _conv2d_transpose(args: list[Array], attributes: Conv2dTransposeAttributes) -> Array:
     data, weight = (array.astype(accumulation_type(array.dtype), copy=False) for array in args)
     last = attributes.data_layout == "NHWC"

@@ -8,7 +8,7 @@ are cut off make every product too small, an error that grows with the depth of 
 The rounding is fused into the kernel that makes the value, so that it costs nothing there. All readers see the rounded
 value: one that only products see would have to be written beside the other. Inputs of the model, which are there
 already, are rounded for products alone (what updates a weight must see all its bits), and results are not.
-Instructions of single warps have their operands in registers and round by themselves; so small products are left alone.
+Instructions of single warps have their operands in registers and round small products by themselves.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
+from tilewright.graph.ops.convolution_gradient import Conv2dWeightGradientAttributes
 from tilewright.graph.ops.special import round_to_tf32
 from tilewright.graph.options import GraphOptions
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
 from tilewright.target.tensor_cores import ROUNDED_PRODUCT, truncates_operands
 
+_PRODUCTS: Final = ("matmul", "nn.conv2d", "nn.conv2d_weight_gradient")
 _KEEPS_ROUNDED: Final = frozenset(
     "nn.relu nn.max_pool2d reshape transpose slice concatenate broadcast_to maximum minimum max min tile".split()
 )
@@ -50,7 +52,7 @@ class _Rounding:
 
     def __init__(self, function: Function) -> None:
         self._order = post_order(function)
-        self._read = {id(arg) for item in self._order if _is_large_product(item) for arg in children(item)}
+        self._read = {id(arg) for item in self._order if is_large_product(item) for arg in children(item)}
         for item in reversed(self._order):
             # What moves values may as well move rounded ones: whoever makes them rounds at no cost.
             if id(item) in self._read and isinstance(item, Call) and any(is_call_to(item, name) for name in _MOVES):
@@ -83,13 +85,13 @@ class _Rounding:
     def _seen_by(self, reader: GraphExpr, child: GraphExpr) -> GraphExpr:
         new = self._plain[id(child)]
         if isinstance(child, Constant):
-            return constant(round_to_tf32(child.data)) if _is_large_product(reader) else new
+            return constant(round_to_tf32(child.data)) if is_large_product(reader) else new
         return self._rounded.get(id(child), new) if self._reads_rounded(reader, child) else new
 
     def _reads_rounded(self, reader: GraphExpr, child: GraphExpr) -> bool:
         """Whether a node reads what is rounded: operators do, results of functions and branches stay as they are."""
         if isinstance(child, Var):
-            return _is_large_product(reader) or id(reader) in self._read
+            return is_large_product(reader) or id(reader) in self._read
         return isinstance(reader, Call) and isinstance(reader.callee, Operator)
 
     def _keeps_rounded(self, item: GraphExpr) -> bool:
@@ -99,17 +101,19 @@ class _Rounding:
         return bool(item.args) and all(id(arg) in self._exact and self._reads_rounded(item, arg) for arg in item.args)
 
 
-def _is_large_product(item: GraphExpr) -> bool:
+def is_large_product(item: GraphExpr) -> bool:
     """Whether warp groups may compute a product; one whose size is not known may be large."""
     if not (isinstance(item, Call) and isinstance(item.callee, Operator)):
         return False
-    if item.callee.name not in ("matmul", "nn.conv2d") or item.tensor_type.dtype is not FLOAT32:
+    if item.callee.name not in _PRODUCTS or item.tensor_type.dtype is not FLOAT32:
         return False
     shape, weight = static_shape(item), static_shape(item.args[1])
     if shape is None or weight is None:
         return True
     if isinstance(item.attributes, MatmulAttributes):
         depth = weight[-1] if item.attributes.transpose_b else weight[-2]
+    elif isinstance(item.attributes, Conv2dWeightGradientAttributes):
+        depth = prod(weight) // max(1, weight[item.attributes.data_layout.index("C")])
     else:
         assert isinstance(item.attributes, Conv2dAttributes)
         depth = prod(weight) // max(1, shape[item.attributes.data_layout.index("C")])

@@ -58,6 +58,8 @@ class ThreadTile:
     """How much longer a sum takes from the shared memory of another block than from a block's own."""
     alone: float
     """How much longer products take where one block after the other has a multiprocessor to itself."""
+    result: float
+    """A result of a block, when its sums are done: what follows the product, and writing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ class GroupTile:
     """The kernel that adds up parts, beside its work."""
     added_bytes_per_cycle: float
     """Bytes of parts that a multiprocessor adds up in a cycle."""
+    residual_bytes_per_cycle: float
+    """A cycle is lost for so many bytes of what an epilogue reads where registers have no room for all of it."""
     overlap: float
     """How well copies and products overlap; infinity: perfectly."""
     specialized_l2_bytes_per_cycle: float

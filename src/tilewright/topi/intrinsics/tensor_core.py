@@ -26,7 +26,7 @@ from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.schedule.schedule import Schedule
 from tilewright.tir.stmt import Evaluate, For, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import LowerRule, Operand, TensorIntrin, declare
-from tilewright.tir.warp_instructions import PRODUCTS, WARP
+from tilewright.tir.warp_instructions import PRODUCTS, ROUNDED, WARP
 
 ROWS = 16
 COLUMNS = 8
@@ -45,6 +45,11 @@ class WarpProduct:
     """Neighbouring columns that a thread has: two of each eight as the instruction has it, or 4 or 8 of so many
     instructions together where the columns' operand has a row of steps for each column (in shared memory, as the
     rows' operand has): the rows then are in an order that makes neighbours of them."""
+    across: bool = False
+    """Whether the rows' operand has a row of its rows for each step in shared memory, as gradients of weights have it
+    (words only: there is no instruction that fills fragments of them)."""
+    rounded: bool = False
+    """Whether operands of words were rounded to tf32 before; the product rounds them itself otherwise."""
 
     @property
     def steps_last(self) -> bool:
@@ -116,10 +121,16 @@ class WarpProduct:
         """The intrinsic that adds the product of two fragments to a fragment of sums."""
         return _multiply(self)
 
+    @staticmethod
+    def across_layout(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        """A rows' operand [..., i, k] in shared memory, in rows of rows."""
+        *outer, i, k = index
+        return (*outer, k, i)
+
     @property
-    def load_rows(self) -> TensorIntrin:
-        """The intrinsic that fills a fragment of 16 rows from shared memory."""
-        return _load(self, transposed=False)
+    def load_rows(self) -> TensorIntrin | None:
+        """The intrinsic that fills a fragment of 16 rows from shared memory; there is one for rows of steps."""
+        return None if self.across else _load(self, transposed=False)
 
     @property
     def load_columns(self) -> TensorIntrin | None:
@@ -132,10 +143,14 @@ class WarpProduct:
         return _load(self, transposed=True) if self.row.bits == 16 else None
 
 
-def warp_product(target: Target, row: DataType, column: DataType, vector: int = 2) -> WarpProduct | None:
+def warp_product(
+    target: Target, row: DataType, column: DataType, vector: int = 2, across: bool = False
+) -> WarpProduct | None:
     """The product that a GPU has for two types of operands; float32 means tf32, which the caller must have allowed."""
     name = PRODUCTS.get((row.name, column.name))
-    return WarpProduct(row, column, vector) if name is not None and find_instruction(name).is_on(target) else None
+    if name is None or not find_instruction(name).is_on(target) or (across and row.bits != 32):
+        return None
+    return WarpProduct(row, column, vector, across)
 
 
 def _arranged(description: PrimFunc, layouts: Sequence[tuple[str, Layout]]) -> PrimFunc:
@@ -178,7 +193,7 @@ def _multiply(item: WarpProduct) -> TensorIntrin:
         return reduction.sum(left * right, [k])
 
     c = te.compute((ROWS, item.columns), element, name="c")
-    name = PRODUCTS[item.row.name, item.column.name]
+    name = PRODUCTS[item.row.name, item.column.name] + (ROUNDED if item.rounded else "")
 
     def rule(inputs: list[Operand], outputs: list[Operand]) -> tuple[Stmt | None, ...]:
         left, right, total = (*inputs, outputs[0])

@@ -36,7 +36,8 @@ blocks_gradient(
 )
 refuses_gradient(
     "passes of the compiler make it, behind gradients",
-    *("nn.conv2d_winograd", "nn.conv2d_winograd_plain", "nn.winograd_weight", "half.conv2d", "half.matmul"),
+    *("nn.conv2d_by_filters", "nn.conv2d_winograd", "nn.conv2d_winograd_plain", "nn.winograd_weight"),
+    *("half.conv2d", "half.matmul"),
     *("packed.dequantize", "packed.digit_matmul", "packed.digits", "packed.matmul", "nn.lstm_step"),
     *("qnn.lstm", "qnn.gru", "qnn.rnn", "qnn.scaled_matmul"),
 )

@@ -9,14 +9,14 @@ from itertools import islice
 from typing import Final
 
 from tilewright.ir.dtype import FLOAT32, DataType
-from tilewright.target.tensor_cores import ROUNDED_PRODUCT
+from tilewright.target.tensor_cores import ROUNDED_PRODUCT, truncates_operands
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.warp_instructions import GROUP_PANELS, IN_PANELS
 from tilewright.topi.intrinsics.tensor_core import COLUMNS, ROWS, WarpProduct, warp_product
 from tilewright.topi.intrinsics.warp_group import ROWS as GROUP_ROWS
 from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.schedule.context import ScheduleContext
-from tilewright.topi.schedule.gpu.block_tile import VECTOR
+from tilewright.topi.schedule.gpu.block_tile import VECTOR, residual_operands
 from tilewright.topi.schedule.gpu.group_choice import LEAST_COLUMNS, group_cost, ranked_group_tiles, steps_at_a_time
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
 from tilewright.topi.schedule.gpu.private_tiles import keep_padding, private_tiles, schedule_private_tile
@@ -24,7 +24,7 @@ from tilewright.topi.schedule.gpu.register_tiles import Tile, schedule_tiles
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.warp_choice import ranked_warp_tiles, warp_cost, warp_tiles
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile, holds_residuals, schedule_group_tiles
 from tilewright.topi.schedule.template import Template, TemplateChoice, apply_first, apply_first_legal
 
 _TRIED = 8
@@ -37,6 +37,8 @@ _MANY_ROWS = 4
 """Tiles of rows for each multiprocessor from which on rows are many."""
 _LEAST_COPY = 4
 """Bytes that a thread copies to shared memory while it goes on."""
+_WORDS = 4
+"""Words that a thread copies at once."""
 _GROUP_OPTIONS = 24
 """Tiles of warp groups that a tuner chooses from."""
 
@@ -146,12 +148,12 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     dtype, second = _operand_types(product)
     order = _operand_order(context, form, dtype)
     if order is None:
-        return "too few elements of the operands are neighbours to be copied in passing"
+        return "too few elements of the operands are neighbours along the steps to be copied in passing"
     panels, across = order
     if panels and form.column_count < GROUP_PANELS[0] // 2:
         return "panels would be mostly empty"
     sizes = (form.batch, form.row_count, form.column_count, form.depth)
-    ranked = ranked_group_tiles(*sizes, dtype, panels, product.target)
+    ranked = _with_residuals(context, form, ranked_group_tiles(*sizes, dtype, panels, product.target), dtype)
     if not ranked:
         return "no tile fits shared memory"
     is_large = form.batch * form.row_count * form.column_count * form.depth >= _LARGE_PRODUCT
@@ -173,6 +175,25 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     return "there is no instruction of this width" if item is None else tile
 
 
+def _with_residuals(
+    context: ScheduleContext, form: MatrixForm, ranked: Sequence[GroupTile], dtype: DataType
+) -> Sequence[GroupTile]:
+    """Tiles, cheapest first, with what it costs where there is no room in registers for what the epilogue reads."""
+    sizes = list(residual_operands(context, form).values())
+    if not sizes:
+        return ranked
+    target = context.target
+    bytes_read = sum(sizes) * form.batch * form.row_count * form.column_count / target.cores
+    waiting = bytes_read / context.gpu.group_tile.residual_bytes_per_cycle
+    in_rows = context.block(form.output).writes[0].buffer.dtype.bits < FLOAT32.bits
+
+    def cost(tile: GroupTile) -> float:
+        plain = group_cost(form.batch, form.row_count, form.column_count, form.depth, dtype, tile, target)
+        return plain if holds_residuals(form, tile, sizes, in_rows, target) else plain + waiting
+
+    return sorted(ranked, key=cost)
+
+
 def _operand_order(context: ScheduleContext, form: MatrixForm, dtype: DataType) -> tuple[bool, bool] | None:
     """Whether columns are neighbours in the second operand, and rows in the first, not steps.
 
@@ -183,11 +204,20 @@ def _operand_order(context: ScheduleContext, form: MatrixForm, dtype: DataType) 
     rows = [lanes_along(context, form.rows, last - n, most, reads_only=True) for n in (0, 1)]
     columns = [lanes_along(context, form.columns, last - n, most, reads_only=True) for n in (0, 1)]
     may_lie_across = dtype.name in IN_PANELS
-    across = may_lie_across and rows[1] > rows[0]
-    panels = may_lie_across and columns[0] > columns[1]
+    across = rows[1] > rows[0]
+    panels = columns[0] > columns[1]
+    if not may_lie_across and (across or panels):
+        return None
     if min(rows[across], columns[not panels]) < least:
         return None
     return panels, across
+
+
+def _lies_across(context: ScheduleContext, copy: BlockHandle, dtype: DataType) -> bool:
+    """Whether more rows of a rows' operand of words are neighbours (to be copied at once) than steps are."""
+    last = len(context.block(copy).iters) - 1
+    steps, rows = (lanes_along(context, copy, last - n, _WORDS, reads_only=True) for n in (0, 1))
+    return dtype is FLOAT32 and rows > steps
 
 
 def _why_not_warp_groups(product: ProductContext) -> str | None:
@@ -237,14 +267,17 @@ def _instruction(product: ProductContext) -> WarpProduct | str:
     accumulator = context.block(form.anchor).writes[0].buffer.dtype
     if rows is FLOAT32 and not context.target.has_feature("tf32"):
         return "tf32 is not allowed"
-    item = warp_product(context.target, rows, columns, vector)
+    item = warp_product(context.target, rows, columns, vector, _lies_across(context, form.rows, rows))
     if item is None:
         return "the target has no tensor cores for these operands"
     if accumulator is not item.total:
         return f"the accumulator is {accumulator}, not {item.total}"
     if form.row_count < ROWS // 2 or form.column_count < COLUMNS:
         return "rows or columns are too few"
-    return item if form.depth >= item.depth else "the reduction is too short"
+    if form.depth < item.depth:
+        return "the reduction is too short"
+    is_large = form.batch * form.row_count * form.column_count * form.depth >= ROUNDED_PRODUCT
+    return replace(item, rounded=rows is FLOAT32 and is_large and truncates_operands(context.target))
 
 
 def _why_not_tensor_cores(product: ProductContext) -> str | None:
@@ -257,9 +290,10 @@ def _schedule_on_tensor_cores(product: ProductContext) -> None:
     assert isinstance(item, WarpProduct)
     context, form = product.form(item.steps_last)
     ranked = ranked_warp_tiles(form.batch, form.row_count, form.column_count, form.depth, item, context.target)
-    options = [astuple(tile) for tile in ranked]
-    chosen = WarpTile(*product.choose_tile("warp_tile", options, map(astuple, warp_tiles(item, context.target))))
-    plain = (tile for tile in ranked if tile.parts == 1)
+    options = [tile.answer for tile in ranked]
+    fitting = (tile.answer for tile in warp_tiles(item, context.target))
+    chosen = WarpTile(*product.choose_tile("warp_tile", options, fitting))
+    plain = (tile for tile in ranked if tile.parts == 1 and tile.shares == 1)
     tiles = [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen), *islice(plain, 1)]
     steps = [partial(schedule_warp_tiles, form=replace(form), item=_widened(item, tile), tile=tile) for tile in tiles]
     apply_first_legal(steps, context)
@@ -284,7 +318,9 @@ def _why_not_private(product: ProductContext) -> str | None:
 
 def _schedule_by_threads(product: ProductContext) -> None:
     context, form = product.form()
-    steps = [partial(schedule_tiles, form=replace(form), tile=tile) for tile in _register_tiles(product, context, form)]
+    across = _lies_across(context, form.rows, _operand_types(product)[0])
+    tiles = _register_tiles(product, context, form, across)
+    steps = [partial(schedule_tiles, form=replace(form), tile=tile, across=across) for tile in tiles]
     apply_first_legal(steps, context)
     product.take(context)
 
@@ -301,7 +337,7 @@ def _schedule_privately(product: ProductContext) -> None:
     product.take(context)
 
 
-def _register_tiles(product: ProductContext, context: ScheduleContext, form: MatrixForm) -> list[Tile]:
+def _register_tiles(product: ProductContext, context: ScheduleContext, form: MatrixForm, across: bool) -> list[Tile]:
     """The tile of a product, by the model or by the tuner, and what to take in its place."""
     item = context.target.shared_item(max(region.buffer.dtype.itemsize for region in context.block(form.anchor).reads))
     shape = Shape(
@@ -310,8 +346,9 @@ def _register_tiles(product: ProductContext, context: ScheduleContext, form: Mat
         form.column_count,
         form.depth,
         item,
-        lanes_along(context, form.rows, len(context.block(form.rows).iters) - 1, VECTOR),
+        lanes_along(context, form.rows, len(context.block(form.rows).iters) - (2 if across else 1), VECTOR, across),
         lanes_along(context, form.columns, len(context.block(form.columns).iters) - 1, VECTOR),
+        across,
     )
     ranked = ranked_tiles(shape, context.target)
     options = [tile.answer for tile in tile_options(ranked)]

@@ -19,6 +19,7 @@ from tilewright.topi.schedule.gpu.block_tile import (
     write_lanes,
 )
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
+from tilewright.topi.schedule.gpu.shared_steps import share_steps
 
 _UNROLLED = 4
 """Vectors of steps that are written out in the innermost loop."""
@@ -44,6 +45,8 @@ class Tile(BlockTile):
     """Copies of the operands' tiles in shared memory: one is computed with, the others are on their way."""
     cluster: int = 1
     """Blocks of a cluster that take a part of the steps each."""
+    shares: int = 1
+    """Blocks that take a share of the steps each, and leave their sums in memory: a second kernel adds them up."""
 
     @property
     def workers(self) -> tuple[int, int]:
@@ -57,8 +60,9 @@ class Tile(BlockTile):
 
     @property
     def answer(self) -> tuple[int, ...]:
-        """The tile as numbers, for choices."""
-        return astuple(self)
+        """The tile as numbers, for choices; those of one share are what they were before there were several."""
+        numbers = astuple(self)
+        return numbers if self.shares > 1 else numbers[:-1]
 
     def shared_bytes(self, item: int, reused: bool = True) -> int:
         """Bytes of shared memory that a block needs for operands of some bytes an element.
@@ -71,8 +75,11 @@ class Tile(BlockTile):
         return max(staged, added) if reused else staged + added
 
 
-def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile) -> None:
+def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile, across: bool = False) -> None:
     """Compute a product in matrix form by tiles.
+
+    `across`: rows of the rows' operand are neighbours, not steps. Its tile then lies as that of the columns does, and a
+    thread has vectors of rows.
 
     for blocks of rows, of columns:
         for steps:  (the copies for later steps are under way meanwhile)
@@ -82,56 +89,72 @@ def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile) -> No
         for threads: result = epilogue(sum of the slices)
     """
     sch = context.sch
-    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster)
+    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster * tile.shares)
+    if tile.shares > 1:
+        form = share_steps(context, form, tile.shares)
     sums = slice_steps(context, form, tile)
     if tile.parts == 1:
-        block_column = _place_output(context, form, tile)
+        block_column = _place_output(context, form, tile, across)
         sch.compute_at(sums, block_column, preserve_unit_loops=True)
     else:
         spread = partial(_spread, context, tile)
         block_column, written = place_sum_of_parts(context, form, sums, tile, spread)
-        _bind_tile(context, tile, loops_below(context, written, block_column))
+        _bind_tile(context, tile, loops_below(context, written, block_column), across)
     # After the placement: regions of the plain arrangement are boxes under any guard.
-    _give_threads_places(context, sums, tile)
-    step = _schedule_sums(context, form, sums, block_column, tile)
+    _give_threads_places(context, sums, tile, across)
+    step = _schedule_sums(context, form, sums, block_column, tile, across)
     if tile.stages > 1 and (context.extent(step) or 0) > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 1])
-    for copy in (form.rows, form.columns):
-        _spread_copy(context, copy, step, tile)
+    _spread_copy(context, form.rows, step, tile, across)
+    _spread_copy(context, form.columns, step, tile)
 
 
-def _give_threads_places(context: ScheduleContext, sums: BlockHandle, tile: Tile) -> None:
+def _split_rows(context: ScheduleContext, tile: Tile, row: LoopHandle, across: bool) -> tuple[LoopHandle, ...]:
+    """The loop over the threads of a tile's rows, and those over the rows of a thread (as `_row_places` has them)."""
+    if across:
+        turn, thread, lane = context.sch.split(row, [tile.rows // VECTOR, tile.row_threads, VECTOR])
+        return thread, turn, lane
+    turn, thread = context.sch.split(row, [tile.rows, tile.row_threads])
+    return thread, turn
+
+
+def _vector_places(place: PrimExpr, threads: int) -> tuple[PrimExpr, ...]:
+    """Where vectors of a thread are: as far apart as there are threads."""
+    width = threads * VECTOR
+    return place // width, place % width // VECTOR, place % VECTOR
+
+
+def _row_places(row: PrimExpr, tile: Tile, across: bool) -> tuple[PrimExpr, ...]:
+    """Where a row is: those of a thread (vectors of them if `across`) lie as far apart as there are threads."""
+    threads = tile.row_threads
+    return _vector_places(row, threads) if across else (row // threads, row % threads)
+
+
+def _give_threads_places(context: ScheduleContext, sums: BlockHandle, tile: Tile, across: bool) -> None:
     """Arrange the sums so that each thread has indices of its own: then they are seen to be private to threads."""
-    width = tile.column_threads * VECTOR
 
     def arrange(*index: PrimExpr) -> tuple[PrimExpr, ...]:
         *outer, row, column = index
-        return (
-            *outer,
-            row // tile.row_threads,
-            row % tile.row_threads,
-            column // width,
-            column % width // VECTOR,
-            column % VECTOR,
-        )
+        return (*outer, *_row_places(row, tile, across), *_vector_places(column, tile.column_threads))
 
     buffer = context.block(sums).writes[0].buffer
     context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
 
 
-def _place_output(context: ScheduleContext, form: MatrixForm, tile: Tile) -> LoopHandle:
+def _place_output(context: ScheduleContext, form: MatrixForm, tile: Tile, across: bool) -> LoopHandle:
     """The loops of the result: blocks of threads, and what each thread writes; gives the last of blocks."""
     sch = context.sch
     lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, VECTOR)
     *batch, row, column = sch.get_loops(form.output)
-    block_row, row_inner, row_thread = sch.split(row, [None, tile.rows, tile.row_threads])
+    block_row, row_tile = sch.split(row, [None, tile.block_rows])
+    row_thread, *row_inner = _split_rows(context, tile, row_tile, across)
     block_column, column_inner, column_thread, lane = sch.split(
         column, [None, tile.columns // VECTOR, tile.column_threads, VECTOR]
     )
-    sch.reorder(block_row, block_column, row_thread, column_thread, row_inner, column_inner, lane)
+    sch.reorder(block_row, block_column, row_thread, column_thread, *row_inner, column_inner, lane)
     sch.bind(row_thread, "threadIdx.y")
     sch.bind(column_thread, "threadIdx.x")
-    for loop in (row_inner, column_inner):
+    for loop in (*row_inner, column_inner):
         sch.unroll(loop)
     write_lanes(context, lane, lanes)
     bind_blocks(context, [*batch, block_row, block_column])
@@ -163,18 +186,18 @@ def _spread(context: ScheduleContext, tile: Tile, outer: LoopHandle, inner: Loop
     sch.unroll(own)
 
 
-def _bind_tile(context: ScheduleContext, tile: Tile, loops: list[LoopHandle]) -> None:
+def _bind_tile(context: ScheduleContext, tile: Tile, loops: list[LoopHandle], across: bool) -> None:
     """The loops (slice,) row, column of a stage over the threads, as the sums lie in them."""
     sch = context.sch
     *outer, row, column = loops
-    row_inner, row_thread = sch.split(row, [tile.rows, tile.row_threads])
+    row_thread, *row_inner = _split_rows(context, tile, row, across)
     column_inner, column_thread, lane = sch.split(column, [tile.columns // VECTOR, tile.column_threads, VECTOR])
-    sch.reorder(row_thread, column_thread, row_inner, column_inner, lane)
+    sch.reorder(row_thread, column_thread, *row_inner, column_inner, lane)
     _bind_parts(context, tile, outer[-1])
     sch.bind(row_thread, "threadIdx.y")
     sch.bind(column_thread, "threadIdx.x")
-    sch.unroll(row_inner)
-    sch.unroll(column_inner)
+    for loop in (*row_inner, column_inner):
+        sch.unroll(loop)
     sch.vectorize(lane)
 
 
@@ -187,7 +210,7 @@ def _bind_parts(context: ScheduleContext, tile: Tile, part: LoopHandle) -> None:
 
 
 def _schedule_sums(
-    context: ScheduleContext, form: MatrixForm, sums: BlockHandle, block_column: LoopHandle, tile: Tile
+    context: ScheduleContext, form: MatrixForm, sums: BlockHandle, block_column: LoopHandle, tile: Tile, across: bool
 ) -> LoopHandle:
     """The loops of the sums: steps outside, then threads, then what a thread adds up; gives the loop over steps."""
     sch = context.sch
@@ -211,27 +234,25 @@ def _schedule_sums(
         # All steps at once leave no loop over them.
         step = steps[0] if len(steps) > 1 else sch.add_unit_loop((*parts, row)[0])
         group, inside = sch.split(steps[-1], [None, VECTOR])
-    row_inner, row_thread = sch.split(row, [tile.rows, tile.row_threads])
+    row_thread, *row_inner = _split_rows(context, tile, row, across)
     column_inner, column_thread, lane = sch.split(column, [tile.columns // VECTOR, tile.column_threads, VECTOR])
     threads = [*parts, row_thread, column_thread]
-    sch.reorder(step, *threads, group, inside, row_inner, column_inner, lane)
+    sch.reorder(step, *threads, group, inside, *row_inner, column_inner, lane)
     start = sch.decompose_reduction(sums, step)
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
         sch.compute_at(copy, step, preserve_unit_loops=True)
-    _lay_out(context, form, sums, tile)
-    near_rows = sch.cache_read(sums, context.block(form.rows).writes[0].buffer.name, "local")
-    sch.compute_at(near_rows, group)
-    near_columns = sch.cache_read(sums, context.block(form.columns).writes[0].buffer.name, "local")
-    sch.compute_at(near_columns, inside)
-    for copy, loop in ((near_rows, group), (near_columns, inside)):
+    _lay_out(context, form, sums, tile, across)
+    for operand, loop in ((form.rows, inside if across else group), (form.columns, inside)):
+        copy = sch.cache_read(sums, context.block(operand).writes[0].buffer.name, "local")
+        sch.compute_at(copy, loop)
         *outer, last = loops_below(context, copy, loop)
         sch.vectorize(last)
         for loop in outer:
             sch.unroll(loop)
     if (context.extent(group) or 0) > _UNROLLED:
         _, group = sch.split(group, [None, _UNROLLED])
-    for loop in (group, inside, row_inner, column_inner, lane):
+    for loop in (group, inside, *row_inner, column_inner, lane):
         sch.unroll(loop)
     first = loops_below(context, start, place)
     axes = ("threadIdx.z", "threadIdx.y", "threadIdx.x")[-len(threads) :]
@@ -247,28 +268,37 @@ def _schedule_sums(
     return step
 
 
-def _lay_out(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile: Tile) -> None:
+def _lay_out(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile: Tile, across: bool) -> None:
     """Arrange the operands' tiles by threads: rows of one thread and its vectors of columns are then boxes."""
-    width = tile.column_threads * VECTOR
 
     def rows(*index: PrimExpr) -> tuple[PrimExpr, ...]:
         *outer, row, k = index
-        return (*outer, row // tile.row_threads, row % tile.row_threads, k)
+        places = _row_places(row, tile, across)
+        return (*outer, k, *places) if across else (*outer, *places, k)
 
     def columns(*index: PrimExpr) -> tuple[PrimExpr, ...]:
         *outer, column = index
-        return (*outer, column // width, column % width // VECTOR, column % VECTOR)
+        return (*outer, *_vector_places(column, tile.column_threads))
 
     for copy, arrange in ((form.rows, rows), (form.columns, columns)):
         buffer = context.block(copy).writes[0].buffer
         context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
-    context.sch.storage_align(form.rows, 0, -2, 2 * VECTOR, VECTOR)
+    if not across:
+        context.sch.storage_align(form.rows, 0, -2, 2 * VECTOR, VECTOR)
 
 
-def _spread_copy(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: Tile) -> None:
-    """Copy a tile of an operand to shared memory at each step, all threads together."""
-    lanes = lanes_along(context, copy, len(context.block(copy).iters) - 1, VECTOR)
+def _spread_copy(
+    context: ScheduleContext, copy: BlockHandle, step: LoopHandle, tile: Tile, across: bool = False
+) -> None:
+    """Copy a tile of an operand to shared memory at each step, all threads together.
+
+    `across`: neighbours lie along the outer one of the tile's loops.
+    """
+    lanes = lanes_along(context, copy, len(context.block(copy).iters) - (2 if across else 1), VECTOR)
     *_, outer, inner = loops_below(context, copy, step)
+    if across:
+        context.sch.reorder(inner, outer)
+        outer, inner = inner, outer
     if lanes == 1:
         _spread(context, tile, outer, inner)
         return

@@ -14,7 +14,7 @@ share the steps between two copies, and their sums are added up through shared m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 
 from tilewright.tir.index_map import IndexMap
@@ -30,6 +30,7 @@ from tilewright.topi.schedule.gpu.block_tile import (
     write_lanes,
 )
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
+from tilewright.topi.schedule.gpu.shared_steps import share_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,14 @@ class WarpTile(BlockTile):
     """Groups of warps that take a part of the steps each."""
     cluster: int = 1
     """Blocks of a cluster that take a part of the steps each."""
+    shares: int = 1
+    """Blocks that take a share of the steps each, and leave their sums in memory: a second kernel adds them up."""
+
+    @property
+    def answer(self) -> tuple[int, ...]:
+        """The tile as numbers, for choices; those of one share are what they were before there were several."""
+        numbers = astuple(self)
+        return numbers if self.shares > 1 else numbers[:-1]
 
     @property
     def workers(self) -> tuple[int, int]:
@@ -67,20 +76,41 @@ class WarpTile(BlockTile):
         return ("threadIdx.z", self.row_warps), ("threadIdx.y", self.column_warps)
 
     def shared_bytes(self, item: WarpProduct) -> int:
-        """Shared memory that a block needs: rows are padded by 16 bytes against bank conflicts."""
+        """Shared memory that a block needs: rows are padded against bank conflicts (`_row_padding`)."""
         size = item.row.itemsize
-        rows = self.block_rows * (self.step * size + 16)
-        columns = self.step * (self.block_columns * size + 16)
-        if item.steps_last:
-            columns = self.block_columns * (self.step * size + 16)
+        shapes = [
+            (self.step, self.block_rows) if item.across else (self.block_rows, self.step),
+            (self.block_columns, self.step) if item.steps_last else (self.step, self.block_columns),
+        ]
+        loads = (item.load_rows, item.load_columns)
+        rows, columns = (
+            count * _padded_row(width * size, *_row_padding(load is None))
+            for (count, width), load in zip(shapes, loads, strict=True)
+        )
         sums = self.slices * self.block_rows * (self.block_columns + 8) * 4 if self.parts > 1 else 0
         return max(self.stages * (rows + columns), sums)
+
+
+def _row_padding(by_element: bool) -> tuple[int, int]:
+    """What rows of shared memory are as long as, in bytes: a multiple of the first and the second more.
+
+    An instruction reads 8 rows, 16 bytes of each; threads one by one read four rows, 8 words of each. Either way all
+    are in different banks.
+    """
+    return (128, 32) if by_element else (32, 16)
+
+
+def _padded_row(size: int, multiple: int, more: int) -> int:
+    """Bytes of a row with its padding."""
+    return size + (more - size) % multiple
 
 
 def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpProduct, tile: WarpTile) -> None:
     """Compute a product in matrix form by tiles of warps."""
     sch = context.sch
-    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster)
+    pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster * tile.shares)
+    if tile.shares > 1:
+        form = share_steps(context, form, tile.shares)
     sums = slice_steps(context, form, tile)
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
@@ -97,11 +127,11 @@ def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpPr
         buffer = context.block(stage).writes[0].buffer
         sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
     step = _schedule_sums(context, form, sums, item, tile, place)
-    for copy in (form.rows, form.columns):
-        _stage(context, copy, step, tile, item.lanes, across=copy == form.columns and item.steps_last)
-        # Rows of shared memory lie so that 8 of them, 16 bytes each, are in different banks.
-        size = item.row.itemsize
-        sch.storage_align(copy, 0, -2, 32 // size, 16 // size)
+    loads = (item.load_rows, item.load_columns)
+    for copy, across, load in zip((form.rows, form.columns), (item.across, item.steps_last), loads, strict=True):
+        _stage(context, copy, step, tile, item.lanes, across)
+        multiple, more = _row_padding(load is None)
+        sch.storage_align(copy, 0, -2, multiple // item.row.itemsize, more // item.row.itemsize)
     for other in others:
         *_, row, column = loops_below(context, other, place)
         sch.vectorize(_divide_tile(context, item, tile, row, column))
@@ -215,11 +245,12 @@ def _schedule_sums(
     for copy, is_rows in ((form.rows, True), (form.columns, False)):
         fragment = sch.cache_read(sums, context.block(copy).writes[0].buffer.name, "local")
         sch.compute_at(fragment, slab, preserve_unit_loops=True)
-        if item.steps_last and not is_rows:
+        if item.across if is_rows else item.steps_last:
             # After the placement, as that of sums.
             sch.compute_at(copy, step, preserve_unit_loops=True)
             buffer = context.block(copy).writes[0].buffer
-            sch.transform_layout(copy, buffer.name, IndexMap.of(item.shared_layout, buffer.ndim))
+            layout = item.across_layout if is_rows else item.shared_layout
+            sch.transform_layout(copy, buffer.name, IndexMap.of(layout, buffer.ndim))
         _load_fragment(context, fragment, item, slab, is_rows)
     sch.tensorize(row_inside, item.multiply)
     for loop in (slab, row_tile, column_tile):
@@ -252,13 +283,13 @@ def _load_fragment(
     if intrinsic is not None:
         sch.tensorize(inner_first, intrinsic)
         return
-    half = item.depth // 2
-    step_half, step_thread, element = sch.split(inner_first, [2, half // item.group, item.group])
-    column_tile, column_thread = sch.split(inner_second, [2, COLUMNS])
-    sch.reorder(column_thread, step_thread, column_tile, step_half, element)
-    for loop in (column_tile, step_half, element):
+    steps, others = (inner_second, inner_first) if is_rows else (inner_first, inner_second)
+    step_half, step_thread, element = sch.split(steps, [2, item.depth // 2 // item.group, item.group])
+    other_half, other_thread = sch.split(others, [2, COLUMNS])
+    sch.reorder(other_thread, step_thread, other_half, step_half, element)
+    for loop in (other_half, step_half, element):
         sch.unroll(loop)
-    sch.bind(sch.fuse(column_thread, step_thread), "threadIdx.x")
+    sch.bind(sch.fuse(other_thread, step_thread), "threadIdx.x")
 
 
 def _spread(context: ScheduleContext, tile: WarpTile, outer: LoopHandle, inner: LoopHandle) -> None:

@@ -6,7 +6,8 @@ that was measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from math import inf
@@ -19,11 +20,13 @@ from tilewright.target.machine.gpu import GpuParameters
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.schedule.gpu.block_tile import VECTOR
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile
-from tilewright.topi.schedule.gpu.tile_choice import cluster_room
+from tilewright.topi.schedule.gpu.tile_choice import added_cycles, cluster_room, share_counts
 
 _SIDES: Final = (16, 32, 64, 128)
 _MOST_RESULTS: Final = 64 * 64
 """Sums of one warp: 128 registers of each thread."""
+_LEAST_STAGES: Final = 3
+"""Copies of the tiles of a block that has a share of the steps, at the least."""
 _OPTIONS: Final = 48
 """Candidates that a tuner chooses from."""
 
@@ -34,7 +37,9 @@ def ranked_warp_tiles(
 ) -> tuple[WarpTile, ...]:
     """The tiles that fit a target, cheapest first."""
     machine = gpu_parameters(target)
-    tiles = warp_tiles(item, target)
+    tiles: Sequence[WarpTile] = warp_tiles(item, target)
+    if item.across and batch == 1:
+        tiles = [*tiles, *(shared for tile in tiles for shared in _shared(rows, columns, depth, tile, target))]
     costs = [(_cost(batch, rows, columns, depth, item, tile, target, machine), tile) for tile in tiles]
     costs.sort(key=lambda entry: entry[0])
     ranked = [tile for _, tile in costs]
@@ -42,6 +47,14 @@ def ranked_warp_tiles(
     plain = [tile for tile in ranked if tile.parts == 1][: _OPTIONS // 4]
     clustered = [tile for tile in ranked if tile.cluster > 1][: _OPTIONS // 4]
     return tuple(dict.fromkeys([*ranked[:_OPTIONS], *plain, *clustered]))
+
+
+def _shared(rows: int, columns: int, depth: int, tile: WarpTile, target: Target) -> Iterator[WarpTile]:
+    """A tile with shares of the steps: gradients of weights are deep."""
+    blocks = -(-rows // tile.block_rows) * -(-columns // tile.block_columns)
+    if tile.parts == 1 and tile.stages >= _LEAST_STAGES:
+        for shares in share_counts(blocks, depth, tile.step, target):
+            yield replace(tile, shares=shares)
 
 
 @cache
@@ -81,8 +94,8 @@ def _cost(
     """Cycles that a product takes by a tile."""
     core, costs = machine.multiprocessor, machine.warp_tile
     size = item.row.itemsize
-    blocks = batch * -(-rows // tile.block_rows) * -(-columns // tile.block_columns) * tile.cluster
-    steps = -(-depth // (tile.step * tile.cluster))
+    blocks = batch * -(-rows // tile.block_rows) * -(-columns // tile.block_columns) * tile.cluster * tile.shares
+    steps = -(-depth // (tile.step * tile.cluster * tile.shares))
     results = tile.rows * tile.columns
     registers = results // 32 + (tile.rows + tile.columns) * item.depth * size // 128 + 48
     held = min(
@@ -108,7 +121,10 @@ def _cost(
     if tile.cluster > 1:
         end += costs.cluster_meeting + tile.block_rows * tile.block_columns * tile.slices * (costs.remote_sum - 1) / 64
     step = costs.step + (costs.odd_stages if tile.stages & (tile.stages - 1) else 0.0)
-    return float(waves * (costs.start + steps * (busy + step) + end))
+    total = waves * (costs.start + steps * (busy + step) + end)
+    if tile.shares > 1:
+        total += added_cycles(rows * columns, tile.shares, target)
+    return float(total)
 
 
 def warp_cost(batch: int, rows: int, columns: int, depth: int, dtype: DataType, target: Target) -> float:

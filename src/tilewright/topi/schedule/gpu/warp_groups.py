@@ -19,8 +19,8 @@ With several parts each block has a part of the steps and leaves its sums in mem
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import gcd
 
 from tilewright.ir.expr import PrimExpr
@@ -32,10 +32,8 @@ from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.block_tile import bind_blocks, residual_operands, write_lanes
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
+from tilewright.topi.schedule.gpu.shared_steps import share_steps
 
-_THREADS = 128
-"""Threads of a block that adds up sums."""
-_AXES = ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x")
 _REGISTERS = 65536
 """Registers of a multiprocessor."""
 _SPARE_REGISTERS = 30
@@ -45,8 +43,6 @@ _SPECIALIZED = {2: (72, 216), 3: (80, 144)}
 """Registers of a thread that copies, and of one that computes, for so many groups that compute: all together."""
 _CONSUMER_SPARE = 40
 """Registers of a thread that computes beside its sums."""
-_VECTOR = 4
-"""Sums that a thread adds up at once."""
 _SECTOR_BYTES = 32
 """Bytes that the cache takes at once: pieces of them cost as much as the whole."""
 _ROW_VECTOR = 16
@@ -106,7 +102,7 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     sch = context.sch
     pad_form(context, form, tile.rows, tile.columns, item.steps * tile.parts)
     if tile.parts > 1:
-        form = _share_steps(context, form, tile)
+        form = share_steps(context, form, tile.parts)
     in_rows = _writes_in_rows(context, form, item, tile)
     others = _other_operands(context, form, tile, in_rows)
     anchor = form.anchor
@@ -178,56 +174,27 @@ def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile,
 
     With results in rows the sums are in shared memory by then.
     """
-    if form.row_count % tile.rows or form.column_count % tile.columns or tile.parts > 1:
+    residuals = residual_operands(context, form)
+    if not holds_residuals(form, tile, list(residuals.values()), in_rows, context.target):
         return []
     sch = context.sch
-    residuals = residual_operands(context, form)
-    size = max(residuals.values(), default=0)
-    sums, copied = tile.columns // 2, len(residuals) * tile.columns * size // 8
-    registers = (max(sums, copied) if in_rows else sums + copied) + _SPARE_REGISTERS
-    held = max(1, context.target.shared_bytes // tile.shared_bytes)
-    if registers * held * tile.groups * 128 > _REGISTERS:
-        # Fewer blocks would share a multiprocessor, which costs more.
-        return []
     copies = [sch.reindex(form.output, name) for name in residuals]
     for copy in copies:
         sch.set_scope(copy, 0, "local")
     return copies
 
 
-def _share_steps(context: ScheduleContext, form: MatrixForm, tile: GroupTile) -> MatrixForm:
-    """The product of each part of the steps, in matrix form; the sum of the parts, with the epilogue, is scheduled."""
-    sch = context.sch
-    *_, k = sch.get_loops(form.anchor)
-    part, _ = sch.split(k, [tile.parts, None])
-    partial = sch.rfactor(part, 0)
-    written = sch.cache_write(partial, 0, "local")
-    _add_parts(context, form)
-    return replace(form, anchor=partial, output=written)
+def holds_residuals(form: MatrixForm, tile: GroupTile, sizes: Sequence[int], in_rows: bool, target: Target) -> bool:
+    """Whether there are registers for what the epilogue reads for each result: operands of so many bytes an element.
 
-
-def _add_parts(context: ScheduleContext, form: MatrixForm) -> None:
-    """The sum of the parts with the epilogue: a vector of neighbours a thread."""
-    sch = context.sch
-    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, _VECTOR)
-    *batch, row, column = sch.get_loops(form.output)
-    vector, lane = sch.split(column, [None, lanes])
-    across = context.extent(vector) or 1
-    width = max(count for count in range(1, _THREADS + 1) if across % count == 0)
-    block_row, row_thread = sch.split(row, [None, _THREADS // width])
-    block_column, thread = sch.split(vector, [None, width])
-    sch.reorder(block_row, block_column, row_thread, thread, lane)
-    sch.set_scope(form.anchor, 0, "local")
-    sch.compute_at(form.anchor, thread, preserve_unit_loops=True)
-    *others, own, part = loops_below(context, form.anchor, thread)
-    sch.reorder(part, *others, own)
-    sch.unroll(part)
-    start = sch.decompose_reduction(form.anchor, part)
-    for loop in (own, loops_below(context, start, thread)[-1], lane) if lanes > 1 else ():
-        sch.vectorize(loop)
-    outer = [sch.fuse(*batch, block_row) if batch else block_row, block_column]
-    for loop, axis in zip((*outer, row_thread, thread), _AXES, strict=True):
-        sch.bind(loop, axis)
+    Fewer blocks on a multiprocessor would cost more.
+    """
+    if form.row_count % tile.rows or form.column_count % tile.columns or tile.parts > 1:
+        return False
+    sums, copied = tile.columns // 2, len(sizes) * tile.columns * max(sizes, default=0) // 8
+    registers = (max(sums, copied) if in_rows else sums + copied) + _SPARE_REGISTERS
+    held = max(1, target.shared_bytes // tile.shared_bytes)
+    return registers * held * tile.groups * 128 <= _REGISTERS
 
 
 def _writes_in_rows(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> bool:
