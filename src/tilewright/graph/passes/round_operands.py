@@ -89,7 +89,7 @@ class _Rounding:
         return self._rounded.get(id(child), new) if self._reads_rounded(reader, child) else new
 
     def _reads_rounded(self, reader: GraphExpr, child: GraphExpr) -> bool:
-        """Whether a node reads what is rounded: operators do, results of functions and branches are left as they are."""
+        """Whether a node reads what is rounded: operators do, results of functions and branches stay as they are."""
         if isinstance(child, Var):
             return is_large_product(reader) or id(reader) in self._read
         return isinstance(reader, Call) and isinstance(reader.callee, Operator)
