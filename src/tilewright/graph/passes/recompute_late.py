@@ -66,7 +66,7 @@ class _Second:
     readers: frozenset[int]
     start: int
     after: GraphExpr
-    """An argument of the first late reader, which is there when that is about to run."""
+    """What is there when the first late reader is about to run, and not much earlier."""
     kernels: tuple[int, ...]
     """The places of the kernels that compute it, in order; the last is its own."""
 
@@ -154,14 +154,25 @@ class _Choice:
         if peak in self._readers[value]:
             return None
         start = late[0]
+        after = self._computed_before(start, peak)
+        kernels = self._kernels(place, peak) if after is not None else None
+        if after is None or not kernels:
+            return None
+        return _Second(value, frozenset(late), start, after, tuple(kernels))
+
+    def _computed_before(self, start: int, peak: int) -> GraphExpr | None:
+        """What is there, but was not at the peak, when a kernel is about to run.
+
+        One of its arguments; for one that reads nothing else (it turns an operand round) the result before it.
+        """
         reader = self._order[start]
         assert isinstance(reader, Call)
-        others = [(self._graph.value_of(arg)[0], number) for number, arg in enumerate(reader.args)]
-        fresh = [(at, number) for at, number in others if at > peak and self._graph.given[at]]
-        kernels = self._kernels(place, peak) if fresh else None
-        if not kernels:
-            return None
-        return _Second(value, frozenset(late), start, reader.args[max(fresh)[1]], tuple(kernels))
+        places = {self._graph.value_of(arg)[0]: arg for arg in reader.args}
+        fresh = [place for place in places if place > peak and self._graph.given[place]]
+        if fresh:
+            return places[max(fresh)]
+        single = (place for place in range(start - 1, peak, -1) if len(self._graph.given[place]) == 1)
+        return next((self._order[place] for place in single if isinstance(self._order[place].type, TensorType)), None)
 
     def _kernels(self, place: int, peak: int) -> list[int] | None:
         """The kernels that compute a value from what is alive at a place; None if there is no cheap way."""
