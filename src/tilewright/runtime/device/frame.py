@@ -22,6 +22,8 @@ from tilewright.runtime.device.trials import overwritten
 from tilewright.support import settings
 from tilewright.support.errors import UserError
 
+_ENOUGH_CALLS = 0.25
+"""The part of a recording's calls whose trial shows how all of them are best launched."""
 _MOST_PLACES = 32
 """Sets of addresses for which launches are recorded anew; with more, inputs and outputs are copied."""
 
@@ -125,7 +127,7 @@ class Frame:
     def _trials_undone(self, stage: Recording) -> Iterator[None]:
         """Let each trial of launches find, and all of them leave, what is there now: state, and what stages left.
 
-        Only the calls before the first that writes over state are tried, where these are most: state is large.
+        Only the calls before the first that writes over state are tried, where these are enough: state is large.
         """
         if not stage.will_try:
             yield
@@ -139,7 +141,7 @@ class Frame:
             if recording is stage
         ]
         first = min(writers, default=len(stage.calls))
-        stage.tried = first if 2 * first >= len(stage.calls) else None
+        stage.tried = first if first >= _ENOUGH_CALLS * len(stage.calls) else None
         steps = self._recorded_steps[id(stage)]
         tried = [step for number, step in steps if stage.tried is None or number < stage.tried]
         earlier = [step for step in self.steps if step.number < steps[0][1].number]

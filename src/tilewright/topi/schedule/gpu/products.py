@@ -39,6 +39,8 @@ _LEAST_COPY = 4
 """Bytes that a thread copies to shared memory while it goes on."""
 _WORDS = 4
 """Words that a thread copies at once."""
+_LEAST_ACROSS = 32
+"""Rows of a product from which on threads read vectors of rows."""
 _GROUP_OPTIONS = 24
 """Tiles of warp groups that a tuner chooses from."""
 
@@ -318,7 +320,9 @@ def _why_not_private(product: ProductContext) -> str | None:
 
 def _schedule_by_threads(product: ProductContext) -> None:
     context, form = product.form()
-    across = _lies_across(context, form.rows, _operand_types(product)[0])
+    # A thread has whole vectors of rows then, of which a small product has none.
+    is_tall = form.row_count >= _LEAST_ACROSS
+    across = is_tall and _lies_across(context, form.rows, _operand_types(product)[0])
     tiles = _register_tiles(product, context, form, across)
     steps = [partial(schedule_tiles, form=replace(form), tile=tile, across=across) for tile in tiles]
     apply_first_legal(steps, context)
