@@ -250,6 +250,17 @@ def test_dots_of_pixels(
     assert (1 in packing_of(schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target))) != is_near
 
 
+@pytest.mark.parametrize(("lines", "width", "channels"), [(5, 5, 16), (6, 5, 8), (6, 3, 16)])
+def test_sums_of_pixels_stay_in_registers(lines: int, width: int, channels: int) -> None:
+    """Two lines of four windows each are too many sums for a whole vector of channels; one line is not, nor are two."""
+    several, groups = windows_together(width, 1)
+    shapes = {"data": (1, lines, 10, 32), "weight": (several, 3, groups, 32, 4), "zero": ()}
+    params = [Var(name, tensor_type(shape, "int8")) for name, shape in shapes.items()]
+    func = kernel(params, call("qnn.window_dots", *params, padding=(1, 1, 1, 1), width=width))
+    check(func, target_of("dotprod"), "neon.sdot.v4i32")
+    assert f"arm.interleave4.{channels}" in to_script(schedule_cpu(func, target_of("dotprod")))
+
+
 def test_images_with_a_border_are_read_as_they_are() -> None:
     """Windows of three, two of which share four pixels: those of eight windows are ten."""
     for width, is_copied in ((10, False), (9, True)):
