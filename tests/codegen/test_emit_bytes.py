@@ -152,9 +152,9 @@ def test_fixed_point_by_instructions() -> None:
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16, 24])
+@pytest.mark.parametrize("lanes", [1, 4, 8, 24])
 @pytest.mark.parametrize(("dtype", "low", "high"), [("int8", -128, 127), ("int8", -100, 90), ("uint8", 0, 255)])
-@pytest.mark.parametrize("count", [7, 16, 17, 22, 24, 25])
+@pytest.mark.parametrize("count", [16, 17, 24, 25])
 def test_shifted_words_to_bytes(dtype: str, low: int, high: int, count: int, lanes: int) -> None:
     def narrowed(x):  # type: ignore[no-untyped-def]
         shifted = build.shift_right(x, const(count, INT32))
@@ -167,9 +167,9 @@ def test_shifted_words_to_bytes(dtype: str, low: int, high: int, count: int, lan
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16, 24])
+@pytest.mark.parametrize("lanes", [1, 4, 8, 24])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-@pytest.mark.parametrize("count", [7, 16, 19, 24, 25])
+@pytest.mark.parametrize("count", [15, 16, 24, 25])
 def test_narrow_numbers_as_upper_halves_of_words(dtype: str, count: int, lanes: int) -> None:
     func = elementwise(lambda x: build.shift_left(cast(x, INT32), const(count, INT32)), [dtype], "int32", lanes)
     data = words(0).astype(dtype)

@@ -228,9 +228,14 @@ def test_lines_of_few_channels_by_lanes_of_a_load(channels: int, stride: int, bo
 
 @pytest.mark.grid
 @pytest.mark.parametrize(("width", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (4, 1)])
-@pytest.mark.parametrize(("channels", "epilogue"), [(32, False), (32, True), (24, True)])
 @pytest.mark.parametrize(
-    ("padding", "l1_bytes"), [((1, 2, 1, 2), 1 << 16), ((0, 0, 0, -1), 1 << 16), ((0, 1, 2, 0), 64)]
+    ("channels", "epilogue", "padding", "l1_bytes"),
+    [
+        (32, False, (1, 2, 1, 2), 1 << 16),
+        (32, True, (0, 1, 2, 0), 64),
+        (24, True, (1, 2, 1, 2), 1 << 16),
+        (24, True, (0, 0, 0, -1), 1 << 16),
+    ],
 )
 def test_dots_of_pixels(
     width: int, stride: int, channels: int, epilogue: bool, padding: tuple[int, ...], l1_bytes: int
@@ -248,6 +253,17 @@ def test_dots_of_pixels(
     check(func, target, "neon.sdot.v4i32")
     is_near = l1_bytes > channels * several * groups * 12
     assert (1 in packing_of(schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target))) != is_near
+
+
+@pytest.mark.parametrize(("lines", "width", "channels"), [(5, 5, 16), (6, 5, 8), (6, 3, 16)])
+def test_sums_of_pixels_stay_in_registers(lines: int, width: int, channels: int) -> None:
+    """Two lines of four windows each are too many sums for a whole vector of channels; one line is not, nor are two."""
+    several, groups = windows_together(width, 1)
+    shapes = {"data": (1, lines, 10, 32), "weight": (several, 3, groups, 32, 4), "zero": ()}
+    params = [Var(name, tensor_type(shape, "int8")) for name, shape in shapes.items()]
+    func = kernel(params, call("qnn.window_dots", *params, padding=(1, 1, 1, 1), width=width))
+    check(func, target_of("dotprod"), "neon.sdot.v4i32")
+    assert f"arm.interleave4.{channels}" in to_script(schedule_cpu(func, target_of("dotprod")))
 
 
 def test_images_with_a_border_are_read_as_they_are() -> None:

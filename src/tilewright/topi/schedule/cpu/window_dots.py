@@ -18,6 +18,8 @@ from tilewright.topi.schedule.cpu.register_tiles import reduction_size, start_at
 from tilewright.topi.schedule.cpu.tiling import divisors
 
 _MOST_LINES = 4
+_SUMS_SHARE = 0.75
+"""Of the registers: what sums may take of them."""
 _HELD_SHARE = 0.75
 """Of the first cache level: weights up to which stay there beside pixels."""
 _NEAR_SHARE = 0.5
@@ -57,7 +59,7 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     lines = context.choose("lines", divisors(extents[1], _MOST_LINES), divisors(extents[1], 2)[-1])
     line_outer, line = sch.split(loops[1], [None, lines])
     window_outer, window = sch.split(loops[2], [None, several])
-    width = next(width for width in VECTORS if extents[3] % width == 0)
+    width = _channels_at_once(context, extents[3], lines * several)
     _pack_taps(context, anchor, width)
     channel_outer, channel = sch.split(loops[3], [None, width])
     order = [loops[0], window_outer]
@@ -90,6 +92,13 @@ def schedule_window_dots(context: ScheduleContext, anchor: BlockHandle, output: 
     for producer in padded:
         schedule_injective(context, producer)
     context.parallelize_tiles(order, work)
+
+
+def _channels_at_once(context: ScheduleContext, channels: int, windows: int) -> int:
+    """Channels of a tile: half a vector of bytes where the sums of a whole one take too many registers."""
+    most = context.target.vector_registers * _SUMS_SHARE
+    fitting = [width for width in VECTORS if channels % width == 0 and windows * width // LANES <= most]
+    return fitting[0] if fitting else VECTORS[-1]
 
 
 def _pack_taps(context: ScheduleContext, anchor: BlockHandle, width: int) -> None:
