@@ -9,7 +9,7 @@ import pytest
 from tests import house
 from tests.source_tree import find_cycles
 
-MOST_LINES = 236_500
+MOST_LINES = 237_500
 """The package may not grow past this without a reason; the last was attention and gradients on tensor cores."""
 
 

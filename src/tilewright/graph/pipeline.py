@@ -126,6 +126,30 @@ def _convolutions(options: GraphOptions) -> list[Pass[IRModule]]:
     ]
 
 
+def _kernels(options: GraphOptions) -> list[Pass[IRModule]]:
+    """What makes kernels of operators, and what is done to kernels."""
+    target = options.target
+    passes = [
+        module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes),
+        *_SIMPLIFY,
+        module_pass("widen_where_read", requires="graph_typed")(widen_where_read),
+        # Behind what would have products read their operands as they lay before.
+        *([_with_options(options, "operand_order", operand_order)] if target is not None else []),
+        module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options),
+        module_pass("joint_results", requires="graph_fused")(joint_results).with_options(options),
+    ]
+    if target is None:
+        return passes
+    if target.is_cpu:
+        passes.append(module_pass("shared_numbers", requires="graph_fused")(shared_numbers))
+    else:
+        passes.append(module_pass("recompute_late", requires="graph_fused")(recompute_late).with_options(options))
+    if target.capabilities.horizontal_buffers is not None:
+        horizontal = module_pass("fuse_horizontally", requires="graph_fused")(fuse_horizontally)
+        passes.append(horizontal.with_options(options))
+    return passes
+
+
 def graph_pipeline(options: GraphOptions) -> Pipeline:
     """The passes for a target, in order."""
     layers, options = _block_layers(options), options.beside_layers
@@ -173,21 +197,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
     if options.target is not None:
         passes += [with_options(name, function) for name, function in _NUMBERS.items()]
     if options.fuse:
-        passes += [module_pass("sink_reshapes", requires="graph_typed")(sink_reshapes), *_SIMPLIFY]
-        passes.append(module_pass("widen_where_read", requires="graph_typed")(widen_where_read))
-        if options.target is not None:
-            # Behind what would have products read their operands as they lay before.
-            passes.append(with_options("operand_order", operand_order))
-        passes.append(module_pass("fuse", requires="graph_typed", leaves="graph_fused")(fuse).with_options(options))
-        passes.append(module_pass("joint_results", requires="graph_fused")(joint_results).with_options(options))
-        if options.target is not None and options.target.is_cpu:
-            passes.append(module_pass("shared_numbers", requires="graph_fused")(shared_numbers))
-        elif options.target is not None:
-            again = module_pass("recompute_late", requires="graph_fused")(recompute_late)
-            passes.append(again.with_options(options))
-        if options.target is not None and options.target.capabilities.horizontal_buffers is not None:
-            horizontal = module_pass("fuse_horizontally", requires="graph_fused")(fuse_horizontally)
-            passes.append(horizontal.with_options(options))
+        passes += _kernels(options)
     return Pipeline("graph", passes)
 
 

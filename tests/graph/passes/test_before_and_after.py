@@ -43,6 +43,7 @@ from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.joint_results import joint_results
 from tilewright.graph.passes.narrow_results import narrow_results
 from tilewright.graph.passes.open_batch_norm import open_batch_norm
+from tilewright.graph.passes.operand_order import operand_order
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
 from tilewright.graph.passes.plan_memory import plan_memory
@@ -1076,6 +1077,22 @@ def test_round_operands() -> None:
         constants=[weight, round_to_tf32(weight)],
         rtol=3e-2,
         x="f32[512, 256]",
+    )
+
+
+def test_operand_order() -> None:
+    """Tensor cores read tf32 along rows of steps: operands that lie otherwise are turned round once."""
+    assert_becomes(
+        partial(operand_order, options=GraphOptions(target=TF32)),
+        """
+        return matmul(x, dy, transpose_a=True)
+        """,
+        """
+        return matmul(transpose(x, axes=(1, 0)), transpose(dy, axes=(1, 0)), transpose_b=True)
+        """,
+        rtol=1e-4,
+        x="f32[512, 128]",
+        dy="f32[512, 256]",
     )
 
 
