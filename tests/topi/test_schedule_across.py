@@ -242,3 +242,9 @@ def test_products_of_any_size_have_a_tile(target: str) -> None:
     for rows, columns, depth in ((4, 4, 8), (6, 12, 8), (12, 4, 40), (32, 4, 8), (36, 8, 60)):
         func = product(rows, columns, depth, (True, False), "float32")
         check_product(func, schedule_gpu(func, Target(target)), (True, False))
+
+
+def test_products_that_no_pass_rounds_do_it_themselves() -> None:
+    """Transposed convolutions, say: warps multiply those whose second operand alone lies across."""
+    func = product(768, 768, 2048, (False, False), "float32")
+    assert "tw_mma_tf32(" in text(schedule_gpu(func, TF32_GROUPS), TF32_GROUPS)

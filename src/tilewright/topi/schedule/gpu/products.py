@@ -279,7 +279,8 @@ def _instruction(product: ProductContext) -> WarpProduct | str:
     if form.depth < item.depth:
         return "the reduction is too short"
     is_large = form.batch * form.row_count * form.column_count * form.depth >= ROUNDED_PRODUCT
-    return replace(item, rounded=rows is FLOAT32 and is_large and truncates_operands(context.target))
+    # First operands lie across in matrix products and gradients of kernels alone, whose operands the graph has rounded.
+    return replace(item, rounded=item.across and is_large and truncates_operands(context.target))
 
 
 def _why_not_tensor_cores(product: ProductContext) -> str | None:
