@@ -19,7 +19,7 @@ from math import prod
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, mul
-from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, Range, Select, Var
+from tilewright.ir.expr import TRUE, ZERO, Call, IntImm, PrimExpr, Range, Select, Var
 from tilewright.ir.visit import substitute, uses_any
 from tilewright.lower.cost import number_at, work_of
 from tilewright.target import Target
@@ -135,8 +135,11 @@ class _Estimate:
         return number_at(extent, self._symbols)
 
     def _times(self, stage: _Stage) -> int:
-        """How often a stage is computed."""
-        return prod(self._size(loop.extent) for loop in stage.loops)
+        """How often a stage is computed: of tiles at the end of an open size, only what lies within it."""
+        times = prod(self._size(loop.extent) for loop in stage.loops)
+        if stage.block.predicate is TRUE or not _is_computed_once(stage):
+            return times
+        return min(times, prod(self._size(item.domain.extent) for item in stage.block.iters))
 
     def _is_sum(self, stage: _Stage) -> bool:
         """Whether a stage is a contraction, or a part of one."""
@@ -214,6 +217,11 @@ class _Estimate:
         return form.terms.get(lane) in (1, -1) and not any(
             uses_any(term, [lane]) for term in form.terms if term is not lane
         )
+
+
+def _is_computed_once(stage: _Stage) -> bool:
+    """Whether every loop around a stage moves it on: none computes it again."""
+    return all(any(uses_any(item.value, [loop.var]) for item in stage.block.iters) for loop in stage.loops)
 
 
 def _loads(value: PrimExpr) -> list[BufferLoad]:

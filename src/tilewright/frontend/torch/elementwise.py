@@ -214,13 +214,13 @@ def relu(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
 @converter("relu6")
 def relu6(b: TorchBuilder, x: GraphExpr) -> GraphExpr:
     """x between 0 and 6."""
-    return b.call("clip", x, minimum=0.0, maximum=6.0)
+    return b.call("clip", x, minimum=0.0, maximum=6.0, flat_bounds=True)
 
 
 @converter("hardtanh")
 def hardtanh(b: TorchBuilder, x: GraphExpr, min_val: Number = -1, max_val: Number = 1) -> GraphExpr:
     """x between two bounds."""
-    return b.call("clip", x, minimum=float(min_val), maximum=float(max_val))
+    return b.call("clip", x, minimum=float(min_val), maximum=float(max_val), flat_bounds=True)
 
 
 @converter("gelu")

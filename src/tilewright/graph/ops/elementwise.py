@@ -28,10 +28,11 @@ class CastAttributes(Attributes):
 
 @node()
 class ClipAttributes(Attributes):
-    """Bounds; None leaves a side open."""
+    """Bounds; None leaves a side open. The gradient at a bound is 1, or 0 where `flat_bounds` says so."""
 
     minimum: float | None = None
     maximum: float | None = None
+    flat_bounds: bool = False
 
 
 @node()

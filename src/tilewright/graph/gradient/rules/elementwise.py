@@ -163,10 +163,15 @@ def gelu(call: Call, cotangent: GraphExpr) -> Cotangents:
 
 @reverse_rule("clip")
 def clip(call: Call, cotangent: GraphExpr) -> Cotangents:
-    """dx within the bounds, and at them."""
+    """dx within the bounds, and at them unless they are flat: then the result tells where it is at one."""
     assert isinstance(call.attributes, ClipAttributes)
     (x,) = call.args
     low, high = call.attributes.minimum, call.attributes.maximum
+    if call.attributes.flat_bounds:
+        for comparison, bound in (("greater_equal", high), ("less_equal", low)):
+            if bound is not None:
+                cotangent = where(compare(comparison, call, bound), 0, cotangent)
+        return [cotangent]
     if high is not None:
         cotangent = where(compare("less_equal", x, high), cotangent, 0)
     if low is not None:

@@ -24,6 +24,8 @@ from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 from tilewright.topi.schedule.template import Template
 
 _MOVES_AT_ONCE = 4
+_PIECES = 2
+"""Pieces that the least work worth sharing is cut into, where its size is open."""
 _WIDE = 32
 """Bits of a number that is computed with as it is."""
 
@@ -59,6 +61,9 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         return
     symbolic = context.is_symbolic(loops[-1])
     length = 2 * lanes if symbolic else choose_vector_length(context, extents[-1], lanes, work)
+    if symbolic and len(loops) == 1:
+        _schedule_open_row(context, loops[0], length)
+        return
     outer = loops[:-1]
     if length == extents[-1] and not symbolic:
         sch.vectorize(loops[-1])
@@ -68,6 +73,18 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         outer = [*outer, rest]
     if outer:
         context.parallelize(_beside_borders(context, handle, outer), work)
+
+
+def _schedule_open_row(context: ScheduleContext, row: LoopHandle, length: int) -> None:
+    """A row of an open size: pieces that are worth a core's while; of a short row there is one, which wakes nobody."""
+    sch = context.sch
+    if context.target.cores < 2:
+        _, lane = sch.split(row, [None, length])
+    else:
+        vectors = max(1, context.cpu.parallel.least_work // (_PIECES * length))
+        piece, _, lane = sch.split(row, [None, vectors, length])
+        sch.parallel(piece)
+    sch.vectorize(lane)
 
 
 def _beside_borders(context: ScheduleContext, handle: BlockHandle, outer: list[LoopHandle]) -> list[LoopHandle]:

@@ -42,7 +42,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
         return
     shared = _shared_axes(context, output, others)
     extents = context.sizes(loops)
-    if not shared or prod(extents) == 0:
+    if not shared or prod(extents) == 0 or _are_sums_of_lines(context, output, others):
         for handle in others:
             if context.block(handle).is_reduction:
                 _schedule_root_reduction(context, handle)
@@ -50,6 +50,7 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
                 schedule_injective(context, handle)
         schedule_injective(context, output)
         return
+    stages = [context.sizes(sch.get_loops(handle)) for handle in others]
     rows = [loop for n, loop in enumerate(loops) if n in shared]
     rest = [loop for n, loop in enumerate(loops) if n not in shared]
     streams = prod(extents) == extents[-1] and not context.is_symbolic(loops[-1])
@@ -77,7 +78,28 @@ def schedule_reductions(context: ScheduleContext, output: BlockHandle) -> None:
         else:
             vectorize_last(context, handle, below)
     vectorize_last(context, output, rest)
-    context.parallelize(rows, prod(extents) * 8)
+    context.parallelize(rows, max(prod(extents) * 8, *(prod(sizes) for sizes in stages)))
+
+
+def _are_sums_of_lines(context: ScheduleContext, output: BlockHandle, others: list[BlockHandle]) -> bool:
+    """Whether a row of results is of two sums, lines first and then all lines, that are worth all cores' work.
+
+    There are many lines and few results: each stage is then divided by itself, the lines first.
+    """
+    sums = [handle for handle in others if context.block(handle).is_reduction]
+    if len(sums) != 2 or len(sums) != len(others) or context.target.cores < 2:
+        return False
+    lines, total = (context.extents(context.sch.get_loops(handle)) for handle in sums)
+    results = context.extents(context.sch.get_loops(output))
+    if lines is None or total is None or results is None or prod(results) != results[-1]:
+        return False
+    kept = [context.extent(loop) for loop in _spatial_loops(context, sums[0])]
+    return prod(lines) >= context.cpu.parallel.least_work and prod(size or 1 for size in kept[:-1]) > 1
+
+
+def _spatial_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHandle]:
+    block = context.block(handle)
+    return [loop for loop in context.sch.get_loops(handle) if not _drives(loop, block, IterKind.REDUCE)]
 
 
 def _stages(context: ScheduleContext) -> list[BlockHandle]:
