@@ -36,6 +36,7 @@ from tilewright.graph.passes.integer_recurrence import integer_recurrence
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.joint_results import joint_results
+from tilewright.graph.passes.kept_exponentials import kept_exponentials
 from tilewright.graph.passes.narrow_results import narrow_results
 from tilewright.graph.passes.open_batch_norm import open_batch_norm
 from tilewright.graph.passes.operand_order import operand_order
@@ -190,6 +191,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             with_options("single_steps", single_steps),
             with_options("attention", attention),
             with_options("joint_products", joint_products),
+            with_options("kept_exponentials", kept_exponentials),
             *_SIMPLIFY,
             *([with_options("float8_products", float8_products)] if options.float8 else []),
         ]

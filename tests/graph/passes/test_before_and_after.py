@@ -41,6 +41,7 @@ from tilewright.graph.passes.integer_recurrence import integer_recurrence
 from tilewright.graph.passes.join_groups import join_groups
 from tilewright.graph.passes.joint_products import joint_products
 from tilewright.graph.passes.joint_results import joint_results
+from tilewright.graph.passes.kept_exponentials import kept_exponentials
 from tilewright.graph.passes.narrow_results import narrow_results
 from tilewright.graph.passes.open_batch_norm import open_batch_norm
 from tilewright.graph.passes.operand_order import operand_order
@@ -644,6 +645,48 @@ def test_byte_tables() -> None:
         'return take(const[0], x, mode="inside")',
         constants=[np.rint(np.tanh(numbers) * np.float32(255)).astype(np.uint8)],
         x="uint8[5, 6]",
+    )
+
+
+def test_kept_exponentials() -> None:
+    """Short vectors compute an exponential for longer than they store and load it; long ones do not."""
+    before = """
+        largest = max(x, axes=(1,), keepdims=True)
+        total = add(largest, log(sum(exp(subtract(x, largest)), axes=(1,), keepdims=True)))
+        return (total, exp(subtract(x, total)))
+        """
+    after = """
+        largest = max(x, axes=(1,), keepdims=True)
+        terms = exp(subtract(x, largest))
+        sums = sum(terms, axes=(1,), keepdims=True)
+        return (add(largest, log(sums)), multiply(terms, reciprocal(sums)))
+        """
+    assert_becomes(partial(kept_exponentials, options=GraphOptions(target=NEON)), before, after, x="f32[4, 6]")
+    assert_becomes(partial(kept_exponentials, options=GraphOptions(target=HOPPER)), before, before, x="f32[4, 6]")
+
+
+def test_functions_of_the_same_elements() -> None:
+    """An activation and its derivative share the error function, where nothing else reads what they are of."""
+    cpu = GraphOptions(target=NEON)
+    assert_becomes(
+        lambda module: joint_results(fuse(module, cpu), cpu),
+        """
+        sums = sum(x, axes=(0,))
+        return (exp(sums), multiply(tanh(sums), sin(sums)))
+        """,
+        """
+        @graph.closure(notes={"primitive": True, "name": "sum", "nodes": ()})
+        def total(x: Tensor[(4, 6), "float32"]) -> Tensor[(6,), "float32"]:
+            return sum(x, axes=(0,))
+
+        @graph.closure(notes={"primitive": True, "name": "joint_fused_tanh_sin_multiply", "nodes": (), "joint": True})
+        def functions(s: Tensor[(6,), "float32"]) -> Tuple[Tensor[(6,), "float32"], Tensor[(6,), "float32"]]:
+            return (exp(s), multiply(tanh(s), sin(s)))
+
+        both = functions(total(x))
+        return (both[0], both[1])
+        """,
+        x="f32[4, 6]",
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilewright.backends.llvm.context import FunctionContext
 from tilewright.backends.llvm.emit_fixed_point import clamped_to_bytes, is_clamped, unclamped
 from tilewright.backends.llvm.emit_rounding import is_rounded, rounded_to_bytes
-from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type
+from tilewright.backends.llvm.types import float_constant, lane_suffix, register_type, splat
 from tilewright.ir.dtype import FLOAT32, FLOAT64, DataType
 from tilewright.ir.expr import Cast, PrimExpr
 
@@ -148,6 +148,10 @@ def _to_float(c: FunctionContext, operand: str, source: DataType, target: DataTy
     if source.is_float:
         operation = "fpext" if source.bits < target.bits else "fptrunc"
         return c.op(f"{operation} {text} {operand} to {result}")
+    if source.is_bool and source.lanes > 1:
+        # A mask and the bits of 1: converting would take the mask apart first.
+        ones = splat(register_type(target.element), float_constant(1.0, target), source.lanes)
+        return c.op(f"select {text} {operand}, {result} {ones}, {result} zeroinitializer")
     operation = "sitofp" if source.is_int else "uitofp"
     return c.op(f"{operation} {text} {operand} to {result}")
 

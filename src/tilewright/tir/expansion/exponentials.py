@@ -58,7 +58,7 @@ _SMALLEST_NORMAL: Final = 2.0**-126
 
 _EXP_TAIL: Final = (0.5, 0.1666666567325592, 0.04166628047823906, 0.00833350419998169, 0.0013945752289146185,
                     0.0001978926593437791)  # fmt: skip
-_EXP: Final = (1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.00836874544620514,
+_EXP: Final = (0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.00836874544620514,
                0.0013814540579915047)  # fmt: skip
 _EXP2: Final = (0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262,
                 0.0013398875016719103, 0.00015353361959569156)  # fmt: skip
@@ -82,10 +82,17 @@ def int_type(x: PrimExpr) -> DataType:
 
 
 def polynomial(x: PrimExpr, coefficients: tuple[float, ...]) -> PrimExpr:
-    """c0 + c1 x + c2 x**2 + ..., by Horner's scheme."""
-    total = const(coefficients[-1], x.dtype)
-    for coefficient in reversed(coefficients[:-1]):
-        total = total * x + coefficient
+    """c0 + c1 x + c2 x**2 + ..., by Horner's scheme for x**2: (c0 + c1 x) + (c2 + c3 x) x**2 + ...
+
+    Pairs do not wait for each other, and a multiply-add that adds to its own register copies one coefficient of two.
+    """
+    pairs = [coefficients[n : n + 2] for n in range(0, len(coefficients), 2)]
+    square = x * x
+    total: PrimExpr | None = None
+    for low, *high in reversed(pairs):
+        pair = const(high[0], x.dtype) * x + low if high else const(low, x.dtype)
+        total = pair if total is None else total * square + pair
+    assert total is not None
     return total
 
 
@@ -148,11 +155,16 @@ def _exp_scaled(x: PrimExpr, shift: int) -> PrimExpr:
     return scaled(_unless_zero(lt(bounded, -104.0), value), add(_nearest(shifted), shift))
 
 
+def _exp_of_rest(r: PrimExpr) -> PrimExpr:
+    """e**r for |r| <= ln 2 / 2."""
+    return (r * r * polynomial(r, _EXP) + r) + 1.0
+
+
 def _exp_parts(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """x within limits, and what exp(x) is made of: the power of two as `_reduced_exp` gives it, and exp(r)."""
     bounded = maximum(minimum(x, 91.0), -105.0)
     shifted, r = _reduced_exp(bounded)
-    return bounded, shifted, polynomial(r, _EXP)
+    return bounded, shifted, _exp_of_rest(r)
 
 
 def _unless_zero(vanishes: PrimExpr, value: PrimExpr) -> PrimExpr:
@@ -173,7 +185,7 @@ def exp_of_difference(x: PrimExpr, scale: Scale | None = None) -> PrimExpr:
     Without subnormal results one power of two is enough: half of the greatest, 2**128, and twice the product.
     """
     shifted, r = _reduced_exp(minimum(x, 89.0))
-    value = polynomial(r, _EXP)
+    value = _exp_of_rest(r)
     if scale is not None:
         return _unless_zero(lt(x, -86.0), scale(value, shifted))
     value = value * power_of_two(sub(_nearest(shifted), 1))

@@ -37,7 +37,7 @@ from tilewright.topi.schedule.cpu.tiling import (
     padded_widths,
     register_tile,
 )
-from tilewright.topi.schedule.cpu.turned_columns import turn_columns
+from tilewright.topi.schedule.cpu.turned_columns import turn_columns, turn_in_batch, turned_by_batch
 from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 
 _TILES_IN_BLOCK = (2, 4, 8, 16, 32, 64, 128)
@@ -54,10 +54,11 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     sch = context.sch
     keep_planar(context, anchor)
     turn_columns(context, anchor)
+    turned = turned_by_batch(context, anchor, output)
     for producer in sch.get_producers(anchor):
         if _tests_border(context, anchor, producer):
             sch.compute_inline(producer)
-        else:
+        elif producer not in turned:
             schedule_injective(context, producer)
     if anchor.name == output.name:
         # The result itself is the contraction: accumulate in a tile of its own and copy it out.
@@ -76,12 +77,22 @@ def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: 
     nest = _split_into_tiles(context, anchor, loops, row, tile, lines, stay)
     sch.reorder(*nest.outer, *nest.inner)
     sch.compute_at(anchor, nest.outer[-1])
+    batch = loops[:-2] if nest.outer[: len(loops) - 2] == loops[:-2] else []
+    # Panels that are filled up are copies of their own.
+    if any(item.name != anchor.name for producer in turned for item in sch.get_consumers(producer)):
+        batch = []
+    for producer in turned:
+        turn_in_batch(context, producer, batch)
     reduction = schedule_tile(context, anchor, nest.outer[-1], tile)
     *unrolled, lane = nest.inner
     for loop in unrolled:
         sch.unroll(loop)
     sch.vectorize(lane)
-    context.parallelize_tiles(nest.outer, prod(extents) * reduction_size(context, anchor))
+    work = prod(extents) * reduction_size(context, anchor)
+    if turned and batch:
+        context.parallelize(batch, work)
+    else:
+        context.parallelize_tiles(nest.outer, work)
     if context.packing and reduction and prod(extents[:-1]) < context.cpu.product.few_rows:
         item = context.block(anchor).writes[0].buffer.dtype.itemsize
         if interleave_streams(context, reduction[-1], tile.rows * tile.vectors, tile.columns * item):

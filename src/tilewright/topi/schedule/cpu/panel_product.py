@@ -124,7 +124,10 @@ def schedule_panel_product(context: ScheduleContext, anchor: BlockHandle, output
 
 
 def _tile(context: ScheduleContext, anchor: BlockHandle, product: _Product) -> RegisterTile:
-    """Whole vectors of rows and of columns: as many multiply-adds for each load as the registers allow."""
+    """Whole vectors of rows and of columns: as many multiply-adds for each load as the registers allow.
+
+    Of shapes that are as good, the one with the least beyond the ends of the matrices, and then the wider one.
+    """
     lanes, registers = context.lanes(anchor), context.target.vector_registers
     shapes = [
         (height * lanes, vectors)
@@ -132,7 +135,13 @@ def _tile(context: ScheduleContext, anchor: BlockHandle, product: _Product) -> R
         for vectors in range(1, registers)
         if height * lanes * vectors + vectors + height <= registers
     ]
-    rows, vectors = max(shapes, key=lambda shape: shape[0] * shape[1] / (shape[0] / lanes + shape[1]))
+
+    def merit(shape: tuple[int, int]) -> tuple[float, int, int]:
+        height, vectors = shape
+        beyond = -product.rows % height * product.columns + -product.columns % (vectors * lanes) * product.rows
+        return height * vectors / (height / lanes + vectors), -beyond, -height
+
+    rows, vectors = max(shapes, key=merit)
     heights = sorted({height for height, _ in shapes})
     tile = RegisterTile(rows, vectors, lanes)
     return choose_tile(context, tile, product.rows, product.columns, heights=heights)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from tilewright.target.machine import CpuParameters
 from tilewright.target.machine.cpu import TileCosts
 
+_REGISTERS_AT_ONCE = 4
+_LONG_ROW = 128
+"""Registers full that a row has at least whose tail does not count."""
 _LONG = 16
 _USEFUL_ROWS = 4
 _MANY_ROWS, _MANY_VECTORS = 64, 16
@@ -174,10 +177,15 @@ def vector_width(extent: int, lanes: int) -> int:
 
 
 def vector_length(extent: int, lanes: int) -> int:
-    """How many elements of an innermost loop to take at once: up to four registers, dividing where possible."""
+    """How many elements of an innermost loop to take at once: up to four registers, dividing where possible.
+
+    Computations of several registers hide each other's latency; beside many of those a tail is nothing.
+    """
     if extent <= lanes:
         return extent
-    for count in (4, 2, 1):
+    if extent >= _LONG_ROW * lanes:
+        return _REGISTERS_AT_ONCE * lanes
+    for count in (_REGISTERS_AT_ONCE, 2, 1):
         if extent % (lanes * count) == 0:
             return lanes * count
     return lanes

@@ -12,12 +12,16 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.tir.annotations import ANCHOR, Anchor
+from tilewright.tir.annotations import ANCHOR, KEPT, Anchor
 from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.schedule.handles import BlockHandle
+from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.packing import constant_parameters
+
+_MATRICES_PER_CORE = 4
+"""Matrices of a batch that keep cores at work to the end."""
 
 
 def turn_columns(context: ScheduleContext, anchor: BlockHandle) -> None:
@@ -34,6 +38,36 @@ def turn_columns(context: ScheduleContext, anchor: BlockHandle) -> None:
             return tuple(i[place] for place in order)
 
         context.sch.reindex_cache_read(anchor, load.buffer.name, "global", arrange)
+
+
+def turned_by_batch(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> list[BlockHandle]:
+    """Transposed copies of the matrices of a batch that had better be made one by one, right before each is read.
+
+    Not where matrices are too few for all cores, or one is for several products.
+    """
+    rank, cores = context.block(output).writes[0].buffer.ndim, context.target.cores
+    sizes = (context.extents(context.sch.get_loops(output)[:rank]) or [])[:-2]
+    if ANCHOR.of(context.block(anchor)) is not Anchor.MATMUL or prod(sizes) < 2:
+        return []
+    if cores > 1 and prod(sizes) < _MATRICES_PER_CORE * cores:
+        return []
+    copies = [handle for handle in context.sch.get_producers(anchor) if KEPT.is_on(context.block(handle))]
+    return [handle for handle in copies if context.extents(context.sch.get_loops(handle)[:-2]) == sizes]
+
+
+def turn_in_batch(context: ScheduleContext, copy: BlockHandle, batch: list[LoopHandle]) -> None:
+    """Make the copy of a matrix inside the loops over matrices, in squares; where there are none, of all matrices."""
+    if not batch:
+        schedule_injective(context, copy)
+        return
+    sch = context.sch
+    sch.compute_at(copy, batch[-1], preserve_unit_loops=True)
+    row, column = sch.get_loops(copy)[-2:]
+    side = context.lanes(copy)
+    row_outer, row_inner = sch.split(row, [None, side])
+    column_outer, lane = sch.split(column, [None, side])
+    sch.reorder(row_outer, column_outer, row_inner, lane)
+    sch.vectorize(lane)
 
 
 def _turned_loads(context: ScheduleContext, anchor: BlockHandle) -> list[BufferLoad]:
