@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import json
 import statistics
 import sys
 import time
@@ -169,6 +170,16 @@ def measured(name: str, precision: str, rounds: int, small: bool) -> dict[str, A
     }
 
 
+def _other_rows(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a file of results that were not measured now, by the same version of torch."""
+    if not path.exists():
+        return []
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    measured_now = {(row["name"], row["precision"]) for row in rows}
+    same = facts["versions"] == harness.versions(["torch"])
+    return [row for row in facts["rows"] if same and (row["name"], row["precision"]) not in measured_now]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.training_gpu", description=__doc__.splitlines()[0])
@@ -198,7 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ways = ("tilewright", "torch.compile", "eager")
     heads = (*(f"{way} ms" for way in ways), "against compile", "against eager", *(f"{way} memory" for way in ways))
     print(table(("model", "precision", *heads), lines))
-    harness.write_json(options.output, {"versions": harness.versions(["torch"]), "rows": rows})
+    facts = {"versions": harness.versions(["torch"]), "rows": [*_other_rows(options.output, rows), *rows]}
+    facts["rows"].sort(key=lambda row: (list(MODELS).index(row["name"]), list(PRECISIONS).index(row["precision"])))
+    harness.write_json(options.output, facts)
     return 0 if len(rows) == len(chosen) * len(options.precision.split(",")) else 1
 
 
