@@ -80,9 +80,9 @@ class JitLibrary:
                     f"the JIT could not link '{name}': {str(error).strip()} (symbols taken from the process: "
                     f"{', '.join(missing) or 'none'})"
                 ) from None
-        address = int(tracker[name])
-        self._trackers.append(tracker)
-        self._addresses[name] = address
+            # An interrupt that came between lookup and here would free the tracker, and the library's code with it.
+            self._trackers.append(tracker)
+            address = self._addresses[name] = int(tracker[name])
         return address
 
     def symbol(self, name: str) -> int:
