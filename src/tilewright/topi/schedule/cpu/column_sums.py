@@ -30,12 +30,13 @@ _SHARE_OF_CACHE = 4
 def fits(
     context: ScheduleContext, sums: BlockHandle, reduced: list[LoopHandle], column: LoopHandle, length: int
 ) -> bool:
-    """Whether there are columns enough for the order to matter, and rows enough to share what is stored."""
+    """Whether there are columns enough for the order to matter, or rows for all threads, and what is stored is shared."""
     if any(context.is_symbolic(loop) for loop in (*reduced, column)):
         return False
     rows, columns = context.sizes(reduced), context.sizes([column])[0]
     least = _rows_of_step(context, sums)
-    return columns >= 2 * length and rows[-1] >= least and prod(rows) >= _LEAST_STEPS * least
+    vectors = 1 if len(rows) == 1 and _parts(context, rows[0]) > 1 else 2
+    return columns >= vectors * length and rows[-1] >= least and prod(rows) >= _LEAST_STEPS * least
 
 
 def _rows_of_step(context: ScheduleContext, sums: BlockHandle) -> int:
