@@ -82,7 +82,7 @@ def test_reset_goes_back_to_the_shipped_values(capsys: Captured, tmp_path: Path)
     with settings.MACHINES.override(None):
         shipped = cpu_parameters(target)
     with settings.MACHINES.override(tmp_path):
-        main(["calibrate", "--only", "streams"])
+        main(["calibrate", "--only", "core"])
         assert cpu_parameters(target) != shipped
         assert main(["calibrate", "--reset"]) == 0
         assert cpu_parameters(target) == shipped
