@@ -16,6 +16,7 @@ from tilewright.topi.schedule.cpu import panel_product
 from tilewright.topi.schedule.cpu.strategy import schedule_cpu
 
 NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").replace(cores=1)
+AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").replace(cores=1)
 ENDS = [lambda x, y: x, lambda x, y: op("nn.relu", op("add", x, y))]
 
 
@@ -46,9 +47,10 @@ def scheduled(func, target=NEON):
 @pytest.mark.parametrize("end", ENDS, ids=["alone", "epilogue"])
 @pytest.mark.parametrize("depth", [9, 12, 31], ids=["whole", "full", "parts"])
 @pytest.mark.parametrize("turned", TURNED, ids=str)
-def test_the_meaning_stays(turned, depth, end):
+@pytest.mark.parametrize("target", [NEON, AVX512], ids=["neon", "avx512"])
+def test_the_meaning_stays(target, turned, depth, end):
     func = kernel_of(19, 14, depth, turned, end)
-    compare(func, scheduled(func))
+    compare(func, scheduled(func, target))
 
 
 @pytest.mark.usefixtures("small_sizes")
@@ -68,7 +70,8 @@ def test_cores_take_blocks():
     ("sizes", "target", "reason"),
     [
         ((256, 256, 16), NEON, "small"),
-        ((256, 256, 256), Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512"), "lanes"),
+        ((256, 256, 256), Target("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"), "lanes"),
+        ((256, 256, 256), AVX512.replace(cores=16), "too few blocks"),
     ],
 )
 def test_what_it_is_not_for(sizes, target, reason):

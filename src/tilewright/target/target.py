@@ -158,6 +158,11 @@ class Target:
         return self.arch == "aarch64" and self.has_feature("neon")
 
     @property
+    def multiplies_from_memory(self) -> bool:
+        """Whether a multiply-add of vectors takes one number from memory for all lanes, at no further cost."""
+        return self.arch == "x86_64" and self.has_feature("avx512f")
+
+    @property
     def is_software(self) -> bool:
         """Whether a processor plays the device: barriers are slow, and shared memory is no nearer than other memory."""
         return self._allows(self.capabilities.software)

@@ -18,6 +18,7 @@ from tilewright.backends.llvm.emit_machine import tile_frame
 from tilewright.backends.llvm.emit_memory import emit_store
 from tilewright.backends.llvm.emit_prefetch import emit_prefetches
 from tilewright.backends.llvm.emit_reduction import as_vector_reduction, emit_vector_reduction
+from tilewright.backends.llvm.emit_squares import emit_square, square_at
 from tilewright.backends.llvm.types import memory_type, register_type
 from tilewright.codegen.captures import Capture, free_captures
 from tilewright.ir.dtype import INDEX
@@ -159,9 +160,16 @@ class FunctionEmitter:
         _EMITTERS[type(stmt)](self, stmt)
 
     def sequence(self, stmt: SeqStmt) -> None:
-        """Statements one after another."""
-        for item in stmt.stmts:
-            self.stmt(item)
+        """Statements one after another; those that turn a square of a matrix together."""
+        start = 0
+        while start < len(stmt.stmts):
+            count = square_at(self.context, stmt.stmts, start)
+            if count:
+                self.context.forget_loads()
+                emit_square(self.context, stmt.stmts[start : start + count])
+            else:
+                self.stmt(stmt.stmts[start])
+            start += max(1, count)
 
     def store(self, stmt: BufferStore) -> None:
         """A store."""

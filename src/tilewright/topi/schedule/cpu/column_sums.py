@@ -30,7 +30,7 @@ _SHARE_OF_CACHE = 4
 def fits(
     context: ScheduleContext, sums: BlockHandle, reduced: list[LoopHandle], column: LoopHandle, length: int
 ) -> bool:
-    """Whether there are columns enough for the order to matter, or rows for all threads, and what is stored is shared."""
+    """Whether columns are enough for the order to matter, or rows for all threads, and what is stored is shared."""
     if any(context.is_symbolic(loop) for loop in (*reduced, column)):
         return False
     rows, columns = context.sizes(reduced), context.sizes([column])[0]

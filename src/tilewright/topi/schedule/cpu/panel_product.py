@@ -1,8 +1,8 @@
 """The schedule of large products of two computed matrices, as in training: both are read from copies in panels.
 
-Where multiply-adds take a lane of a register, a panel of rows is as good as one of columns: a step of the sums then
-loads a few vectors of each, side by side in memory, however the matrices lie. Copies are made of what fits the second
-cache level, right before it is used.
+Where multiply-adds take a lane of a register, or one number from memory for all lanes, a panel of rows is as good as
+one of columns: a step of the sums then reads a few vectors of each, side by side in memory, however the matrices lie.
+Copies are made of what fits the second cache level, right before it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.topi.schedule.cpu.anchors import contraction_template, kind_of
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.register_tiles import panels, schedule_tile
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
-from tilewright.topi.schedule.cpu.tiling import RegisterTile
+from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, register_tile
 from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 from tilewright.topi.schedule.packing import constant_parameters
 
@@ -33,6 +33,8 @@ _UNROLLED = 4
 _BLOCK_SHARE = 0.5
 """What a block of the larger matrix may take of the second cache level."""
 _BLOCKS_PER_CORE = 2
+_LEAST_OF_CORE = 32
+"""Rows or columns for each core, of which blocks are made."""
 _ROWS_AHEAD = 12
 """Rows of the source that a copy asks for before it reads them: each may be on another page."""
 
@@ -62,14 +64,16 @@ def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle)
 def _product(context: ScheduleContext, anchor: BlockHandle) -> _Product | str:
     """The product that a block computes; else why panels of both operands are not for it."""
     block = context.block(anchor)
-    if not context.target.multiplies_by_lanes:
-        return "the processor does not multiply by lanes"
+    if not (context.target.multiplies_by_lanes or context.target.multiplies_from_memory):
+        return "the processor multiplies neither by lanes nor by numbers from memory"
     if kind_of(context, anchor) is not Anchor.MATMUL or len(block.iters) != 3:
         return "no product of two matrices"
     extents = [const_value(item.domain.extent) for item in block.iters]
     sizes = [size for size in extents if size is not None]
     if len(sizes) < 3 or min(sizes) < _LEAST_SIZE or prod(sizes) < _LEAST_WORK:
         return "sizes are open, or small"
+    if max(sizes[:2]) < _LEAST_OF_CORE * context.target.cores and context.target.cores > 1:
+        return "too few blocks for all cores"
     i, j, k = (item.var for item in block.iters)
     loads = [item for item in find_all(block.body, BufferLoad) if item.buffer is not block.writes[0].buffer]
     left = [load for load in loads if set(load.indices) == {i, k}]
@@ -126,9 +130,14 @@ def schedule_panel_product(context: ScheduleContext, anchor: BlockHandle, output
 def _tile(context: ScheduleContext, anchor: BlockHandle, product: _Product) -> RegisterTile:
     """Whole vectors of rows and of columns: as many multiply-adds for each load as the registers allow.
 
-    Of shapes that are as good, the one with the least beyond the ends of the matrices, and then the wider one.
+    Of shapes that are as good, the one with the least beyond the ends of the matrices, and then the wider one. Where
+    numbers of rows come from memory, a tile has a part of a vector of rows, so that copies are made in squares.
     """
     lanes, registers = context.lanes(anchor), context.target.vector_registers
+    if not context.target.multiplies_by_lanes:
+        heights = divisors(lanes, lanes)
+        tile = register_tile(product.rows, product.columns, lanes, registers, context.cpu, heights, [lanes])
+        return choose_tile(context, tile, product.rows, product.columns, heights=heights)
     shapes = [
         (height * lanes, vectors)
         for height in range(1, registers)
@@ -253,7 +262,8 @@ def _schedule_sums(
         sch.unroll(loop)
     sch.vectorize(lane)
     steps = unroll_steps(context, reduction[-1], tile.rows * tile.vectors, _UNROLLED)
-    sch.annotate(steps, ROW_VECTORS, True)
+    if context.target.multiplies_by_lanes:
+        sch.annotate(steps, ROW_VECTORS, True)
 
 
 def _schedule_copy(context: ScheduleContext, copy: BlockHandle, width: int, *, shared: bool) -> None:
