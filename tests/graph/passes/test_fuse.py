@@ -24,10 +24,10 @@ from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
 
-def fused(params, body):
+def fused(params, body, target=None):
     """The fused module, and the names of its kernels."""
     module = infer_types(IRModule([function(params, body)]))
-    result = fuse(module, GraphOptions())
+    result = fuse(module, GraphOptions(target=target))
     arguments = inputs_for(module["main"])
     actual, expected = evaluate(result, *arguments), evaluate(module, *arguments)
     for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (actual, expected)), strict=True):
@@ -197,6 +197,18 @@ def test_residual_add_is_part_of_the_second_convolution():
     second = conv(first, 4, seed=2)
     _, names = fused([X], op("nn.relu", op("add", second, first)))
     assert names == ["fused_nn_conv2d_nn_relu", "fused_nn_conv2d_add_nn_relu"]
+
+
+def test_momentum_is_multiplied_where_it_is_added():
+    """On CPUs. What something else reads too, or is a product of two values, has a kernel of its own."""
+    a, b, v, w = var("a", 8, 6), var("b", 6, 5), var("v", 8, 5), var("w", 8, 5)
+    scaled = op("multiply", v, constant(np.float32(0.5)))
+    update = op("add", scaled, op("matmul", a, b))
+    _, names = fused([a, b, v], update, Target("llvm"))
+    assert names == ["fused_multiply_matmul_add"]
+    assert sorted(fused([a, b, v], update)[1]) == ["fused_matmul_add", "multiply"]
+    assert len(fused([a, b, v], Tuple((update, op("exp", scaled))), Target("llvm"))[1]) == 3
+    assert len(fused([a, b, v, w], op("add", op("multiply", v, w), op("matmul", a, b)), Target("llvm"))[1]) == 2
 
 
 def test_two_convolutions_meet_in_one_add():

@@ -14,7 +14,8 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
     for the cache.
  6. Bytes that the epilogue of an out-fusable operator reads as numbers (a quantised residual) are converted there.
     Where memory is short, an epilogue ends with bytes, and whatever reads them converts them. What it selects by (the
-    gradient where a result was positive) is compared there too.
+    gradient where a result was positive) is compared there too, and on CPUs so is multiplied what it adds (an
+    optimizer's momentum).
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
 again for each reader (broadcasting, sliding windows, several passes over the input). A reshape at the border of a
@@ -341,7 +342,7 @@ class _Fuser:
             self._merge((reader, last))
 
     def _fuse_operand(self, last: GraphExpr) -> None:
-        """Rule 6: bytes that an epilogue reads as numbers, and what it selects by: less memory, no kernel for it."""
+        """Rule 6: what an epilogue reads bytes as, selects by or, on CPUs, adds a multiple of: no kernel for it."""
         group, readers = self.group[id(last)], self.users[id(last)]
         if group.kind is not FusionKind.INJECTIVE or len(readers) != 1 or not self._same_scope(last, readers[0]):
             return
@@ -354,7 +355,9 @@ class _Fuser:
             return
         is_bytes = inputs[0].tensor_type.dtype in (INT8, UINT8) and names <= _DEQUANTIZING
         is_mask = last.tensor_type.dtype is BOOL and names <= _LIGHT
-        if (is_bytes or is_mask) and self._size((last, reader)) <= MAX_GROUP:
+        on_cpu = self.target is not None and self.target.is_cpu
+        is_multiple = on_cpu and names == {"multiply"} and len(group.members) == 1
+        if (is_bytes or is_mask or is_multiple) and self._size((last, reader)) <= MAX_GROUP:
             self._merge((reader, last))
 
     def _chosen(self, calls: Sequence[Call], estimated: str) -> bool:
