@@ -1139,6 +1139,32 @@ def test_operand_order() -> None:
     )
 
 
+def test_operand_order_on_processors() -> None:
+    """A matrix that many products of few rows read along its rows is turned round once; by one product it is not."""
+    assert_becomes(
+        partial(operand_order, options=GraphOptions(target=Target("llvm"))),
+        """
+        h1 = matmul(h, w, transpose_b=True)
+        h2 = matmul(h1, w, transpose_b=True)
+        h3 = matmul(h2, w, transpose_b=True)
+        h4 = matmul(h3, w, transpose_b=True)
+        return matmul(h4, v, transpose_b=True)
+        """,
+        """
+        turned = transpose(w, axes=(1, 0))
+        h1 = matmul(h, turned)
+        h2 = matmul(h1, turned)
+        h3 = matmul(h2, turned)
+        h4 = matmul(h3, turned)
+        return matmul(h4, v, transpose_b=True)
+        """,
+        rtol=1e-3,
+        h="f32[8, 64]",
+        w="f32[64, 64]",
+        v="f32[64, 64]",
+    )
+
+
 def test_single_steps() -> None:
     """One product of input and state; the states of all steps are what nobody asks for, and dead."""
     entering, recurrent, bias = random(0, 3, 20), random(1, 4, 5, 5), random(2, 20)

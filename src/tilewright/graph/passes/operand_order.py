@@ -1,39 +1,50 @@
-"""Operands of float32 products lie as kernels of NVIDIA GPUs copy them: sixteen bytes at a time.
+"""Operands of float32 products lie as kernels read them: once turned round, for all products that read them.
 
 Before:  matmul(x, dy, transpose_a=True)                     nn.conv2d(x, w[h, w, i, o])
 After:   matmul(x', dy', transpose_b=True)                   nn.conv2d_by_filters(x, w'[o, h, w, i])
          with x' = transpose(x), dy' = transpose(dy)         with w' = transpose(w)
 
-Warp groups multiply tf32 only along rows of steps. Operands that lie otherwise, as those of gradients and weights that
-are trained do, would be turned round on their way to shared memory, four bytes at a time, once for each tile that reads
-them: some ten times slower than a kernel that turns them once. In true float32, threads want rows of columns of the
-second operand (and take the first as it is); there the loss is a quarter.
+GPUs of NVIDIA copy operands sixteen bytes at a time. Warp groups multiply tf32 only along rows of steps. Operands
+that lie otherwise, as those of gradients and weights that are trained do, would be turned round on their way to
+shared memory, four bytes at a time, once for each tile that reads them: some ten times slower than a kernel that
+turns them once. In true float32, threads want rows of columns of the second operand (and take the first as it is);
+there the loss is a quarter.
+
+CPUs read vectors of columns. A product of many rows turns its second operand itself; that would cost one of a few rows
+more than it computes, and where many of these read one matrix (a recurrent weight, at each time step of training) it
+is turned once for all of them.
 
 Constants lie as kernels want them anyway. Operands of half precision may lie either way.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Var
+from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Var
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import get_operator, is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
-from tilewright.graph.ir.traverse import map_functions
+from tilewright.graph.ir.traverse import map_functions, post_order
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.round_operands import is_large_product
 from tilewright.ir.function import IRModule
+from tilewright.target.machine import cpu_parameters
 from tilewright.target.tensor_cores import truncates_operands
 
 _LEAST_SIDE: Final = 64
 """Rows and columns of a product in tf32 from which on its operands are worth a kernel of their own."""
 _LEAST_ROWS: Final = 512
 """Rows of a product in true float32 from which on its second operand is."""
+_MOST_OF_A_ROW: Final = 1
+"""Rows of a product on a CPU that are dot products, whose operands lie well as they are,"""
+_LEAST_READERS: Final = 4
+"""and how many products of a few more rows are worth a kernel that turns an operand of all."""
 _FILTERS_FIRST: Final = (3, 0, 1, 2)
 """From weights [h, w, i, o] to [o, h, w, i]."""
 
@@ -48,9 +59,31 @@ def operand_order(module: IRModule, options: GraphOptions) -> IRModule:
         ]
     elif options.machine.capabilities.async_copies:
         rules = [Rule("columns of a product last", P.op("matmul", name="root"), _columns_last(turned))]
+    elif options.machine.is_cpu:
+        return map_functions(module, lambda function: _shared_by_few_rows(turned, function, options))
     else:
         return module
     return map_functions(module, lambda function: apply_rules(function, rules))
+
+
+def _shared_by_few_rows(turned: _Turned, function: Function, options: GraphOptions) -> Function:
+    """The function whose products of few rows share second operands turned round, where many read one."""
+    most = cpu_parameters(options.machine).register_tile.rows_for_copy - 1
+
+    def is_one(call: GraphExpr) -> bool:
+        shape = static_shape(call) if is_call_to(call, "matmul") else None
+        if not isinstance(call, Call) or not isinstance(call.attributes, MatmulAttributes) or shape is None:
+            return False
+        return call.attributes.transpose_b and _MOST_OF_A_ROW < shape[-2] <= most and shape[-1] >= _LEAST_SIDE
+
+    readers = Counter(id(item.args[1]) for item in post_order(function.body) if isinstance(item, Call) and is_one(item))
+
+    def rewritten(b: Bindings) -> GraphExpr | None:
+        call = b.call("root")
+        shared = is_one(call) and readers[id(call.args[1])] >= _LEAST_READERS
+        return _turn_matrices(turned, call, (False, True)) if shared else None
+
+    return apply_rules(function, [Rule("columns that many read last", P.op("matmul", name="root"), rewritten)])
 
 
 class _Turned:
