@@ -273,11 +273,17 @@ class _Driver:
         self.uses = count_uses(order)
         self.kept.extend(order)
         self.limit = 1000 + 50 * len(order)
+        memo, rules = self.memo, self.table.for_node
         # Children come first: what a rule builds is all that has to be looked for.
         for item in order:
-            if id(item) not in self.memo and not self._settle(item, children(item)):
+            if id(item) in memo:
+                continue
+            below = children(item)
+            if item.type is not None and not rules(item) and all([memo[id(child)] is child for child in below]):
+                memo[id(item)] = item
+            elif not self._settle(item, below):
                 self._finish(item)
-        return self.memo[id(root)]
+        return memo[id(root)]
 
     def _finish(self, root: GraphExpr) -> None:
         """Rewrite what a rule built in the place of a node, and what rules make of that."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import TypeVar
-from weakref import WeakSet
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from tilewright.graph.ir.expr import (
     Call,
@@ -116,13 +116,26 @@ def post_order(*roots: GraphExpr, closures: bool = True) -> list[GraphExpr]:
     With `closures=False` the bodies of functions below the roots are not entered (a root that is a function is).
     """
     if closures:
-        return children_first(roots, children)
+        whole = roots[0] if len(roots) == 1 else None
+        return _order_of(whole) if isinstance(whole, Function) else children_first(roots, children)
     entered = {id(root) for root in roots}
 
     def below(item: GraphExpr) -> Sequence[GraphExpr]:
         return () if type(item) is Function and id(item) not in entered else children(item)
 
     return children_first(roots, below)
+
+
+_ORDERS: Final[WeakKeyDictionary[Function, list[GraphExpr]]] = WeakKeyDictionary()
+
+
+def _order_of(function: Function) -> list[GraphExpr]:
+    """The post-order of a function, remembered while it lives: most passes walk what the one before has left."""
+    below = _ORDERS.get(function)
+    if below is None:
+        # Without the function itself, which would live for ever.
+        below = _ORDERS[function] = children_first((function.body,), children)
+    return [*below, function]
 
 
 def users(order: Sequence[GraphExpr]) -> dict[int, list[GraphExpr]]:
@@ -139,7 +152,7 @@ def count_uses(order: Sequence[GraphExpr]) -> dict[int, int]:
     """For each expression (by identity) of a post-order, how often others use it."""
     result = dict.fromkeys(map(id, order), 0)
     for item in order:
-        for child in children(item):
+        for child in _CHILDREN[type(item)](item):
             result[id(child)] += 1
     return result
 
