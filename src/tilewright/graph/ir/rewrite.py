@@ -279,7 +279,7 @@ class _Driver:
             if id(item) in memo:
                 continue
             below = children(item)
-            if item.type is not None and not rules(item) and all([memo[id(child)] is child for child in below]):
+            if item.type is not None and not rules(item) and all(memo[id(child)] is child for child in below):
                 memo[id(item)] = item
             elif not self._settle(item, below):
                 self._finish(item)
