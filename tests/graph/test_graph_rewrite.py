@@ -8,7 +8,7 @@ from tests.graph.helpers import function, op, var
 from tilewright.graph.ir.expr import Tuple, TupleGet, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.rewrite import P, Rule, apply_rules, make
-from tilewright.graph.ir.traverse import free_variables, post_order, substitute
+from tilewright.graph.ir.traverse import free_variables, post_order, settling, substitute, with_children
 from tilewright.support.errors import CompilerBug
 
 
@@ -99,3 +99,40 @@ def test_substitute_and_free_variables():
     assert free_variables(body) == [x, y]
     assert free_variables(substitute(body, {x: y})) == [y]
     assert free_variables(function([x], body)) == [y]
+
+
+def test_rules_for_other_operators_leave_a_function_alone():
+    x = var("x", 4)
+    main = infer_types(function([x], Tuple((op("exp", x), op("sqrt", x)))))
+    tried = []
+    rule = Rule("sine", P.op("sin", P.any("x")), lambda b: tried.append(b) or b["x"])
+    assert apply_rules(main, [rule]) is main and not tried
+    # Kinds of nodes that are no operators are roots too.
+    assert apply_rules(main, [Rule("tuple", P.tuple_of("t"), lambda b: None)]) is main
+
+
+def test_what_settles_is_not_visited_again():
+    visited = []
+
+    @settling
+    def without_sines(item):
+        visited.append(item)
+        return apply_rules(item, [Rule("sine", P.op("sin", P.any("x")), lambda b: b["x"])])
+
+    x = var("x", 4)
+    untyped = function([x], op("exp", op("sin", x)))
+    assert without_sines(untyped) is not None and without_sines(untyped) is not None
+    assert len(visited) == 2  # a function without types may change once it has some
+    main = infer_types(function([x], op("exp", op("sin", x))))
+    once = without_sines(main)
+    assert names(once.body) == ["exp"]
+    assert without_sines(once) is once and without_sines(once) is once
+    assert visited[2:] == [main, once]
+
+
+def test_types_stay_where_those_of_the_children_do():
+    x, y, z = var("x", 4), var("y", 4), var("z", 5)
+    call = infer_types(function([x], op("exp", x))).body
+    assert with_children(call, [x]) is call
+    assert with_children(call, [y]).type is call.type
+    assert with_children(call, [z]).type is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 
@@ -12,15 +12,19 @@ def children_first(roots: Iterable[T], below: Callable[[T], Iterable[T]]) -> lis
     """Everything that the roots reach, each item once and after what is below it; a cycle is cut where it closes."""
     order: list[T] = []
     seen: set[int] = set()
-    stack = [(root, False) for root in reversed(list(roots))]
+    # None: all below what lies under it is done.
+    stack: list[T | None] = [*roots]
+    stack.reverse()
     while stack:
-        item, expanded = stack.pop()
-        if expanded:
-            order.append(item)
-            continue
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        stack.append((item, True))
-        stack.extend((child, False) for child in reversed(list(below(item))) if id(child) not in seen)
+        item = stack.pop()
+        if item is None:
+            order.append(cast(T, stack.pop()))
+        elif id(item) not in seen:
+            seen.add(id(item))
+            found = list(below(item))
+            if found:
+                stack += (item, None)
+                stack += [child for child in reversed(found) if id(child) not in seen]
+            else:
+                order.append(item)
     return order

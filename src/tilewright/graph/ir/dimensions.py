@@ -121,14 +121,19 @@ def same(a: Size, b: Size) -> bool:
 
 def different(a: Size, b: Size) -> bool:
     """Whether two sizes are certainly not equal."""
+    a, b = normal(a), normal(b)
+    if a is b or (isinstance(a, int) and isinstance(b, int)):
+        return a != b
     return not can_be(as_dim(a).eq(as_dim(b)))
 
 
+@lru_cache(maxsize=4096)
 def can_be(condition: PrimExpr) -> bool:
     """Whether a condition is not certainly false."""
     return not analyzer_of(condition).prove(build.logical_not(condition))
 
 
+@lru_cache(maxsize=4096)
 def certainly(condition: PrimExpr) -> bool:
     """Whether a condition holds for all values of its symbols."""
     return analyzer_of(condition).prove(condition)

@@ -14,15 +14,16 @@ order. The driver goes bottom-up and tries again on what a rule builds, until no
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from tilewright.graph.ir.dimensions import Sizes, as_size
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator, call
-from tilewright.graph.ir.traverse import children, post_order, users, with_children
+from tilewright.graph.ir.traverse import children, count_uses, post_order, with_children
 from tilewright.ir.types import TensorType
 from tilewright.support.errors import CompilerBug
 from tilewright.support.span import Span
@@ -211,24 +212,45 @@ class _RuleTable:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.any_root = [rule for rule in rules if rule.pattern.roots is None]
-        self.by_root: dict[str, list[Rule]] = {}
-        for rule in rules:
-            for root in rule.pattern.roots or ():
-                self.by_root.setdefault(root, []).append(rule)
+        roots = dict.fromkeys(root for rule in rules for root in rule.pattern.roots or ())
+        self.by_root = {
+            root: [rule for rule in rules if rule.pattern.roots is not None and root in rule.pattern.roots]
+            + self.any_root
+            for root in roots
+        }
 
-    def for_node(self, item: GraphExpr) -> Iterator[Rule]:
-        if isinstance(item, Call) and isinstance(item.callee, Operator):
-            yield from self.by_root.get(item.callee.name, ())
-        elif isinstance(item, TupleGet):
-            yield from self.by_root.get("<tuple_get>", ())
-        elif isinstance(item, Tuple):
-            yield from self.by_root.get("<tuple>", ())
-        yield from self.any_root
+    def for_node(self, item: GraphExpr) -> Sequence[Rule]:
+        return self.by_root.get(_root(item), self.any_root)
+
+    def may_fire(self, function: Function) -> bool:
+        """Whether a function has a node that some rule starts with."""
+        return bool(self.any_root) or not self.by_root.keys().isdisjoint(_roots_in(function))
+
+
+def _root(item: GraphExpr) -> str:
+    """What patterns call a node that they start with: the operator of a call, or the kind of the node."""
+    if isinstance(item, Call):
+        return item.callee.name if type(item.callee) is Operator else "<call>"
+    return "<tuple_get>" if isinstance(item, TupleGet) else "<tuple>" if isinstance(item, Tuple) else "<other>"
+
+
+_ROOTS: Final[WeakKeyDictionary[Function, frozenset[str]]] = WeakKeyDictionary()
+
+
+def _roots_in(function: Function) -> frozenset[str]:
+    """The roots of all nodes of a function, remembered while it lives: most sets of rules are for few operators."""
+    found = _ROOTS.get(function)
+    if found is None:
+        found = _ROOTS[function] = frozenset(map(_root, post_order(function)))
+    return found
 
 
 def apply_rules(function: Function, rules: Sequence[Rule]) -> Function:
     """Rewrite a typed function bottom-up until no rule fires; the result is typed."""
-    result = _Driver(rules).run(function)
+    table = _RuleTable(rules)
+    if not table.may_fire(function):
+        return function
+    result = _Driver(table).run(function)
     assert isinstance(result, Function)
     return result
 
@@ -236,20 +258,35 @@ def apply_rules(function: Function, rules: Sequence[Rule]) -> Function:
 class _Driver:
     """One run: final replacements by identity of the nodes they replace."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self.table = _RuleTable(rules)
+    def __init__(self, table: _RuleTable) -> None:
+        self.table = table
         self.memo: dict[int, GraphExpr] = {}
         self.forward: dict[int, GraphExpr] = {}
         self.uses: dict[int, int] = {}
         self.kept: list[GraphExpr] = []
         """Every node seen: identities stay valid only while the nodes live."""
         self.fired = 0
+        self.limit = 0
 
     def run(self, root: GraphExpr) -> GraphExpr:
         order = post_order(root)
-        self.uses = {key: len(found) for key, found in users(order).items()}
+        self.uses = count_uses(order)
         self.kept.extend(order)
-        limit = 1000 + 50 * len(order)
+        self.limit = 1000 + 50 * len(order)
+        memo, rules = self.memo, self.table.for_node
+        # Children come first: what a rule builds is all that has to be looked for.
+        for item in order:
+            if id(item) in memo:
+                continue
+            below = children(item)
+            if item.type is not None and not rules(item) and all(memo[id(child)] is child for child in below):
+                memo[id(item)] = item
+            elif not self._settle(item, below):
+                self._finish(item)
+        return memo[id(root)]
+
+    def _finish(self, root: GraphExpr) -> None:
+        """Rewrite what a rule built in the place of a node, and what rules make of that."""
         stack = [root]
         while stack:
             item = stack[-1]
@@ -268,28 +305,33 @@ class _Driver:
             missing = [child for child in below if id(child) not in self.memo]
             if missing:
                 stack.extend(reversed(missing))
-                continue
-            rebuilt = self._rebuild(item, below)
-            new = self._fire(rebuilt)
-            if new is rebuilt:
-                self.memo[id(item)] = rebuilt
-                self.memo[id(rebuilt)] = rebuilt
+            elif self._settle(item, below):
                 stack.pop()
-            else:
-                self.fired += 1
-                if self.fired > limit:
-                    raise CompilerBug("the rewrite rules do not come to an end")
-                self.forward[id(item)] = new
-        return self.memo[id(root)]
+
+    def _settle(self, item: GraphExpr, below: tuple[GraphExpr, ...]) -> bool:
+        """Note what becomes of a node whose children are done; False if a rule fires, whose result is to be done."""
+        rebuilt = self._rebuild(item, below)
+        new = self._fire(rebuilt)
+        if new is rebuilt:
+            self.memo[id(item)] = rebuilt
+            self.memo[id(rebuilt)] = rebuilt
+            return True
+        self.fired += 1
+        if self.fired > self.limit:
+            raise CompilerBug("the rewrite rules do not come to an end")
+        self.forward[id(item)] = new
+        return False
 
     def _rebuild(self, item: GraphExpr, below: tuple[GraphExpr, ...]) -> GraphExpr:
-        rebuilt = with_children(item, [self.memo[id(child)] for child in below])
+        memo = self.memo
+        rebuilt = with_children(item, [memo[id(child)] for child in below]) if below else item
         if rebuilt is not item:
             self.kept.append(rebuilt)
             self.uses[id(rebuilt)] = self.uses.get(id(item), 1)
-        fill_type(rebuilt)
         if rebuilt.type is None:
-            rebuilt.type = item.type
+            fill_type(rebuilt)
+            if rebuilt.type is None:
+                rebuilt.type = item.type
         return rebuilt
 
     def _fire(self, item: GraphExpr) -> GraphExpr:

@@ -7,7 +7,9 @@ is quick. A node that is shared is visited once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from functools import wraps
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from tilewright.graph.ir.expr import (
     Call,
@@ -69,10 +71,14 @@ def children(item: GraphExpr) -> Children:
 def with_children(item: GraphExpr, new: Sequence[GraphExpr]) -> GraphExpr:
     """The expression with other children, in the order of `children`; the same object when nothing changed.
 
-    The span is kept; the type is not.
+    The span is kept, and the type where those of the children stay the same.
     """
-    old = children(item)
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    same, same_types = True, True
+    for old, child in zip(children(item), new, strict=True):
+        if old is not child:
+            same = False
+            same_types = same_types and old.type is child.type
+    if same:
         return item
     result: GraphExpr
     if isinstance(item, Call):
@@ -99,6 +105,8 @@ def with_children(item: GraphExpr, new: Sequence[GraphExpr]) -> GraphExpr:
     else:
         raise CompilerBug(f"{type(item).__name__} has no children")
     result.span = item.span
+    if same_types:
+        result.type = item.type
     return result
 
 
@@ -107,14 +115,27 @@ def post_order(*roots: GraphExpr, closures: bool = True) -> list[GraphExpr]:
 
     With `closures=False` the bodies of functions below the roots are not entered (a root that is a function is).
     """
+    if closures:
+        whole = roots[0] if len(roots) == 1 else None
+        return _order_of(whole) if isinstance(whole, Function) else children_first(roots, children)
     entered = {id(root) for root in roots}
 
     def below(item: GraphExpr) -> Sequence[GraphExpr]:
-        if not closures and type(item) is Function and id(item) not in entered:
-            return ()
-        return _CHILDREN[type(item)](item)
+        return () if type(item) is Function and id(item) not in entered else children(item)
 
     return children_first(roots, below)
+
+
+_ORDERS: Final[WeakKeyDictionary[Function, list[GraphExpr]]] = WeakKeyDictionary()
+
+
+def _order_of(function: Function) -> list[GraphExpr]:
+    """The post-order of a function, remembered while it lives: most passes walk what the one before has left."""
+    below = _ORDERS.get(function)
+    if below is None:
+        # Without the function itself, which would live for ever.
+        below = _ORDERS[function] = children_first((function.body,), children)
+    return [*below, function]
 
 
 def users(order: Sequence[GraphExpr]) -> dict[int, list[GraphExpr]]:
@@ -124,6 +145,15 @@ def users(order: Sequence[GraphExpr]) -> dict[int, list[GraphExpr]]:
         for child in children(item):
             if id(child) in result:
                 result[id(child)].append(item)
+    return result
+
+
+def count_uses(order: Sequence[GraphExpr]) -> dict[int, int]:
+    """For each expression (by identity) of a post-order, how often others use it."""
+    result = dict.fromkeys(map(id, order), 0)
+    for item in order:
+        for child in _CHILDREN[type(item)](item):
+            result[id(child)] += 1
     return result
 
 
@@ -207,3 +237,23 @@ def map_functions(value: FunctionOrModule, function: Callable[[Function], Functi
         return function(value)
     changed = {name: function(item) for name, item in graph_functions(value).items()}
     return value.with_functions({**value.functions, **changed})
+
+
+def settling(transform: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """A transform that is not run again on a function that it has left as it was: nodes never change.
+
+    What comes between two runs of a pass that tidies up mostly finds nothing to do.
+    """
+    settled: WeakSet[Function] = WeakSet()
+
+    @wraps(transform)
+    def run(function: Function) -> Function:
+        if function in settled:
+            return function
+        result = transform(function)
+        # Types are filled later, and transforms do more where they are known.
+        if result is function and function.type is not None:
+            settled.add(function)
+        return result
+
+    return run

@@ -135,7 +135,7 @@ def find_planes(item: GraphExpr) -> Planes | None:
         return None
     low, high = int(values.min()), int(values.max())
     levels: Array
-    if bool((np.abs(values) == 1).all()):
+    if -1 <= low and high <= 1 and bool((np.abs(values) == 1).all()):
         levels, bits, mode, signed = values > 0, 1, "xor", False
     elif low >= 0:
         levels, bits, mode, signed = values, max(1, high.bit_length()), "and", False
@@ -171,7 +171,8 @@ class _Rules:
             return None
         if call.attributes.transpose_b:
             weights = make("transpose", weights, axes=(1, 0))
-        levels, planes = find_levels(call.args[0]), find_planes(weights)
+        levels = find_levels(call.args[0])
+        planes = None if levels is None else find_planes(weights)
         if levels is None or planes is None:
             return None
         packed = make("nn.bitpack", levels.data, bits=levels.bits, span=call.span)
@@ -186,7 +187,8 @@ class _Rules:
         assert isinstance(attributes, Conv2dAttributes)
         if attributes.groups != 1 or attributes.data_layout != "NHWC" or attributes.kernel_layout != "HWIO":
             return None
-        levels, planes = find_levels(call.args[0]), find_planes(call.args[1])
+        levels = find_levels(call.args[0])
+        planes = None if levels is None else find_planes(call.args[1])
         if levels is None or planes is None:
             return None
         packed = make("nn.bitpack", levels.data, bits=levels.bits, span=call.span)

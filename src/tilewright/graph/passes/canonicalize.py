@@ -19,7 +19,7 @@ from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Let, T
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator, introduces_symbols, is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
-from tilewright.graph.ir.traverse import children, map_functions, post_order, with_children
+from tilewright.graph.ir.traverse import children, map_functions, post_order, settling, with_children
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.elementwise import ClipAttributes
@@ -31,7 +31,12 @@ from tilewright.support.order import children_first
 
 def canonicalize(module: IRModule) -> IRModule:
     """Bring every function of the module to canonical form."""
-    return map_functions(module, lambda function: apply_rules(inline_lets(function), RULES))
+    return map_functions(module, _canonical)
+
+
+@settling
+def _canonical(function: Function) -> Function:
+    return apply_rules(inline_lets(function), RULES)
 
 
 def inline_lets(function: Function) -> Function:

@@ -13,7 +13,7 @@ from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple,
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import COMMUTATIVE
-from tilewright.graph.ir.traverse import map_functions, rewrite
+from tilewright.graph.ir.traverse import map_functions, rewrite, settling
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import Type
@@ -27,6 +27,7 @@ def eliminate_common_subexpressions(module: IRModule) -> IRModule:
     return map_functions(module, _merge_function)
 
 
+@settling
 def _merge_function(function: Function) -> Function:
     table: dict[tuple[object, ...], GraphExpr] = {}
 

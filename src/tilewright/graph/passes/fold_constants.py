@@ -23,7 +23,7 @@ from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import Operator
-from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
+from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, settling, users
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
 
@@ -38,6 +38,7 @@ def fold_constants(module: IRModule) -> IRModule:
     return map_functions(module, _fold_function)
 
 
+@settling
 def _fold_function(function: Function) -> Function:
     folded = rewrite(function, _Folder(function).visit)
     assert isinstance(folded, Function)

@@ -539,15 +539,20 @@ def _place_in_order(values: Sequence[_Value]) -> int:
     for number, value in enumerate(values):
         size = aligned(value.size)
         best, best_gap, end = -1, 0, 0
-        for offset, _, other in placed.alive(value.first, value.last):
+        for offset, _, other_end, _, _ in placed.alive(value.first, value.last):
             gap = offset - end
             if gap >= size and (best < 0 or gap < best_gap):
                 best, best_gap = end, gap
-            end = max(end, offset + aligned(other.size))
+            if other_end > end:
+                end = other_end
         value.offset = end if best < 0 else best
         placed.add(value, number)
         total = max(total, value.offset + size)
     return total
+
+
+_Entry = tuple[int, int, int, int, int]
+"""A value that has a place: its offset, its number, where it ends, and the first and the last step that it lives."""
 
 
 class _Placed:
@@ -558,22 +563,21 @@ class _Placed:
     """
 
     def __init__(self) -> None:
-        self._levels: dict[int, dict[int, list[tuple[int, int, _Value]]]] = {}
+        self._levels: dict[int, dict[int, list[_Entry]]] = {}
 
     def add(self, value: _Value, number: int) -> None:
         """A value has a place."""
         level = (value.last - value.first).bit_length()
         pieces = self._levels.setdefault(level, {})
+        entry = (value.offset, number, value.offset + aligned(value.size), value.first, value.last)
         for piece in {value.first >> level, value.last >> level}:
-            pieces.setdefault(piece, []).append((value.offset, number, value))
+            pieces.setdefault(piece, []).append(entry)
 
-    def alive(self, first: int, last: int) -> list[tuple[int, int, _Value]]:
-        """Offset, number and value of those alive at any of some steps, by their offsets."""
-        found: dict[int, tuple[int, int, _Value]] = {}
+    def alive(self, first: int, last: int) -> list[_Entry]:
+        """Those alive at any of some steps, by their offsets."""
+        found: set[_Entry] = set()
         for level, pieces in self._levels.items():
             touched = range(first >> level, (last >> level) + 1)
             for piece in touched if len(touched) < len(pieces) else [item for item in pieces if item in touched]:
-                for entry in pieces.get(piece, ()):
-                    if entry[2].first <= last and entry[2].last >= first:
-                        found[entry[1]] = entry
-        return sorted(found.values(), key=lambda entry: entry[:2])
+                found.update([entry for entry in pieces.get(piece, ()) if entry[3] <= last and entry[4] >= first])
+        return sorted(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import as_expr, ge, maximum, mul
@@ -38,6 +39,7 @@ class _Slot:
     free_from: int
 
 
+@lru_cache(maxsize=4096)
 def symbolic_bytes(kind: TensorType) -> PrimExpr:
     """The bytes of a tensor, as an expression of the symbols in its shape."""
     total: PrimExpr = as_expr(kind.dtype.itemsize)

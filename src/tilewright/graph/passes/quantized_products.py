@@ -214,13 +214,21 @@ def _is_single(data: _Dequantized) -> bool:
     return not isinstance(data.scale, np.ndarray) or data.scale.size == 1
 
 
+def _operands(call: Call) -> tuple[_Dequantized, Constant, Array] | None:
+    """Dequantised data of one scale, and weights with their scale."""
+    data = _dequantized(call.args[0])
+    # Weights are as large as the model, and computed to be looked at: only where the data is.
+    weights = _weights(call.args[1]) if data is not None and _is_single(data) else None
+    return None if data is None or weights is None else (data, *weights)
+
+
 def _convolution(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, Conv2dAttributes)
-    data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or not _is_single(data):
+    operands = _operands(call)
+    if operands is None:
         return None
-    integers, scale = weights
+    data, integers, scale = operands
     if call.attributes.groups != 1 and not _is_depthwise(call.attributes, integers, data.integers):
         return None
     return _scaled_convolution(call, data, integers, scale)
@@ -239,10 +247,10 @@ def _has_known_zero(data: GraphExpr) -> bool:
 def _grouped_convolution(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, Conv2dAttributes)
-    data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or not _is_single(data) or known_sizes(call) is None:
+    operands = _operands(call) if known_sizes(call) is not None else None
+    if operands is None:
         return None
-    integers, scale = weights
+    data, integers, scale = operands
     if integers.data.shape[call.attributes.kernel_layout.index("I")] == 1:
         return None
     return _scaled_convolution(call, data, integers, scale)
@@ -260,10 +268,10 @@ def _transposed_convolution(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     attributes = call.attributes
     assert isinstance(attributes, Conv2dTransposeAttributes)
-    data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or not _is_single(data) or not has_integer_form(call, weights[0].data):
+    operands = _operands(call)
+    if operands is None or not has_integer_form(call, operands[1].data):
         return None
-    integers, scale = weights
+    data, integers, scale = operands
     outputs = _output_scales(integers.data, scale, attributes.kernel_layout.index("O"))
     if outputs is None:
         return None
@@ -294,10 +302,10 @@ def _spread(data_layout: str) -> tuple[int, ...]:
 def _product(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     assert isinstance(call.attributes, MatmulAttributes)
-    data, weights = _dequantized(call.args[0]), _weights(call.args[1])
-    if data is None or weights is None or not _is_single(data) or call.attributes.transpose_a:
+    operands = None if call.attributes.transpose_a else _operands(call)
+    if operands is None:
         return None
-    integers, scale = weights
+    data, integers, scale = operands
     if integers.data.ndim != 2:
         return None
     full = np.broadcast_to(scale, integers.data.shape)
