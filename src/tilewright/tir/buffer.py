@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Self
 
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import as_expr
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, IntImm, PrimExpr, Range, const_value
 from tilewright.ir.node import Node, node
+from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UserError
 
 
@@ -106,6 +108,19 @@ class BufferLoad(PrimExpr):
             if not index.dtype.is_integer:
                 raise UserError(f"buffer {self.buffer.name} is indexed with a {index.dtype}", hint="cast it to int64")
         self.dtype = self.buffer.dtype.with_lanes(self.buffer.dtype.lanes * lanes)
+
+
+def loads_in(expr: PrimExpr) -> tuple[BufferLoad, ...]:
+    """The loads in an expression, which keeps them, in the order of a walk from above."""
+    try:
+        return expr.loads  # type: ignore[return-value]
+    except AttributeError:
+        pass
+    found = tuple([item for item in pre_order(expr) if type(item) is BufferLoad]) if depends_on_memory(expr) else ()
+    if type(expr) is not BufferLoad:
+        # A load that keeps itself would never be freed.
+        expr.loads = found
+    return found
 
 
 @node()

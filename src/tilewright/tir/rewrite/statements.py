@@ -13,7 +13,7 @@ from tilewright.ir.expr import PrimExpr, Range, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import made_of, variables_in
 from tilewright.support.errors import CompilerBug
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import loads_in
 from tilewright.tir.stmt import (
     Allocate,
     Assert,
@@ -219,58 +219,73 @@ class ExprRewriter:
         return done
 
 
-class _Replacement:
-    """Replaces variables and the buffers of loads in expressions, with a memo that lives as long as this object."""
+class Replacement:
+    """Replaces variables, and the buffers of loads, in expressions. What replaces them may change.
 
-    def __init__(self, variables: Mapping[Var, PrimExpr], buffers: Mapping[Node, Buffer]) -> None:
-        self._variables, self._buffers = variables, buffers
-        self._memo: dict[Node, Node] = {}
+    What became of an expression is remembered with all that was replaced in it, and found again when the same is
+    replaced by the same: by the copies of a loop's body whose other variables differ.
+    """
+
+    def __init__(self, values: Mapping[Var, PrimExpr]) -> None:
+        self._values: dict[Node, Node] = dict(values)
+        self._buffers: set[Node] = set()
+        """Those of them that are not variables."""
+        self._mentioned: dict[Node, tuple[Node, ...]] = {}
+        self._memo: dict[tuple[Node, ...], Node] = {}
+
+    def bind(self, old: Node, new: Node) -> None:
+        """Replace a variable or a buffer from here on."""
+        if old not in self._values:
+            self._mentioned.clear()
+        if not isinstance(old, PrimExpr):
+            self._buffers.add(old)
+        self._values[old] = new
 
     def expr(self, expr: PrimExpr) -> PrimExpr:
-        """The expression with them replaced."""
-        result = self._visit(expr)
+        """The expression with what it mentions replaced."""
+        result = self.visit(expr)
         assert isinstance(result, PrimExpr)
         return result
 
-    def _visit(self, item: Node) -> Node:
-        done = self._memo.get(item)
+    def visit(self, item: Node) -> Node:
+        """What an expression, a part of one, or a buffer becomes."""
+        mentioned = self._mentioned.get(item)
+        if mentioned is None:
+            mentioned = self._mentioned[item] = self._mentions(item)
+        if not mentioned:
+            return item
+        values = self._values
+        key = (item, values[mentioned[0]]) if len(mentioned) == 1 else (item, *[values[part] for part in mentioned])
+        done = self._memo.get(key)
         if done is None:
-            done = self._memo[item] = self._replaced(item)
+            done = self._memo[key] = values[item] if item is mentioned[0] else self.replaced(item)
         return done
 
-    def _replaced(self, item: Node) -> Node:
+    def _mentions(self, item: Node) -> tuple[Node, ...]:
+        """What is replaced in an expression: most mention nothing that is, and know it."""
         if not isinstance(item, PrimExpr):
-            return item
-        # Most expressions mention nothing that is replaced, and know it.
-        mentioned = not self._variables.keys().isdisjoint(variables_in(item))
-        if not mentioned and not (self._buffers and depends_on_memory(item)):
-            return item
-        if type(item) is Var:
-            return self._variables[item]
-        rebuilt = item.rebuild(self._visit)
-        if type(rebuilt) is BufferLoad and rebuilt.buffer in self._buffers:
-            return BufferLoad(self._buffers[rebuilt.buffer], rebuilt.indices)
-        return rebuilt
+            return (item,) if item in self._buffers else ()
+        variables = [var for var in variables_in(item) if var in self._values]
+        if not self._buffers or not depends_on_memory(item):
+            return tuple(variables)
+        return (*variables, *dict.fromkeys(load.buffer for load in loads_in(item) if load.buffer in self._buffers))
+
+    def replaced(self, item: Node) -> Node:
+        """An operation on what is replaced."""
+        return item.rebuild(self.visit)
 
 
 class FreshCopy(StmtRewriter):
     """Copies statements so that the copy binds variables and buffers of its own, with some variables replaced."""
 
-    def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
-        self._variables: dict[Var, PrimExpr] = dict(mapping)
-        self._buffers: dict[Node, Buffer] = {}
-        self._replacement = _Replacement(self._variables, self._buffers)
+    def __init__(self, replacement: Replacement) -> None:
+        self.replacement = replacement
+        self.expr = replacement.expr  # type: ignore[method-assign]
 
     def _bind(self, var: Var) -> Var:
         fresh = Var(var.name, var.dtype)
-        self._variables[var] = fresh
-        # Expressions rewritten so far lie outside the scope of the new variable, but interned ones may recur in it.
-        self._replacement = _Replacement(self._variables, self._buffers)
+        self.replacement.bind(var, fresh)
         return fresh
-
-    def expr(self, expr: PrimExpr) -> PrimExpr:
-        """The expression over the copy's own variables."""
-        return self._replacement.expr(expr)
 
     def visit_for(self, loop: For) -> Stmt:
         """A loop with a variable of its own."""
@@ -288,24 +303,23 @@ class FreshCopy(StmtRewriter):
         """An allocation of a buffer of its own."""
         old = stmt.buffer
         fresh = old.replace(shape=self.exprs(old.shape), strides=self.exprs(old.strides), offset=self.expr(old.offset))
-        self._buffers[old] = fresh
-        self._replacement = _Replacement(self._variables, self._buffers)
+        self.replacement.bind(old, fresh)
         return stmt.replace(buffer=fresh, body=self.stmt(stmt.body))
 
     def visit_store(self, stmt: BufferStore) -> Stmt:
         """A store, to the copy's own buffer where it has one."""
-        buffer = self._buffers.get(stmt.buffer, stmt.buffer)
+        buffer = self.replacement.visit(stmt.buffer)
         return stmt.replace(buffer=buffer, indices=self.exprs(stmt.indices), value=self.expr(stmt.value))
 
 
 def fresh_copy(stmt: Stmt, mapping: Mapping[Var, PrimExpr]) -> Stmt:
     """A copy of a statement (without blocks) with variables replaced and every bound variable and buffer renewed."""
-    return FreshCopy(mapping).stmt(stmt)
+    return FreshCopy(Replacement(mapping)).stmt(stmt)
 
 
 class _Substitution(StmtRewriter):
     def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
-        self.expr = _Replacement(mapping, {}).expr  # type: ignore[method-assign]
+        self.expr = Replacement(mapping).expr  # type: ignore[method-assign]
 
 
 def substitute_stmt(stmt: Stmt, mapping: Mapping[Var, PrimExpr]) -> Stmt:
