@@ -10,7 +10,6 @@ from tilewright.ir.build import as_expr
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, IntImm, PrimExpr, Range, const_value
 from tilewright.ir.node import Node, node
-from tilewright.ir.visit import pre_order
 from tilewright.support.errors import CompilerBug, UserError
 
 
@@ -116,11 +115,23 @@ def loads_in(expr: PrimExpr) -> tuple[BufferLoad, ...]:
         return expr.loads  # type: ignore[return-value]
     except AttributeError:
         pass
-    found = tuple([item for item in pre_order(expr) if type(item) is BufferLoad]) if depends_on_memory(expr) else ()
+    found: list[BufferLoad] = []
+    seen: set[Node] = set()
+    stack: list[Node] = [expr]
+    while stack:
+        item = stack.pop()
+        # Most of an expression are indices, which read nothing.
+        if item in seen or (isinstance(item, PrimExpr) and not depends_on_memory(item)):
+            continue
+        seen.add(item)
+        if type(item) is BufferLoad:
+            found.append(item)
+        stack.extend(item.children()[::-1])
+    loads = tuple(found)
     if type(expr) is not BufferLoad:
         # A load that keeps itself would never be freed.
-        expr.loads = found
-    return found
+        expr.loads = loads
+    return loads
 
 
 @node()
