@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 from tilewright.ir.build import add
@@ -29,7 +28,7 @@ from tilewright.ir.expr import IntImm, PrimExpr, is_const_int
 from tilewright.ir.node import Node
 from tilewright.ir.visit import transform, variables_in
 from tilewright.tir.annotations import PREFETCH, ROLLED, Prefetch
-from tilewright.tir.buffer import Buffer, loads_in
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.folding import FoldedReplacement
 from tilewright.tir.rewrite.statements import FreshCopy, StmtRewriter, all_statements, inner_statements
@@ -113,9 +112,10 @@ class _Plan:
         for item in all_statements(loop.body):
             if item in self.copies and isinstance(item, For) and not moving.isdisjoint(variables_in(item.min)):
                 moving.add(item.var)
-            stores = [item] if isinstance(item, BufferStore) else []
-            exprs = (child for child in item.children() if isinstance(child, PrimExpr))
-            for access in chain(stores, *map(loads_in, exprs)):
+            accesses: list[BufferStore | BufferLoad] = [item] if isinstance(item, BufferStore) else []
+            for child in item.children():
+                accesses += loads_in(child) if isinstance(child, PrimExpr) else ()
+            for access in accesses:
                 if _is_registers(access.buffer) and not all(moving.isdisjoint(variables_in(i)) for i in access.indices):
                     return True
         return False
@@ -142,7 +142,7 @@ class _Copies(FreshCopy):
     """Copies a loop that is copied out, with what was planned for the loops inside done in the same go."""
 
     def __init__(self, plan: _Plan) -> None:
-        super().__init__(FoldedReplacement({}))
+        super().__init__(FoldedReplacement())
         self._plan = plan
 
     def visit_for(self, loop: For) -> Stmt:

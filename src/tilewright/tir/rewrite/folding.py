@@ -42,19 +42,49 @@ def fold(expr: PrimExpr) -> PrimExpr:
 
 
 class FoldedReplacement(Replacement):
-    """Replaces and folds in one go; of a choice that is decided by that, the other side is not looked at."""
+    """Replaces and folds in one go; of a choice that is decided by that, the other side is not looked at.
 
-    def replaced(self, item: Node) -> Node:
-        """An operation on what is replaced."""
+    What became of an expression is remembered with all that was replaced in it, and found again when the same is
+    replaced by the same: by the copies of a loop's body whose other variables differ.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self._mentioned: dict[Node, tuple[Node, ...]] = {}
+        self._became: dict[tuple[Node, ...], Node] = {}
+
+    def bind(self, old: Node, new: Node) -> None:
+        """Replace a variable or a buffer, by something else than before if it was."""
+        if old in self.values:
+            self.values[old] = new
+        else:
+            super().bind(old, new)
+            self._mentioned.clear()
+
+    def visit(self, item: Node) -> Node:
+        """What an expression, a part of one, or a buffer becomes."""
+        mentioned = self._mentioned.get(item)
+        if mentioned is None:
+            mentioned = self._mentioned[item] = self.mentioned(item)
+        if not mentioned:
+            return item
+        values = self.values
+        key = (item, values[mentioned[0]]) if len(mentioned) == 1 else (item, *[values[part] for part in mentioned])
+        done = self._became.get(key)
+        if done is None:
+            done = self._became[key] = values[item] if item is mentioned[0] else self._folded(item)
+        return done
+
+    def _folded(self, item: Node) -> Node:
         if isinstance(item, e.BinaryExpr):
             kind, a, b = type(item), self.expr(item.a), self.expr(item.b)
-            return build.BINARY_BUILDERS[kind](a, b) if _may_fold(kind, a, b) else kind(a, b)
+            return build.BINARY_BUILDERS[kind](a, b) if _may_fold(kind, a, b) else kind(a, b)  # type: ignore[call-arg]
         if type(item) is e.Select:
             condition = self.expr(item.condition)
             if condition is TRUE:
                 return self.expr(item.a)
             if condition is FALSE:
                 return self.expr(item.b)
-        rebuilt = super().replaced(item)
+        rebuilt = item.rebuild(self.visit)
         folded = fold_node(rebuilt) if isinstance(rebuilt, PrimExpr) else None
         return rebuilt if folded is None else folded
