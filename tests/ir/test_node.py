@@ -126,7 +126,7 @@ def test_keys_of_dead_nodes_are_swept_by_those_who_make_new_ones():
     # What others hold alive stays: the table may be twice as tall as that.
     ceiling = max(4 * machinery._SMALL_TABLE, 3 * len(machinery._TABLE))
     tallest = 0
-    for _ in range(60):
+    for _ in range(200):
         tree = Var("i") * 2
         for k in range(1000):
             tree = (tree + k) * 3

@@ -18,6 +18,7 @@ from tilewright.ir import build
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import TRUE, IntImm, PrimExpr, Range, Var
+from tilewright.ir.visit import variables_in
 
 
 class SymbolicInterval(NamedTuple):
@@ -55,7 +56,7 @@ class IntervalEvaluator:
 
     def moves(self, expr: PrimExpr) -> bool:
         """Whether an expression depends on the domains."""
-        return not self.names.isdisjoint(self.analyzer.variables_of(expr))
+        return not self.names.isdisjoint(variables_in(expr))
 
     def evaluate(self, expr: PrimExpr) -> SymbolicInterval:
         """The interval of an index expression; its ends do not depend on the variables of the domains."""

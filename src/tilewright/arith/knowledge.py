@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 from tilewright.arith.interval import Interval, intersect
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import FloatImm, IntImm, PrimExpr, StringImm, Var
+from tilewright.ir.expr import FloatImm, IntImm, PrimExpr, Range, StringImm, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import variables_in
 
@@ -56,7 +56,7 @@ class State:
     `after` has the states that were made of this one by learning something, with all that was found out in them.
     """
 
-    __slots__ = ("after", "answers", "bounds", "facts", "forms", "modular", "proofs", "simplified")
+    __slots__ = ("after", "answers", "bounds", "facts", "forms", "modular", "proofs", "simplified", "touched")
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -66,6 +66,8 @@ class State:
         self.modular: dict[PrimExpr, ModularSet] = {}
         self.proofs: dict[PrimExpr, bool] = {}
         self.answers: dict[object, object] = {}
+        self.touched: dict[object, dict[PrimExpr, Range | None]] = {}
+        """What is touched (`arith/region.py`). It is of this state alone: it may say more in one that knows more."""
         self.after: dict[object, State] = {}
 
     def inherit(self, other: State) -> None:

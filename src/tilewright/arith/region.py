@@ -25,12 +25,18 @@ def touched(
     where the predicate is true; for sums of independent variables they are exact. None: not known (an index that is
     read from memory).
     """
-    with analyzer.scope():
-        for var, value in domains.items():
-            if var not in analyzer.ranges and var not in analyzer.values:
-                analyzer.bind(var, value)
-        evaluator = IntervalEvaluator(domains, analyzer, predicate)
-        return [_touched(evaluator, index) for index in indices]
+    key = (predicate, *[(var, value.min, value.extent) for var, value in domains.items()])
+    known = analyzer.save().touched.setdefault(key, {})
+    unknown = [index for index in indices if index not in known]
+    if unknown:
+        with analyzer.scope():
+            for var, value in domains.items():
+                if var not in analyzer.ranges and var not in analyzer.values:
+                    analyzer.bind(var, value)
+            evaluator = IntervalEvaluator(domains, analyzer, predicate)
+            for index in unknown:
+                known[index] = _touched(evaluator, index)
+    return [known[index] for index in indices]
 
 
 def _touched(evaluator: IntervalEvaluator, index: PrimExpr) -> Range | None:

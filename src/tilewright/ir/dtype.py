@@ -39,7 +39,19 @@ class DataType:
     `DataType.of("float32x8")` parses; `str()` prints the same text back.
     """
 
-    __slots__ = ("__weakref__", "bits", "code", "element", "lanes", "name")
+    __slots__ = (
+        "__weakref__",
+        "bits",
+        "code",
+        "element",
+        "is_bool",
+        "is_float",
+        "is_int",
+        "is_integer",
+        "is_scalar",
+        "lanes",
+        "name",
+    )
 
     code: str
     bits: int
@@ -47,6 +59,16 @@ class DataType:
     name: str
     element: DataType
     """The type of one lane."""
+    is_bool: bool
+    """Whether elements are truth values."""
+    is_int: bool
+    """Whether elements are signed integers."""
+    is_integer: bool
+    """Whether elements are signed or unsigned integers (not bool)."""
+    is_float: bool
+    """Whether elements are floating point of any format."""
+    is_scalar: bool
+    """Whether there is one lane."""
 
     @staticmethod
     def of(value: DataType | str | type | np.dtype[np.generic]) -> DataType:
@@ -62,29 +84,9 @@ class DataType:
             raise UserError(f"{value!r} is not a data type") from error
 
     @property
-    def is_bool(self) -> bool:
-        """Whether elements are truth values."""
-        return self.code == "bool"
-
-    @property
-    def is_int(self) -> bool:
-        """Whether elements are signed integers."""
-        return self.code == "int"
-
-    @property
     def is_uint(self) -> bool:
         """Whether elements are unsigned integers."""
         return self.code == "uint"
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether elements are signed or unsigned integers (not bool)."""
-        return self.code in ("int", "uint")
-
-    @property
-    def is_float(self) -> bool:
-        """Whether elements are floating point of any format."""
-        return self.code in ("float", "bfloat") or self.code in FORMATS
 
     @property
     def is_small_float(self) -> bool:
@@ -105,11 +107,6 @@ class DataType:
     def is_string(self) -> bool:
         """Whether elements are strings, which only host functions touch."""
         return self.code == "string"
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether there is one lane."""
-        return self.lanes == 1
 
     def with_lanes(self, lanes: int) -> DataType:
         """The same element type with another number of lanes."""
@@ -165,6 +162,9 @@ def _intern(code: str, bits: int, lanes: int) -> DataType:
     base = _NAMES[(code, bits)]
     dtype.name = base if lanes == 1 else f"{base}x{lanes}"
     dtype.element = dtype if lanes == 1 else _intern(code, bits, 1)
+    # Asked of every expression by every pass: attributes, not properties.
+    dtype.is_bool, dtype.is_int, dtype.is_integer = code == "bool", code == "int", code in ("int", "uint")
+    dtype.is_float, dtype.is_scalar = code in ("float", "bfloat") or code in FORMATS, lanes == 1
     return dtype
 
 

@@ -113,10 +113,12 @@ class PrimExpr(Node, ExprOperators):
     expression, once they were found (`arith`).
     """
 
-    __slots__ = ("dtype", "made_of", "operations", "reads_memory", "variables")
-    side_data: ClassVar[tuple[str, ...]] = ("dtype", "made_of", "operations", "reads_memory", "variables")
+    __slots__ = ("choices", "dtype", "loads", "made_of", "operations", "reads_memory", "variables")
+    side_data: ClassVar[tuple[str, ...]] = __slots__
     holds_nodes: ClassVar[bool] = True
+    choices: tuple[PrimExpr, ...]
     dtype: DataType
+    loads: tuple[PrimExpr, ...]
     made_of: frozenset[DataType | str]
     operations: int
     reads_memory: bool

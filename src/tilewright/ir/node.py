@@ -209,7 +209,7 @@ than a WeakValueDictionary. Keys of nodes that died stay until the table has dou
 
 _LOCK = RLock()
 """Guards changes of the table."""
-_SMALL_TABLE = 1 << 14
+_SMALL_TABLE = 1 << 16
 _most_entries = _SMALL_TABLE
 
 

@@ -12,7 +12,6 @@ import dataclasses
 import difflib
 import hashlib
 import struct
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
@@ -42,25 +41,30 @@ def _sorted_items(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return sorted(value.items(), key=lambda item: str(item[0]))
 
 
-def _parts(value: object) -> Iterator[Node]:
-    """The nodes in a field's value, in canonical order."""
+_LEAVES: Final = frozenset((str, int, bool, float, type(None), DataType))
+"""Types of most values that hold no nodes."""
+
+
+def _add_parts(value: object, found: list[Node]) -> None:
+    """Collect the nodes in a field's value, in canonical order."""
     kind = type(value)
+    if kind in _LEAVES:
+        return
     if isinstance(value, Node):
-        yield value
+        found.append(value)
     elif kind is tuple or kind is list:
         for item in value:  # type: ignore[attr-defined]
-            yield from _parts(item)
+            _add_parts(item, found)
     elif isinstance(value, dict):
         for _, item in _sorted_items(value):
-            yield from _parts(item)
+            _add_parts(item, found)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from _parts(getattr(value, field.name))
+            _add_parts(getattr(value, field.name), found)
     elif isinstance(value, IRModule):
         # Functions have keys of their own: variables do not reach from one to another.
-        for _, definition in _sorted_items(value.types):
-            yield definition
-        yield from _parts(value.attributes)
+        found.extend(definition for _, definition in _sorted_items(value.types))
+        _add_parts(value.attributes, found)
 
 
 _digests: Final[dict[int, tuple[Any, str]]] = {}
@@ -91,7 +95,9 @@ class _Numbering:
     def add(self, root: object) -> str:
         """The text of a value, with every node below it numbered."""
         numbers = self.numbers
-        stack: list[tuple[Node, bool]] = [(item, False) for item in reversed(list(_parts(root)))]
+        roots: list[Node] = []
+        _add_parts(root, roots)
+        stack: list[tuple[Node, bool]] = [(item, False) for item in reversed(roots)]
         while stack:
             item, expanded = stack.pop()
             if id(item) in numbers:
@@ -100,7 +106,9 @@ class _Numbering:
                 self._number(item)
                 continue
             stack.append((item, True))
-            below = [part for name in counted_fields(type(item)) for part in _parts(getattr(item, name))]
+            below: list[Node] = []
+            for name in counted_fields(type(item)):
+                _add_parts(getattr(item, name), below)
             stack.extend([(part, False) for part in reversed(below) if id(part) not in numbers])
         return self._text(root)
 
@@ -117,8 +125,21 @@ class _Numbering:
         self.numbers[id(item)] = number
 
     def _text(self, value: object) -> str:
+        # What most values are comes first.
         if isinstance(value, Node):
             return f"#{self.numbers[id(value)]}"
+        kind = type(value)
+        if kind is tuple:
+            return f"({','.join([self._text(item) for item in value])})"  # type: ignore[attr-defined]
+        if kind is str:
+            return repr(value)
+        if kind is DataType:
+            return f"dtype:{value}"
+        if kind is int:
+            return str(value)
+        return self._other_text(value)
+
+    def _other_text(self, value: object) -> str:
         if value is None or isinstance(value, (bool, np.bool_)):
             return str(value)
         if isinstance(value, Enum):
@@ -129,8 +150,6 @@ class _Numbering:
             return str(int(value))
         if isinstance(value, (float, np.floating)):
             return f"float:{struct.pack('<d', float(value)).hex()}"
-        if isinstance(value, DataType):
-            return f"dtype:{value}"
         if isinstance(value, tuple):
             return f"({','.join([self._text(item) for item in value])})"
         if isinstance(value, list):

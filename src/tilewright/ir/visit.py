@@ -116,6 +116,10 @@ def variables_in(expr: PrimExpr) -> frozenset[Var]:
     return known
 
 
+_NOTHING: Final[frozenset[DataType | str]] = frozenset()
+_SETS: Final[dict[frozenset[DataType | str], frozenset[DataType | str]]] = {}
+
+
 def made_of(expr: PrimExpr) -> frozenset[DataType | str]:
     """The types (of elements) and the names of called functions that occur in an expression, which keeps them.
 
@@ -125,17 +129,21 @@ def made_of(expr: PrimExpr) -> frozenset[DataType | str]:
         return expr.made_of
     except AttributeError:
         pass
-    element = expr.dtype.element
-    own: frozenset[DataType | str] = frozenset((element, expr.name) if isinstance(expr, Call) else (element,))
-    known: frozenset[DataType | str] = frozenset()
+    known: frozenset[DataType | str] = _NOTHING
     for child in expr.children():
         for part in (child,) if isinstance(child, PrimExpr) else find_all(child, PrimExpr) if child.children() else ():
             below = made_of(part)
             # Most parts are made of the same: one set then serves all.
-            if not below <= known:
+            if below is not known and not below <= known:
                 known = below if known <= below else known | below
-    expr.made_of = known if own <= known else known | own
-    return expr.made_of
+    element = expr.dtype.element
+    if element not in known:
+        known |= {element}
+    if type(expr) is Call and expr.name not in known:
+        known |= {expr.name}
+    # The same sets turn up all over a program.
+    expr.made_of = known = _SETS.setdefault(known, known)
+    return known
 
 
 def variables(root: Node) -> list[Var]:

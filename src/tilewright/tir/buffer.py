@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Self
 
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import as_expr
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import ExprLike, IntImm, PrimExpr, Range, const_value
@@ -106,6 +107,31 @@ class BufferLoad(PrimExpr):
             if not index.dtype.is_integer:
                 raise UserError(f"buffer {self.buffer.name} is indexed with a {index.dtype}", hint="cast it to int64")
         self.dtype = self.buffer.dtype.with_lanes(self.buffer.dtype.lanes * lanes)
+
+
+def loads_in(expr: PrimExpr) -> tuple[BufferLoad, ...]:
+    """The loads in an expression, which keeps them, in the order of a walk from above."""
+    try:
+        return expr.loads  # type: ignore[return-value]
+    except AttributeError:
+        pass
+    found: list[BufferLoad] = []
+    seen: set[Node] = set()
+    stack: list[Node] = [expr]
+    while stack:
+        item = stack.pop()
+        # Most of an expression are indices, which read nothing.
+        if item in seen or (isinstance(item, PrimExpr) and not depends_on_memory(item)):
+            continue
+        seen.add(item)
+        if type(item) is BufferLoad:
+            found.append(item)
+        stack.extend(item.children()[::-1])
+    loads = tuple(found)
+    if type(expr) is not BufferLoad:
+        # A load that keeps itself would never be freed.
+        expr.loads = loads
+    return loads
 
 
 @node()

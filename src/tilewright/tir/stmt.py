@@ -20,11 +20,15 @@ Annotations = dict[str, object]
 
 
 class Stmt(Node):
-    """Base of statements. A statement may carry a span (not part of its structure)."""
+    """Base of statements. A statement may carry a span (not part of its structure).
 
-    __slots__ = ("span",)
-    side_data: ClassVar[tuple[str, ...]] = ("span",)
+    `buffers` holds the buffers accessed below, once they were asked for (`analysis/flat_accesses.py`).
+    """
+
+    __slots__ = ("buffers", "span")
+    side_data: ClassVar[tuple[str, ...]] = ("buffers", "span")
     holds_nodes: ClassVar[bool] = True
+    buffers: frozenset[Node]
     span: Span | None
 
     def _post_init(self) -> None:

@@ -21,15 +21,16 @@ import numpy as np
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.interval import Interval
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir import expr as e
 from tilewright.ir.build import const, ge, le, logical_not, lt
 from tilewright.ir.expr import PrimExpr, Range, Var, const_value
-from tilewright.ir.visit import pre_order, substitute, variables
+from tilewright.ir.visit import substitute, variables
 from tilewright.support.errors import UserError
 from tilewright.tir import stmt as s
 from tilewright.tir.analysis.index_values import Numbers, evaluate, is_index
 from tilewright.tir.analysis.linear import linear
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.script.printer import to_script
 from tilewright.tir.stmt import Block, For, Stmt
@@ -166,7 +167,7 @@ class _Walk:
 
     def _exprs(self, *exprs: PrimExpr) -> None:
         for expr in exprs:
-            if any(isinstance(item, BufferLoad) for item in pre_order(expr)):
+            if depends_on_memory(expr):
                 self._expr(expr)
 
     def _expr(self, expr: PrimExpr) -> None:
@@ -358,7 +359,7 @@ def _below(bounds: Interval, size: int) -> bool:
 
 
 def _reads_memory(expr: PrimExpr) -> bool:
-    return any(isinstance(item, BufferLoad) for item in pre_order(expr))
+    return bool(loads_in(expr))
 
 
 def _parts(condition: PrimExpr) -> Iterator[PrimExpr]:

@@ -559,7 +559,7 @@ def test_unroll_loops() -> None:
         """
         def f(A: Buffer[(6,), "float32"], B: Buffer[(6,), "float32"]):
             for i in range(2):
-                B[i * 3 + 0] = A[i * 3 + 0]
+                B[i * 3] = A[i * 3]
                 B[i * 3 + 1] = A[i * 3 + 1]
                 B[i * 3 + 2] = A[i * 3 + 2]
         """,

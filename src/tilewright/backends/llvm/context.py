@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.backends.llvm.types import constant, memory_type, register_type, splat
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Ramp, Var
@@ -163,12 +164,18 @@ class FunctionContext:
 
     def is_pure(self, expr: PrimExpr) -> bool:
         """Whether a value neither reads memory nor has effects: it may be computed early or in vain."""
+        if not depends_on_memory(expr):
+            return True
         known = self._pure.get(expr)
         if known is None:
             if isinstance(expr, BufferLoad) or (isinstance(expr, Call) and not is_pure(expr)):
                 known = False
             else:
-                known = all(self.is_pure(child) for child in expr.children() if isinstance(child, PrimExpr))
+                known = True
+                for child in expr.children():
+                    if isinstance(child, PrimExpr) and not self.is_pure(child):
+                        known = False
+                        break
             self._pure[expr] = known
         return known
 

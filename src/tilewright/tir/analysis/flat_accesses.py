@@ -10,14 +10,13 @@ from typing import Final
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
-from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import all_of
 from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, IntImm, PrimExpr, Range, StringImm, Var, is_const_int
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order
+from tilewright.ir.visit import find_all, made_of, pre_order
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.lanes import in_lane, lanes_of
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.stmt import (
     Allocate,
     Assert,
@@ -92,21 +91,37 @@ def accesses_of(buffer: Buffer, root: Stmt) -> list[Access]:
 
 def touches(buffer: Buffer, root: Stmt | PrimExpr) -> bool:
     """Whether anything below accesses a buffer."""
-    stack: list[Node] = [root]
-    seen: set[Node] = set()
-    while stack:
-        item = stack.pop()
-        if isinstance(item, PrimExpr):
-            if item in seen or not depends_on_memory(item):
-                continue
-            seen.add(item)
-        if isinstance(item, (BufferLoad, BufferStore)) and item.buffer is buffer:
-            return True
-        stack.extend(item.children())
-    return False
+    if isinstance(root, PrimExpr):
+        return any(load.buffer is buffer for load in loads_in(root))
+    return buffer in _accessed(root)
+
+
+_NO_BUFFERS: Final[frozenset[Node]] = frozenset()
+
+
+def _accessed(stmt: Stmt) -> frozenset[Node]:
+    """The buffers that are accessed below a statement, which keeps them."""
+    try:
+        return stmt.buffers
+    except AttributeError:
+        pass
+    known = frozenset((stmt.buffer,)) if isinstance(stmt, BufferStore) else _NO_BUFFERS
+    for child in stmt.children():
+        if isinstance(child, Stmt):
+            below = _accessed(child)
+        else:
+            exprs = [child] if isinstance(child, PrimExpr) else find_all(child, PrimExpr)
+            below = frozenset([load.buffer for expr in exprs for load in loads_in(expr)])
+        # Mostly one holds the other: one set then serves both.
+        if not below <= known:
+            known = below if known <= below else known | below
+    stmt.buffers = known
+    return known
 
 
 def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], accesses: list[Access]) -> None:
+    if buffer not in _accessed(stmt):
+        return
     match stmt:
         case SeqStmt():
             for number, item in enumerate(stmt.stmts):
@@ -140,13 +155,21 @@ def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], accesses: list[
             raise CompilerBug(f"accesses of a {type(stmt).__name__}: blocks are lowered first")
 
 
+_ADDRESSES: Final = frozenset(("access_ptr", "element_distance"))
+"""Functions that take the addresses of their operands, which they do not read themselves."""
+
+
 def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], accesses: list[Access]) -> None:
     for expr in exprs:
-        if not depends_on_memory(expr):
+        loads = [load for load in loads_in(expr) if load.buffer is buffer]
+        if not loads:
+            continue
+        if _ADDRESSES.isdisjoint(made_of(expr)):
+            accesses.extend(_lanes_as_loop(load.indices, False, path) for load in loads)
             continue
         addressed: set[PrimExpr] = set()
         for item in pre_order(expr):
-            if isinstance(item, Call) and item.name in ("access_ptr", "element_distance"):
+            if isinstance(item, Call) and item.name in _ADDRESSES:
                 addressed.update(item.args)
             elif isinstance(item, BufferLoad) and item.buffer is buffer and item not in addressed:
                 accesses.append(_lanes_as_loop(item.indices, False, path))

@@ -34,7 +34,7 @@ class _Align(StmtRewriter):
     def __init__(self, notes: dict[str, list[int]]) -> None:
         self._notes = notes
         self._buffers: dict[Buffer, Buffer] = {}
-        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+        self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
 
     def visit_allocate(self, stmt: Allocate) -> Stmt:
         note, shape = self._notes.get(stmt.buffer.name), stmt.buffer.static_shape
@@ -43,7 +43,7 @@ class _Align(StmtRewriter):
         spaced = stmt.buffer.replace(strides=tuple(const(stride) for stride in aligned_strides(shape, *note)))
         self._buffers[stmt.buffer] = spaced
         # The memo of rewritten expressions must not hold accesses from before.
-        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+        self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
         return Allocate(spaced, self.stmt(stmt.body))
 
     def _load(self, expr: PrimExpr) -> PrimExpr | None:

@@ -33,7 +33,7 @@ from tilewright.tir.analysis.flat_accesses import (
     touches,
 )
 from tilewright.tir.annotations import PIPELINE, PRODUCERS
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LetStmt, LoopKind, SeqStmt, Stmt, seq
@@ -185,13 +185,7 @@ class _Compact(StmtRewriter):
 
     def _is_fixed(self, expr: PrimExpr) -> bool:
         """Whether an expression can be evaluated where the allocation is: no variable of a loop inside, no load."""
-        stack: list[PrimExpr] = [expr]
-        while stack:
-            item = stack.pop()
-            if isinstance(item, BufferLoad):
-                return False
-            stack.extend(child for child in item.children() if isinstance(child, PrimExpr))
-        return self._analyzer.variables_of(expr) <= self._outer
+        return not loads_in(expr) and self._analyzer.variables_of(expr) <= self._outer
 
 
 def _is_shorter(extent: PrimExpr, other: PrimExpr) -> bool:
@@ -215,7 +209,7 @@ class _Rebase(StmtRewriter):
         self, old: Buffer, new: Buffer, origin: list[PrimExpr], simplify: Callable[[PrimExpr], PrimExpr]
     ) -> None:
         self._old, self._new, self._origin, self._simplify = old, new, origin, simplify
-        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+        self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
 
     def _indices(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         return tuple(

@@ -47,7 +47,7 @@ class _Flatten(StmtRewriter):
     def __init__(self) -> None:
         self._buffers: dict[Buffer, Buffer] = {}
         self._analyzer = Analyzer()
-        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+        self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
 
     def buffer(self, old: Buffer) -> Buffer:
         """The one-dimensional buffer that stands for `old`."""
@@ -133,7 +133,7 @@ class _Flatten(StmtRewriter):
         low, extent, outer = self.expr(loop.min), self.expr(loop.extent), self.expr
         with inside_loop(self._analyzer, loop):
             # What is simplified inside the loop may rest on the loop running at all.
-            self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+            self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
             body = self.stmt(loop.body)
         self.expr = outer  # type: ignore[method-assign]
         return loop.replace(min=low, extent=extent, body=body)

@@ -393,7 +393,7 @@ class _Versions(StmtRewriter):
     def __init__(self, versions: dict[Buffer, Buffer], iteration: PrimExpr) -> None:
         self._versions = {old: new for old, new in versions.items() if old is not new}
         self._iteration = iteration
-        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+        self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
 
     def _copy(self, buffer: Buffer) -> PrimExpr:
         return floormod(self._iteration, self._versions[buffer].shape[0])

@@ -107,7 +107,7 @@ def _share(buffers: list[Buffer], body: SeqStmt) -> dict[Buffer, Buffer]:
 class _Replace(StmtRewriter):
     def __init__(self, mapping: dict[Buffer, Buffer]) -> None:
         self._mapping = mapping
-        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+        self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
 
     def _load(self, expr: BufferLoad | object) -> BufferLoad | None:
         if isinstance(expr, BufferLoad) and expr.buffer in self._mapping:

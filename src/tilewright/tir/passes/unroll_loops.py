@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.build import add
-from tilewright.ir.expr import IntImm, Var, is_const_int
+from tilewright.ir.expr import IntImm, PrimExpr, is_const_int
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, transform, uses_any
+from tilewright.ir.visit import transform, variables_in
 from tilewright.tir.annotations import PREFETCH, ROLLED, Prefetch
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.rewrite.statements import StmtRewriter, all_statements, fresh_copy
+from tilewright.tir.rewrite.folding import FoldedReplacement
+from tilewright.tir.rewrite.statements import FreshCopy, StmtRewriter, all_statements, inner_statements
 from tilewright.tir.stmt import BufferStore, Evaluate, For, LoopKind, Stmt, seq
 
 MAX_STATEMENTS: Final = 4096
@@ -56,45 +57,107 @@ _USUAL: Final = UnrollLoopsOptions()
 
 def unroll_loops(func: PrimFunc, options: UnrollLoopsOptions = _USUAL) -> PrimFunc:
     """The function with unrolled loops copied out, or marked for a compiler that does."""
-    return func.replace(body=_Unroll(options).stmt(func.body))
+    return func.replace(body=_Unroll(_Plan(func.body, options)).stmt(func.body))
 
 
-class _Unroll(StmtRewriter):
-    def __init__(self, options: UnrollLoopsOptions) -> None:
+class _Plan:
+    """What becomes of the loops of a program, decided before anything is copied: so nothing is copied twice."""
+
+    def __init__(self, root: Stmt, options: UnrollLoopsOptions) -> None:
         self._copied = options.copied
         self._most = options.register_statements
         self._most_others = options.most_statements
+        self.copies: dict[For, int] = {}
+        """The loops that are copied out, and how often their bodies are."""
+        self.kinds: dict[For, LoopKind] = {}
+        """The kinds of loops that stay, as another kind."""
+        self._statements(root)
 
-    def visit_for(self, loop: For) -> Stmt:
-        body = self.stmt(loop.body)
-        loop = loop if body is loop.body else loop.replace(body=body)
+    def _statements(self, stmt: Stmt) -> int:
+        """The stores and calls that a statement becomes."""
+        if isinstance(stmt, (BufferStore, Evaluate)):
+            return 1
+        inside = sum(map(self._statements, inner_statements(stmt)))
+        if not isinstance(stmt, For):
+            return inside
+        self._decide(stmt, inside)
+        return inside * self.copies.get(stmt, 1)
+
+    def _decide(self, loop: For, inside: int) -> None:
         if not isinstance(loop.extent, IntImm):
-            return loop.replace(kind=LoopKind.SERIAL) if loop.kind is LoopKind.UNROLLED else loop
+            if loop.kind is LoopKind.UNROLLED:
+                self.kinds[loop] = LoopKind.SERIAL
+            return
         count = loop.extent.value
         if loop.kind is LoopKind.UNROLLED:
-            most = MAX_STATEMENTS if _indexes_registers(body, loop.var) else self._most_others
-            if count * _statements(body) > most:
-                return loop.replace(kind=LoopKind.SERIAL)
-            return self._unrolled(loop, count)
-        if self._copied and ROLLED.is_on(loop):
-            return loop
-        fits = count <= 16 and count * _statements(body) <= self._most
-        if loop.kind is LoopKind.SERIAL and fits and _indexes_registers(body, loop.var):
-            return self._unrolled(loop, count)
-        return loop
+            most = MAX_STATEMENTS if self._indexes_registers(loop) else self._most_others
+            if count * inside > most:
+                self.kinds[loop] = LoopKind.SERIAL
+            else:
+                self._unroll(loop, count)
+            return
+        fits = count <= 16 and count * inside <= self._most and not (self._copied and ROLLED.is_on(loop))
+        if loop.kind is LoopKind.SERIAL and fits and self._indexes_registers(loop):
+            self._unroll(loop, count)
 
-    def _unrolled(self, loop: For, count: int) -> Stmt:
+    def _unroll(self, loop: For, count: int) -> None:
         if self._copied or count <= 1:
-            return _copies(loop, count)
-        return loop.replace(kind=LoopKind.UNROLLED)
+            self.copies[loop] = count
+        else:
+            self.kinds[loop] = LoopKind.UNROLLED
+
+    def _indexes_registers(self, loop: For) -> bool:
+        """Whether a loop's variable is in indices of registers, itself or in what variables of copied loops become."""
+        moving = {loop.var}
+        for item in all_statements(loop.body):
+            if item in self.copies and isinstance(item, For) and not moving.isdisjoint(variables_in(item.min)):
+                moving.add(item.var)
+            accesses: list[BufferStore | BufferLoad] = [item] if isinstance(item, BufferStore) else []
+            for child in item.children():
+                accesses += loads_in(child) if isinstance(child, PrimExpr) else ()
+            for access in accesses:
+                if _is_registers(access.buffer) and not all(moving.isdisjoint(variables_in(i)) for i in access.indices):
+                    return True
+        return False
 
 
-def _copies(loop: For, count: int) -> Stmt:
-    copies = [fresh_copy(loop.body, {loop.var: add(loop.min, step)}) for step in range(count)]
-    prefetches = PREFETCH.of(loop)
-    if prefetches is not None:
-        copies = [_fetching(copy, _share(prefetches, step, count)) for step, copy in enumerate(copies)]
-    return seq(*copies)
+def _is_registers(buffer: Buffer) -> bool:
+    return buffer.scope == "local" and buffer.static_shape is not None and not is_const_int(buffer.shape[0], 1)
+
+
+class _Unroll(StmtRewriter):
+    """Does what was planned, to the loops that are not inside copied ones."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+
+    def visit_for(self, loop: For) -> Stmt:
+        if loop in self._plan.copies:
+            return _Copies(self._plan).stmt(loop)
+        body, kind = self.stmt(loop.body), self._plan.kinds.get(loop, loop.kind)
+        return loop if body is loop.body and kind is loop.kind else loop.replace(body=body, kind=kind)
+
+
+class _Copies(FreshCopy):
+    """Copies a loop that is copied out, with what was planned for the loops inside done in the same go."""
+
+    def __init__(self, plan: _Plan) -> None:
+        super().__init__(FoldedReplacement())
+        self._plan = plan
+
+    def visit_for(self, loop: For) -> Stmt:
+        count = self._plan.copies.get(loop)
+        if count is None:
+            return super().visit_for(loop.replace(kind=self._plan.kinds[loop]) if loop in self._plan.kinds else loop)
+        low = self.expr(loop.min)
+        copies = []
+        for step in range(count):
+            self.replacement.bind(loop.var, add(low, step))
+            copies.append(self.stmt(loop.body))
+        prefetches = PREFETCH.of(loop)
+        if prefetches is not None:
+            copies = [_fetching(copy, _share(prefetches, step, count)) for step, copy in enumerate(copies)]
+        return seq(*copies)
 
 
 def _share(prefetches: Mapping[str, Prefetch], step: int, count: int) -> dict[str, Prefetch]:
@@ -116,16 +179,3 @@ def _fetching(stmt: Stmt, prefetches: dict[str, Prefetch]) -> Stmt:
         return PREFETCH.put(innermost, prefetches)
 
     return transform(stmt, visit)
-
-
-def _statements(stmt: Stmt) -> int:
-    return sum(1 for item in all_statements(stmt) if isinstance(item, (BufferStore, Evaluate)))
-
-
-def _indexes_registers(body: Stmt, var: Var) -> bool:
-    for item in pre_order(body):
-        if isinstance(item, (BufferStore, BufferLoad)) and item.buffer.scope == "local":
-            small = item.buffer.static_shape is not None and not is_const_int(item.buffer.shape[0], 1)
-            if small and any(uses_any(index, [var]) for index in item.indices):
-                return True
-    return False

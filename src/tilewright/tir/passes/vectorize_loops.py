@@ -102,7 +102,7 @@ class _ExpandAllocations(StmtRewriter):
         self._lane = build.sub(var, low)
         self._lanes = lanes
         self._buffers: dict[Buffer, Buffer] = {}
-        self.expr = ExprRewriter(self._load)  # type: ignore[method-assign]
+        self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
 
     def _index(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         return (build.add(build.mul(indices[0], self._lanes), self._lane),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from typing import Any, ClassVar, Final
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.simplify import depends_on_memory
@@ -13,7 +14,7 @@ from tilewright.ir.expr import PrimExpr, Range, Var
 from tilewright.ir.node import Node
 from tilewright.ir.visit import made_of, variables_in
 from tilewright.support.errors import CompilerBug
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import loads_in
 from tilewright.tir.stmt import (
     Allocate,
     Assert,
@@ -80,9 +81,14 @@ class StmtRewriter:
     returned itself, so passes that find nothing to do keep the program as it is.
     """
 
+    _handlers: ClassVar[dict[type, Callable[[Any, Any], Stmt]]]
+
+    def __init_subclass__(cls) -> None:
+        cls._handlers = {kind: getattr(cls, name) for kind, name in _METHODS.items()}
+
     def stmt(self, stmt: Stmt) -> Stmt:
         """The rewritten statement."""
-        handler = _HANDLERS.get(type(stmt))
+        handler = self._handlers.get(type(stmt))
         if handler is None:
             raise CompilerBug(f"no lowering knows the statement {type(stmt).__name__}")
         return handler(self, stmt)
@@ -93,6 +99,10 @@ class StmtRewriter:
 
     def exprs(self, exprs: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         """Several expressions, rewritten."""
+        if len(exprs) == 1:
+            # The indices of flat buffers.
+            only = self.expr(exprs[0])
+            return exprs if only is exprs[0] else (only,)
         result = [self.expr(item) for item in exprs]
         for old, new in zip(exprs, result, strict=True):
             if old is not new:
@@ -118,9 +128,10 @@ class StmtRewriter:
     def visit_seq(self, stmt: SeqStmt) -> Stmt:
         """A sequence; what becomes nothing is dropped."""
         items = [self.stmt(item) for item in stmt.stmts]
-        if all(old is new for old, new in zip(stmt.stmts, items, strict=True)):
-            return stmt
-        return seq(*[item for item in items if not is_nothing(item)])
+        for old, new in zip(stmt.stmts, items, strict=True):
+            if old is not new:
+                return seq(*[item for item in items if not is_nothing(item)])
+        return stmt
 
     def visit_store(self, stmt: BufferStore) -> Stmt:
         """A store."""
@@ -168,33 +179,38 @@ class StmtRewriter:
         return stmt if condition is stmt.condition else stmt.replace(condition=condition)
 
 
-_HANDLERS: dict[type, Callable[[StmtRewriter, Stmt], Stmt]] = {
-    For: lambda self, stmt: self.visit_for(stmt),  # type: ignore[arg-type]
-    Block: lambda self, stmt: self.visit_block(stmt),  # type: ignore[arg-type]
-    SeqStmt: lambda self, stmt: self.visit_seq(stmt),  # type: ignore[arg-type]
-    BufferStore: lambda self, stmt: self.visit_store(stmt),  # type: ignore[arg-type]
-    LetStmt: lambda self, stmt: self.visit_let(stmt),  # type: ignore[arg-type]
-    IfThenElse: lambda self, stmt: self.visit_if(stmt),  # type: ignore[arg-type]
-    While: lambda self, stmt: self.visit_while(stmt),  # type: ignore[arg-type]
-    Allocate: lambda self, stmt: self.visit_allocate(stmt),  # type: ignore[arg-type]
-    Evaluate: lambda self, stmt: self.visit_evaluate(stmt),  # type: ignore[arg-type]
-    Assert: lambda self, stmt: self.visit_assert(stmt),  # type: ignore[arg-type]
+_METHODS: Final[dict[type, str]] = {
+    For: "visit_for",
+    Block: "visit_block",
+    SeqStmt: "visit_seq",
+    BufferStore: "visit_store",
+    LetStmt: "visit_let",
+    IfThenElse: "visit_if",
+    While: "visit_while",
+    Allocate: "visit_allocate",
+    Evaluate: "visit_evaluate",
+    Assert: "visit_assert",
 }
+StmtRewriter.__init_subclass__()
 
 
 class ExprRewriter:
     """Rewrites expressions bottom-up with a memo that lives as long as the rewriter (nodes are interned).
 
     `concerns` says of the types and functions that an expression is made of (`made_of`) whether any of them is one that
-    the function changes something about: expressions without such are not looked into.
+    the function changes something about: expressions without such are not looked into. `of_memory` says that it changes
+    nothing but loads and calls.
     """
 
     def __init__(
         self,
         function: Callable[[PrimExpr], PrimExpr | None],
         concerns: Callable[[frozenset[DataType | str]], bool] | None = None,
+        *,
+        of_memory: bool = False,
     ) -> None:
         self._function = function
+        self._of_memory = of_memory
         self._concerns = None if concerns is None else cache(concerns)
         self._memo: dict[Node, PrimExpr] = {}
 
@@ -209,6 +225,8 @@ class ExprRewriter:
         if done is None:
             if not isinstance(item, PrimExpr):
                 return item
+            if self._of_memory and not depends_on_memory(item):
+                return item
             if self._concerns is not None and not self._concerns(made_of(item)):
                 return item
             rebuilt = item.rebuild(self._visit)
@@ -219,58 +237,65 @@ class ExprRewriter:
         return done
 
 
-class _Replacement:
-    """Replaces variables and the buffers of loads in expressions, with a memo that lives as long as this object."""
+class Replacement:
+    """Replaces variables, and the buffers of loads, in expressions. What is replaced may grow."""
 
-    def __init__(self, variables: Mapping[Var, PrimExpr], buffers: Mapping[Node, Buffer]) -> None:
-        self._variables, self._buffers = variables, buffers
+    def __init__(self, values: Mapping[Var, PrimExpr]) -> None:
+        self.values: dict[Node, Node] = dict[Node, Node](values.items())
+        """What replaces variables and buffers."""
+        self._buffers: set[Node] = set()
         self._memo: dict[Node, Node] = {}
 
+    def bind(self, old: Node, new: Node) -> None:
+        """Replace a variable or a buffer from here on."""
+        self.values[old] = new
+        if not isinstance(old, PrimExpr):
+            self._buffers.add(old)
+        # Expressions seen so far lie outside the scope of a new variable, but interned ones may recur in it.
+        self._memo = {}
+
     def expr(self, expr: PrimExpr) -> PrimExpr:
-        """The expression with them replaced."""
-        result = self._visit(expr)
+        """The expression with what it mentions replaced."""
+        result = self.visit(expr)
         assert isinstance(result, PrimExpr)
         return result
 
-    def _visit(self, item: Node) -> Node:
+    def visit(self, item: Node) -> Node:
+        """What an expression, a part of one, or a buffer becomes."""
         done = self._memo.get(item)
         if done is None:
             done = self._memo[item] = self._replaced(item)
         return done
 
     def _replaced(self, item: Node) -> Node:
-        if not isinstance(item, PrimExpr):
-            return item
+        if not isinstance(item, PrimExpr) or type(item) is Var:
+            return self.values.get(item, item)
         # Most expressions mention nothing that is replaced, and know it.
-        mentioned = not self._variables.keys().isdisjoint(variables_in(item))
-        if not mentioned and not (self._buffers and depends_on_memory(item)):
+        if self.values.keys().isdisjoint(variables_in(item)) and not (self._buffers and depends_on_memory(item)):
             return item
-        if type(item) is Var:
-            return self._variables[item]
-        rebuilt = item.rebuild(self._visit)
-        if type(rebuilt) is BufferLoad and rebuilt.buffer in self._buffers:
-            return BufferLoad(self._buffers[rebuilt.buffer], rebuilt.indices)
-        return rebuilt
+        return item.rebuild(self.visit)
+
+    def mentioned(self, item: Node) -> tuple[Node, ...]:
+        """What is replaced in an expression."""
+        if not isinstance(item, PrimExpr):
+            return (item,) if item in self._buffers else ()
+        variables = [var for var in variables_in(item) if var in self.values]
+        if not self._buffers or not depends_on_memory(item):
+            return tuple(variables)
+        return (*variables, *dict.fromkeys(load.buffer for load in loads_in(item) if load.buffer in self._buffers))
 
 
 class FreshCopy(StmtRewriter):
     """Copies statements so that the copy binds variables and buffers of its own, with some variables replaced."""
 
-    def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
-        self._variables: dict[Var, PrimExpr] = dict(mapping)
-        self._buffers: dict[Node, Buffer] = {}
-        self._replacement = _Replacement(self._variables, self._buffers)
+    def __init__(self, replacement: Replacement) -> None:
+        self.replacement = replacement
+        self.expr = replacement.expr  # type: ignore[method-assign]
 
     def _bind(self, var: Var) -> Var:
         fresh = Var(var.name, var.dtype)
-        self._variables[var] = fresh
-        # Expressions rewritten so far lie outside the scope of the new variable, but interned ones may recur in it.
-        self._replacement = _Replacement(self._variables, self._buffers)
+        self.replacement.bind(var, fresh)
         return fresh
-
-    def expr(self, expr: PrimExpr) -> PrimExpr:
-        """The expression over the copy's own variables."""
-        return self._replacement.expr(expr)
 
     def visit_for(self, loop: For) -> Stmt:
         """A loop with a variable of its own."""
@@ -288,24 +313,23 @@ class FreshCopy(StmtRewriter):
         """An allocation of a buffer of its own."""
         old = stmt.buffer
         fresh = old.replace(shape=self.exprs(old.shape), strides=self.exprs(old.strides), offset=self.expr(old.offset))
-        self._buffers[old] = fresh
-        self._replacement = _Replacement(self._variables, self._buffers)
+        self.replacement.bind(old, fresh)
         return stmt.replace(buffer=fresh, body=self.stmt(stmt.body))
 
     def visit_store(self, stmt: BufferStore) -> Stmt:
         """A store, to the copy's own buffer where it has one."""
-        buffer = self._buffers.get(stmt.buffer, stmt.buffer)
+        buffer = self.replacement.visit(stmt.buffer)
         return stmt.replace(buffer=buffer, indices=self.exprs(stmt.indices), value=self.expr(stmt.value))
 
 
 def fresh_copy(stmt: Stmt, mapping: Mapping[Var, PrimExpr]) -> Stmt:
     """A copy of a statement (without blocks) with variables replaced and every bound variable and buffer renewed."""
-    return FreshCopy(mapping).stmt(stmt)
+    return FreshCopy(Replacement(mapping)).stmt(stmt)
 
 
 class _Substitution(StmtRewriter):
     def __init__(self, mapping: Mapping[Var, PrimExpr]) -> None:
-        self.expr = _Replacement(mapping, {}).expr  # type: ignore[method-assign]
+        self.expr = Replacement(mapping).expr  # type: ignore[method-assign]
 
 
 def substitute_stmt(stmt: Stmt, mapping: Mapping[Var, PrimExpr]) -> Stmt:

@@ -72,10 +72,19 @@ def _collect(stmt: Stmt, domains: dict[Var, Range], collected: list[tuple[PrimEx
     for child in stmt.children():
         if isinstance(child, Stmt):
             _collect(child, domains, collected)
-        else:
-            for item in pre_order(child):
-                if isinstance(item, Select) and item.condition.dtype.is_scalar:
-                    collected.append((item.condition, domains))
+        elif isinstance(child, PrimExpr):
+            collected.extend([(condition, domains) for condition in _choices_in(child)])
+
+
+def _choices_in(expr: PrimExpr) -> tuple[PrimExpr, ...]:
+    """The conditions that selections in an expression choose by, lanes alike; the expression keeps them."""
+    try:
+        return expr.choices
+    except AttributeError:
+        pass
+    selections = [item for item in pre_order(expr) if type(item) is Select]
+    expr.choices = tuple([item.condition for item in selections if item.condition.dtype.is_scalar])
+    return expr.choices
 
 
 def solve(condition: PrimExpr, var: Var, domains: dict[Var, Range], analyzer: Analyzer) -> Window | None:
