@@ -9,8 +9,8 @@ import pytest
 from tests import house
 from tests.source_tree import find_cycles
 
-MOST_LINES = 237_500
-"""The package may not grow past this without a reason; the last was attention and gradients on tensor cores."""
+MOST_LINES = 238_000
+"""The package may not grow past this without a reason; the last was that compiling remembers what it has found out."""
 
 
 @pytest.mark.parametrize("rule", house.RULES)
