@@ -170,14 +170,15 @@ def measured(name: str, precision: str, rounds: int, small: bool) -> dict[str, A
     }
 
 
-def _other_rows(path: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a file of results that were not measured now, by the same version of torch."""
-    if not path.exists():
-        return []
-    facts = json.loads(path.read_text(encoding="utf-8"))
+def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write a file of results; rows of it that were not measured now stay, if they are of the same version of torch."""
+    versions = harness.versions(["torch"])
+    facts = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"versions": None}
     measured_now = {(row["name"], row["precision"]) for row in rows}
-    same = facts["versions"] == harness.versions(["torch"])
-    return [row for row in facts["rows"] if same and (row["name"], row["precision"]) not in measured_now]
+    earlier = facts["rows"] if facts["versions"] == versions else ()
+    together = [*(row for row in earlier if (row["name"], row["precision"]) not in measured_now), *rows]
+    together.sort(key=lambda row: (list(MODELS).index(row["name"]), list(PRECISIONS).index(row["precision"])))
+    harness.write_json(path, {"versions": versions, "rows": together})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -193,13 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         raise UserError(f"no model is called {options.only!r}", hint=", ".join(MODELS))
     rows = []
-    for name in chosen:
-        for precision in options.precision.split(","):
-            try:
-                rows.append(measured(name, precision, options.rounds, options.small))
-            except UserError as error:
-                # One that does not run must not cost the others their turn on the device.
-                harness.say(f"{name}, {precision}: {error}")
+    wanted = [(name, precision) for name in chosen for precision in options.precision.split(",")]
+    for number, (name, precision) in enumerate(wanted, 1):
+        harness.say(f"{number} of {len(wanted)}: {name}, {precision}")
+        try:
+            rows.append(measured(name, precision, options.rounds, options.small))
+        except UserError as error:
+            # One that does not run must not cost the others their turn on the device.
+            harness.say(f"{name}, {precision}: {error}")
+        else:
+            harness.say(f"    {rows[-1]['ratios']}")
+            _write(options.output, rows)
     lines = [
         (row["name"], row["precision"], *(f"{row['ms'][way]:.2f}" for way in row["ms"]),
          *(f"{row['ratios'][way]:.2f}x" for way in row["ratios"]),
@@ -209,10 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ways = ("tilewright", "torch.compile", "eager")
     heads = (*(f"{way} ms" for way in ways), "against compile", "against eager", *(f"{way} memory" for way in ways))
     print(table(("model", "precision", *heads), lines))
-    facts = {"versions": harness.versions(["torch"]), "rows": [*_other_rows(options.output, rows), *rows]}
-    facts["rows"].sort(key=lambda row: (list(MODELS).index(row["name"]), list(PRECISIONS).index(row["precision"])))
-    harness.write_json(options.output, facts)
-    return 0 if len(rows) == len(chosen) * len(options.precision.split(",")) else 1
+    return 0 if len(rows) == len(wanted) else 1
 
 
 if __name__ == "__main__":
