@@ -13,6 +13,7 @@ from tests.lower.fused_patterns import Pattern, all_patterns
 from tests.topi.test_schedule_cpu import kernel
 from tilewright.graph.ir.expr import Function
 from tilewright.graph.ir.infer import infer_types
+from tilewright.ir.dtype import DataType
 from tilewright.ir.function import IRModule
 from tilewright.lower.bounds import FAR, Bound, bound_of
 from tilewright.lower.far_kernels import FarKernel, find_far_kernels, warn_of_far_kernels
@@ -22,6 +23,7 @@ from tilewright.topi.schedule.template import PassedOver, TemplateChoice
 AVX512 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server")
 NEON = Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
 TARGETS = {"avx512": AVX512, "neon": NEON}
+INT32 = DataType.of("int32")
 TINY = 4000
 """Cycles below which it does not matter how a kernel is scheduled."""
 SAMPLE = 40
@@ -66,6 +68,20 @@ def test_epilogues_that_read_a_value_twice(head: str, followers: tuple[str, str]
 def test_all_fused_patterns_are_near_their_bounds(target: str) -> None:
     found = {str(pattern): far(pattern, TARGETS[target]) for pattern in all_patterns()}
     assert {name: kernels for name, kernels in found.items() if kernels} == {}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
+def test_sums_of_short_rows_use_vectors(dtype: str, target: str) -> None:
+    """Of as many elements as there are partial results, too: each is one of them."""
+    for length in (16, 32, 48, 64, 96, 128, 256):
+        x, zero = var("x", 1024, length, dtype=dtype), var("zero", dtype=dtype)
+        distances = op("subtract", op("cast", x, dtype=INT32), op("cast", zero, dtype=INT32))
+        total = op("sum", distances if dtype != "float32" else op("subtract", x, zero), axes=(1,), keepdims=False)
+        module = infer_types(IRModule([Function("main", (x, zero), total)]))
+        compilation = tw.Compilation(module, TARGETS[target], threads=1)
+        bounds = [compilation.bound_of(kernel) for kernel in compilation.kernels]
+        assert all(bound.factor <= FAR for bound in bounds), (length, bounds)
 
 
 @pytest.mark.parametrize("template", ["reduction", ""])

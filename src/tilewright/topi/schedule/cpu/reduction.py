@@ -308,7 +308,11 @@ def _vectorize_partial(context: ScheduleContext, partial: BlockHandle) -> None:
     reduce = [loop for loop in loops if _drives(loop, block, IterKind.REDUCE)]
     lane = block.iters[0].value
     lane_loop = next((loop for loop in loops if loop.var is lane), None)
-    if lane_loop is None or not reduce:
+    if lane_loop is None:
+        return
+    if not reduce:
+        # As many partial results as elements: each is one of them.
+        sch.vectorize(lane_loop)
         return
     sch.reorder(*reduce, lane_loop)
     start = sch.decompose_reduction(partial, reduce[0])
