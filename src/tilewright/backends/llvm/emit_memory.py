@@ -90,11 +90,11 @@ def emit_store(c: FunctionContext, buffer: Buffer, indices: tuple[PrimExpr, ...]
     if index.dtype.is_scalar:
         if c.mask is not None:
             raise CompilerBug("a scalar store under a vector condition")
-        stored = _to_memory(c, c.value(value), value.dtype)
+        stored = in_memory(c, c.value(value), value.dtype)
         c.do(f"store {memory_type(value.dtype)} {stored}, ptr {_address(c, buffer, index)}, align {_align(buffer)}")
         return
     lanes = index.dtype.lanes
-    stored = _to_memory(c, c.value(value), value.dtype)
+    stored = in_memory(c, c.value(value), value.dtype)
     dtype = buffer.dtype.with_lanes(lanes)
     if isinstance(index, Ramp) and _is(index.stride, 1):
         address = _address(c, buffer, index.base)
@@ -105,7 +105,7 @@ def emit_store(c: FunctionContext, buffer: Buffer, indices: tuple[PrimExpr, ...]
             stored = c.op(f"select <{lanes} x i1> {c.mask}, {kind} {stored}, {kind} {before}")
             c.do(f"store {kind} {stored}, ptr {address}, align {_align(buffer)}")
             return
-        _contiguous_store(c, buffer, address, stored, dtype)
+        contiguous_store(c, buffer, address, stored, dtype)
         return
     _scattered_store(c, buffer, index, stored, dtype)
 
@@ -157,7 +157,8 @@ def _from_memory(c: FunctionContext, loaded: str, dtype: DataType) -> str:
     return c.op(f"trunc {kind} {loaded} to {register_type(dtype)}") if dtype.bits < 8 else loaded
 
 
-def _to_memory(c: FunctionContext, operand: str, dtype: DataType) -> str:
+def in_memory(c: FunctionContext, operand: str, dtype: DataType) -> str:
+    """A value as it lies in memory."""
     if not dtype.is_bool and dtype.bits >= 8:
         return operand
     extend = "sext" if dtype.is_int else "zext"
@@ -220,7 +221,8 @@ def _contiguous_load(c: FunctionContext, buffer: Buffer, address: str, dtype: Da
     )
 
 
-def _contiguous_store(c: FunctionContext, buffer: Buffer, address: str, stored: str, dtype: DataType) -> None:
+def contiguous_store(c: FunctionContext, buffer: Buffer, address: str, stored: str, dtype: DataType) -> None:
+    """Store a vector of neighbours, in the lanes that run."""
     kind, align = memory_type(dtype), _align(buffer)
     if c.mask is None:
         c.do(f"store {kind} {stored}, ptr {address}, align {align}")

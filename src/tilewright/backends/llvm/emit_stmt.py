@@ -14,6 +14,7 @@ from typing import Final
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.backends.llvm.context import FunctionContext, ModuleContext
+from tilewright.backends.llvm.emit_interleaved import emit_interleaved, interleaved_at
 from tilewright.backends.llvm.emit_machine import tile_frame
 from tilewright.backends.llvm.emit_memory import emit_store
 from tilewright.backends.llvm.emit_prefetch import emit_prefetches
@@ -160,16 +161,19 @@ class FunctionEmitter:
         _EMITTERS[type(stmt)](self, stmt)
 
     def sequence(self, stmt: SeqStmt) -> None:
-        """Statements one after another; those that turn a square of a matrix together."""
+        """Statements one after another; those that turn a square of a matrix, or fill a run of memory, together."""
         start = 0
         while start < len(stmt.stmts):
-            count = square_at(self.context, stmt.stmts, start)
-            if count:
-                self.context.forget_loads()
-                emit_square(self.context, stmt.stmts[start : start + count])
+            for recognise, emit in _TOGETHER:
+                count = recognise(self.context, stmt.stmts, start)
+                if count:
+                    self.context.forget_loads()
+                    emit(self.context, stmt.stmts[start : start + count])
+                    break
             else:
+                count = 1
                 self.stmt(stmt.stmts[start])
-            start += max(1, count)
+            start += count
 
     def store(self, stmt: BufferStore) -> None:
         """A store."""
@@ -404,6 +408,9 @@ def _loop_metadata(module: ModuleContext, loop: For) -> str:
             return f", !llvm.loop {module.add_metadata(f'distinct !{{{{self}}, {key}}}')}"
     return ""
 
+
+_TOGETHER: Final = ((square_at, emit_square), (interleaved_at, emit_interleaved))
+"""What is better emitted from several statements at once: how many of them from one on, and how."""
 
 _EMITTERS: Final[dict[type, Callable[[FunctionEmitter, Stmt], None]]] = {
     SeqStmt: lambda emitter, stmt: emitter.sequence(stmt),  # type: ignore[arg-type]

@@ -244,6 +244,14 @@ class DotProduct:
     """Vectors across a tile."""
     in_flight: int
     """Dot products that a core starts before the first is done."""
+    load_time: float
+    """What a load of a tile adds to its time, in dot products: little where both run side by side."""
+    far_vector: float
+    """Dot products that take as long as a vector of weights takes to come from the second cache level."""
+    panel_share: float
+    """L1 share up to which a panel of weights stays there while all rows pass."""
+    image_share: float
+    """L2 share of rows that pass once for each panel."""
     partial_tile: float
     """What a loop with a partial last tile of rows is worth against one without."""
     results_apart: float

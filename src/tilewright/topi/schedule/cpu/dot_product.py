@@ -11,10 +11,11 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
-from tilewright.topi.schedule.cpu.prefetch import prefetch_panels
+from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_panels
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis, shared_axis, start_at_bias
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
+from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 
 _FEW_LOADS = 2
 """Loads of a row that give a whole reduction: its steps are then unrolled, whatever their number."""
@@ -60,14 +61,16 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     rows = 1 if row is None else extents[row]
     steps = _steps(product.depth // instruction.group, instruction.steps)
     most = _most_together(context, output, instruction.lanes)
-    tile = vector_tile(rows, product.width, instruction.lanes, context, steps > 1, not instruction.adds, most)
+    near = _near_vectors(context, anchor, product, instruction.lanes)
+    tile = vector_tile(rows, product.width, instruction.lanes, context, steps > 1, not instruction.adds, most, near)
     widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
     tile = choose_tile(context, tile, rows, product.width, widths=widths)
     pack_columns(context, anchor, product, tile.columns, instruction.group)
     together = _together(tile.vectors, most)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors // together, tile.lanes * together])
     inner: list[LoopHandle] = []
-    resident = context.choose("weights_stay", (False, True), _weights_stay(context, anchor, product))
+    passing = tile.vectors <= near < product.width // instruction.lanes and _passes(context, product)
+    resident = context.choose("weights_stay", (False, True), not passing and _weights_stay(context, anchor, product))
     # Loops with columns of their own are outside where these leave the cache.
     outside = () if resident else product.apart
     others = [n for n in range(len(loops) - 1) if n != row]
@@ -82,6 +85,8 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     # A tile may be a single element: the loop over the lanes of an instruction of one lane is there all the same.
     sch.compute_at(anchor, order[-1], preserve_unit_loops=instruction.lanes == 1)
     step = schedule_dot_tile(context, anchor, order[-1], instruction, steps)
+    if instruction.steps == 1:
+        step = unroll_steps(context, step, tile.rows * tile.vectors)
     share, pixels = _weights_share(context, anchor, product), prod(extents[:-1])
     if not resident and pixels > tile.rows and share > context.cpu.dot_product.fetched_share:
         prefetch_panels(context, anchor, [step], tile)
@@ -115,6 +120,17 @@ def _together(vectors: int, most: int) -> int:
     return max(count for count in divisors(vectors, most) if count & (count - 1) == 0)
 
 
+def _near_vectors(context: ScheduleContext, anchor: BlockHandle, product: Product, lanes: int) -> int:
+    """Vectors of columns whose weights stay in the first cache level while all rows pass."""
+    vector = reduction_size(context, anchor) * lanes * product.columns.dtype.itemsize
+    return int(context.cpu.dot_product.panel_share * context.target.l1_bytes // vector)
+
+
+def _passes(context: ScheduleContext, product: Product) -> bool:
+    """Whether rows come quickly enough to be read once for each panel of columns."""
+    return buffer_bytes(product.rows.buffer) <= context.cpu.dot_product.image_share * context.target.l2_bytes
+
+
 def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
     """Whether all weights stay in the second cache level: panels of columns are then the innermost outer loop."""
     return _weights_share(context, anchor, product) <= context.cpu.dot_product.weights_share
@@ -134,23 +150,27 @@ def vector_tile(
     held: bool = False,
     apart: bool = False,
     together: int = 1,
+    near: int | None = None,
 ) -> RegisterTile:
-    """The register tile with the best ratio of arithmetic to loads; columns are whole vectors.
+    """The register tile that multiplies most in its time; columns are whole vectors.
 
     Rows are `held` in a register each where one load gives several steps of the reduction. Products that are `apart`
-    from their sums take a register, too. Results of so many vectors are best computed `together`.
+    from their sums take a register, too. Results of so many vectors are best computed `together`. Weights of more than
+    `near` vectors come from the second cache level.
     """
     registers, costs = context.target.vector_registers - apart, context.cpu.dot_product
-    best, best_score = RegisterTile(1, 1, lanes), -1.0
+    best, best_score = RegisterTile(1, 1, lanes), 0.0
     for vectors in divisors(columns // lanes, costs.most_vectors):
+        fetching = 0.0 if near is None or vectors <= near else costs.far_vector * vectors
         for height in range(1, min(rows, registers) + 1):
             if height * vectors + vectors + (height if held else 1) > registers:
                 break
             filled = 1.0 if rows % height == 0 else costs.partial_tile * rows / (-(-rows // height) * height)
             overlap = min(1.0, height * vectors / costs.in_flight)
             joined = costs.results_apart ** log2(together / _together(vectors, together))
-            score = height * vectors / (height + vectors) * overlap * filled * joined
-            if score > best_score + 1e-9:
+            time = max(height * vectors, fetching) + costs.load_time * (height + vectors)
+            score = height * vectors / time * overlap * filled * joined
+            if score > best_score * (1 + 1e-9):
                 best, best_score = RegisterTile(height, vectors, lanes), score
     return best
 

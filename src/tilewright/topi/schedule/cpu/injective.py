@@ -24,6 +24,8 @@ from tilewright.topi.schedule.cpu.tile_choice import choose_vector_length
 from tilewright.topi.schedule.template import Template
 
 _MOVES_AT_ONCE = 4
+_MOST_INTERLEAVED = 4
+"""Elements side by side that are written from vectors of the lines they come from."""
 _PIECES = 2
 """Pieces that the least work worth sharing is cut into, where its size is open."""
 _WIDE = 32
@@ -52,6 +54,9 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
     across = loops[crossed] if crossed is not None and extents[crossed] > 1 else None
     loops = _without_unit(context, fuse_contiguous(context, handle, loops))
     extents = context.sizes(loops)
+    if across in loops[:-1] and lanes > 1 and 1 < extents[-1] <= _MOST_INTERLEAVED and not context.is_symbolic(across):
+        _schedule_interleaved(context, loops, loops.index(across), lanes, work)
+        return
     if across in loops[:-1] and extents[-1] >= lanes > 1:
         assert across is not None
         _schedule_transpose(context, handle, loops, loops.index(across), lanes, work)
@@ -167,6 +172,25 @@ def _schedule_transpose(
         sch.vectorize(sch.get_loops(copy)[-1])
     sch.vectorize(last_inner)
     context.parallelize(outer, work)
+
+
+def _schedule_interleaved(
+    context: ScheduleContext, loops: list[LoopHandle], crossed: int, lanes: int, work: int
+) -> None:
+    """A stage that writes a few elements side by side, which it reads from as many lines: an image's channels.
+
+    Before: `for y, x, c: B[y, x, c] = f(A[c, y, x])`; after: `parallel y: for xo: unrolled c: vectorized xi: ...`.
+    Neighbouring stores of every n-th element are put together in registers (`emit_interleaved.py`).
+    """
+    sch = context.sch
+    (extent,) = context.sizes([loops[crossed]])
+    lanes = min(lanes, context.target.lanes(_WIDE))
+    outer, inner = sch.split(loops[crossed], [None, choose_vector_length(context, extent, lanes, work)])
+    order = [outer if n == crossed else loop for n, loop in enumerate(loops[:-1])]
+    sch.reorder(*order, loops[-1], inner)
+    sch.unroll(loops[-1])
+    sch.vectorize(inner)
+    context.parallelize(order, work)
 
 
 def _has_gathers(context: ScheduleContext, handle: BlockHandle) -> bool:
