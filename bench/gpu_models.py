@@ -53,6 +53,7 @@ def _set_batch(made: onnx.ModelProto, axis: int, batch: int) -> None:
     del graph.value_info[:]
     shapes = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
     joined = {name for node in graph.node if node.op_type == "Concat" for name in node.input}
+    added = {name for node in graph.node if node.op_type == "Add" for name in node.input}
     for item in graph.initializer:
         if item.name in shapes:
             sizes = numpy_helper.to_array(item).copy()
@@ -64,7 +65,7 @@ def _set_batch(made: onnx.ModelProto, axis: int, batch: int) -> None:
             # What every element of the batch begins with (the token of a class).
             repeats = (batch, *[1] * (len(item.dims) - 1))
             item.CopyFrom(numpy_helper.from_array(np.tile(numpy_helper.to_array(item), repeats), item.name))
-        elif item.name.startswith(CONSTANT) and len(item.dims) == 4 and item.dims[0] > 1:
+        elif item.name.startswith(CONSTANT) and item.name in added and len(item.dims) == 4 and item.dims[0] > 1:
             # Masks of the windows of an image: those of all images, one after the other.
             item.CopyFrom(numpy_helper.from_array(np.tile(numpy_helper.to_array(item), (batch, 1, 1, 1)), item.name))
 

@@ -341,31 +341,23 @@ def integer_product(draft: Draft) -> str:
 
 
 def quantized_convolution(draft: Draft) -> str:
-    """A convolution of bytes between quantising and its inverse, each channel with a scale of its own."""
-    inputs, outputs, kernel, size = draft.pick(), draft.pick(), draft.pick((1, 3)), draft.pick((7, 14, 15))
-    groups = 1
-    if draft.chance(0.25):
-        groups = outputs = inputs
+    """One convolution of bytes or two between quantising and its inverse, each channel with a scale of its own."""
+    size = draft.pick((7, 14, 15, 28))
+    channels = draft.pick((*ODD, 64, 128, 256))
     zero = draft.constant(np.uint8(int(draft.random.integers(0, 256))))
-    scale, result_scale = draft.constant(np.float32(0.02)), draft.constant(np.float32(0.05))
-    quantized = draft.node("QuantizeLinear", draft.input(1, inputs, size, size), scale, zero)
-    weight = draft.constant(_integers(draft, outputs, inputs // groups, kernel, kernel, signed=True))
-    scales = draft.constant((draft.random.random(outputs, np.float32) * 0.01 + 0.001).astype(np.float32))
-    zeros = draft.constant(np.zeros(outputs, np.int8))
-    made = draft.node(
-        "QLinearConv",
-        quantized,
-        scale,
-        zero,
-        weight,
-        scales,
-        zeros,
-        result_scale,
-        zero,
-        group=groups,
-        pads=[kernel // 2] * 4,
-    )
-    return draft.node("DequantizeLinear", made, result_scale, zero)
+    scale = draft.constant(np.float32(0.02))
+    data = draft.node("QuantizeLinear", draft.input(1, channels, size, size), scale, zero)
+    for _ in range(draft.pick((1, 2))):
+        inputs, channels, kernel = channels, draft.pick((*ODD, 64, 128, 256)), draft.pick((1, 3))
+        groups = 1
+        if draft.chance(0.25):
+            groups = channels = inputs
+        weight = draft.constant(_integers(draft, channels, inputs // groups, kernel, kernel, signed=True))
+        scales = draft.constant((draft.random.random(channels, np.float32) * 0.01 + 0.001).astype(np.float32))
+        zeros = draft.constant(np.zeros(channels, np.int8))
+        around = {"group": groups, "pads": [kernel // 2] * 4}
+        data = draft.node("QLinearConv", data, scale, zero, weight, scales, zeros, scale, zero, **around)
+    return draft.node("DequantizeLinear", data, scale, zero)
 
 
 def sorting(draft: Draft) -> str:

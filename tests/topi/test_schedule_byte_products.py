@@ -130,6 +130,13 @@ def test_warp_groups_mean_the_same(row: str, column: str) -> None:
     assert f"tw_wgmma_{kind}_n32(" in source and f"tw_wgmma_finish_{sums}n32(" in source
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("columns", [16, 32, 64])
+def test_tiles_of_warp_groups_of_any_width_mean_the_same(columns: int, groups: int) -> None:
+    func = layer((130, 2 * columns, 128), "uint8", "int8", residual=False)
+    check(func, grouped(func, GroupTile(groups, columns, 3), "uint8", "int8"))
+
+
 @pytest.mark.parametrize(("row", "column"), [*BYTES, *FLOATS])
 def test_large_products_choose_warp_groups_and_compile(row: str, column: str) -> None:
     func = layer((512, 512, 512), row, column)

@@ -118,7 +118,7 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
         sch.compute_at(stage, place, preserve_unit_loops=True)
     for other in others:
         sch.compute_at(other, place, preserve_unit_loops=True)
-    lanes = _row_lanes(context, form.output)
+    lanes = _row_lanes(context, form.output, tile)
     for stage in (anchor, done, *others):
         buffer = context.block(stage).writes[0].buffer
         layout = tile.rows_layout(lanes) if in_rows and stage in others else item.sums_layout
@@ -208,7 +208,7 @@ def _writes_in_rows(context: ScheduleContext, form: MatrixForm, item: GroupProdu
         return False
     if producer_registers(tile, steps, context.target) is not None:
         return False
-    lanes = _row_lanes(context, form.output)
+    lanes = _row_lanes(context, form.output, tile)
     if tile.threads % max(1, tile.columns // lanes):
         return False
     whole = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, lanes) == lanes
@@ -248,16 +248,16 @@ def place_output(
     outer_row, block_row = sch.split(block_row, [None, gcd(tile.together, context.extent(block_row) or 1)])
     sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
     if in_rows:
-        _divide_rows(context, _row_lanes(context, output), tile, rest_row, rest_column)
+        _divide_rows(context, _row_lanes(context, output, tile), tile, rest_row, rest_column)
     else:
         write_lanes(context, divide_tile(context, item, tile, rest_row, rest_column), lanes)
     bind_blocks(context, [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row])
     return block_row
 
 
-def _row_lanes(context: ScheduleContext, output: BlockHandle) -> int:
-    """Results of a row that a thread writes at once."""
-    return _ROW_VECTOR // context.block(output).writes[0].buffer.dtype.itemsize
+def _row_lanes(context: ScheduleContext, output: BlockHandle, tile: GroupTile) -> int:
+    """Results of a row that a thread writes at once: in a narrow tile its share of them, so that all threads write."""
+    return min(_ROW_VECTOR // context.block(output).writes[0].buffer.dtype.itemsize, tile.columns // 2)
 
 
 def _divide_rows(context: ScheduleContext, lanes: int, tile: GroupTile, row: LoopHandle, column: LoopHandle) -> None:
