@@ -252,6 +252,10 @@ class DotProduct:
     """L1 share up to which a panel of weights stays there while all rows pass."""
     image_share: float
     """L2 share of rows that pass once for each panel."""
+    scattered_byte: float
+    """Bytes from the second cache level that take as long as one of results that are written in pieces of rows."""
+    scattered_share: float
+    """L2 share up to which weights stay there where results in pieces of rows would cost more."""
     partial_tile: float
     """What a loop with a partial last tile of rows is worth against one without."""
     results_apart: float

@@ -11,7 +11,7 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
-from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_panels
+from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_panels, result_places
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis, shared_axis, start_at_bias
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
@@ -69,8 +69,10 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     together = _together(tile.vectors, most)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors // together, tile.lanes * together])
     inner: list[LoopHandle] = []
-    passing = tile.vectors <= near < product.width // instruction.lanes and _passes(context, product)
-    resident = context.choose("weights_stay", (False, True), not passing and _weights_stay(context, anchor, product))
+    saves = _panels_save(context, anchor, output, tile)
+    passing = saves and tile.vectors <= near < product.width // instruction.lanes and _passes(context, product)
+    stay = not passing and _weights_stay(context, anchor, product, saves)
+    resident = context.choose("weights_stay", (False, True), stay)
     # Loops with columns of their own are outside where these leave the cache.
     outside = () if resident else product.apart
     others = [n for n in range(len(loops) - 1) if n != row]
@@ -131,9 +133,21 @@ def _passes(context: ScheduleContext, product: Product) -> bool:
     return buffer_bytes(product.rows.buffer) <= context.cpu.dot_product.image_share * context.target.l2_bytes
 
 
-def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
+def _panels_save(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, tile: RegisterTile) -> bool:
+    """Whether it takes less from the second cache level to read rows once for each panel than weights for each tile.
+
+    Results are then written, and what is added to them is read, a piece of each row at a time.
+    """
+    scattered = sum(buffer.dtype.itemsize for buffer in result_places(context, output))
+    fewer = reduction_size(context, anchor) * (1 / tile.rows - 1 / tile.columns)
+    return fewer > scattered * context.cpu.dot_product.scattered_byte
+
+
+def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product, panels_save: bool) -> bool:
     """Whether all weights stay in the second cache level: panels of columns are then the innermost outer loop."""
-    return _weights_share(context, anchor, product) <= context.cpu.dot_product.weights_share
+    costs = context.cpu.dot_product
+    most = costs.weights_share if panels_save else max(costs.weights_share, costs.scattered_share)
+    return _weights_share(context, anchor, product) <= most
 
 
 def _weights_share(context: ScheduleContext, anchor: BlockHandle, product: Product) -> float:
