@@ -60,8 +60,11 @@ _OFFSETS = {
     "active": 1032,
     "threads": 1040,
     "marker": 1048,
+    # For each worker, by its number: where it fell asleep (0: it is awake), and the system's number of it.
+    "cpus": 1152,
+    "ids": 5248,
 }
-_POOL_BYTES = 1152
+_POOL_BYTES = 9344
 _MAX_PARTS = 64
 """Parts of a range that have a claim counter (4 bytes) each; more threads than that share parts."""
 _MAX_THREADS = 1023
@@ -168,6 +171,10 @@ define internal ptr @tw.worker(ptr %argument) {{
 entry:
   %packed = ptrtoint ptr %argument to i64
   %number = trunc i64 %packed to i32
+  %cpu.at = getelementptr i32, ptr {cpus}, i64 %packed
+  %id.at = getelementptr i32, ptr {ids}, i64 %packed
+  %id = call i32 @tw.thread()
+  store atomic i32 %id, ptr %id.at monotonic, align 4
   br label %wait
 wait:
   %last = phi i32 [ 0, %entry ], [ %now, %enter ], [ %now, %leave ], [ %now, %tell ], [ %now, %surplus.sleep ]
@@ -183,6 +190,8 @@ spin.pause:
   %more = icmp ult i32 %turn.next, {spin}
   br i1 %more, label %spin, label %sleep
 sleep:
+  %cpu = call i32 @tw.cpu()
+  store atomic i32 %cpu, ptr %cpu.at monotonic, align 4
   %before = atomicrmw add ptr {sleepers}, i32 1 seq_cst, align 4
   br label %sleep.check
 sleep.check:
@@ -194,6 +203,7 @@ sleep.wait:
   br label %sleep.check
 sleep.end:
   %after = atomicrmw sub ptr {sleepers}, i32 1 seq_cst, align 4
+  store atomic i32 0, ptr %cpu.at monotonic, align 4
   br label %awake
 awake:
   %now = phi i32 [ %seen, %spin ], [ %seen.slept, %sleep.end ]
@@ -288,6 +298,7 @@ reset:
   store i64 0, ptr {workers}, align 8
   store i64 0, ptr {active}, align 8
   store atomic i32 0, ptr {sleepers} monotonic, align 4
+  call void @llvm.memset.p0.i64(ptr align 64 {cpus}, i8 0, i64 4096, i1 false)
   store atomic i64 0, ptr {state} monotonic, align 8
   store atomic i32 0, ptr {lock} monotonic, align 4
   store atomic i32 1, ptr %marker release, align 4
@@ -425,7 +436,7 @@ publish:
   %nobody = icmp eq i32 %sleeping, 0
   br i1 %nobody, label %check.growth, label %wake
 wake:
-  call void @tw.wake_all(ptr {signal})
+  call void @tw.wake_workers(ptr {signal}, ptr {cpus}, ptr {ids}, i64 %active)
   br label %check.growth
 check.growth:
   %active.before = load i64, ptr {active}, align 8

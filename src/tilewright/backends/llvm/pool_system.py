@@ -7,6 +7,7 @@ i1   @tw.start(i64 number)                   start worker `number`; true if the 
 void @tw.block_signals(ptr mask)             what this thread starts from here on gets no signals
 void @tw.restore_signals(ptr mask)
 i64  @tw.cores()                             cores that this process may use
+     @tw.cpu, @tw.thread, @tw.wake_workers   where workers wake up (`pool_placement.py`)
 ptr  @tw.make_marker()                       a word of 1 that is 0 in a forked child, where the system can do that
 ptr  @tw_alloc(i64 bytes), void @tw_free(ptr)
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.backends.llvm.object_format import architecture, is_macos, is_windows
+from tilewright.backends.llvm.pool_placement import ANYWHERE, LINUX
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,7 @@ give.up:
   ret ptr @tw.never
 }}
 """
+    + LINUX
 )
 
 # The calls that libc++ waits on atomics with. A child of a fork has none of the workers, and does their part itself.
@@ -211,10 +214,12 @@ define internal ptr @tw.make_marker() {{
   ret ptr @tw.never
 }}
 """
+    + ANYWHERE
 )
 
 # Making the marker keeps the DLL in the process for ever: its idle workers live in it. Windows has no fork.
-_WINDOWS_THREADS: Final = """
+_WINDOWS_THREADS: Final = (
+    """
 declare i32 @WaitOnAddress(ptr, ptr, i64, i32)
 declare void @WakeByAddressSingle(ptr)
 declare void @WakeByAddressAll(ptr)
@@ -278,13 +283,15 @@ define internal ptr @tw.make_marker() {{
   ret ptr @tw.never
 }}
 """
+    + ANYWHERE
+)
 
-# Per architecture: futex's number on Linux, a turn of a spin loop, and how many make about 50 us.
+# Per architecture: the numbers of futex and gettid on Linux, a turn of a spin loop, and how many make about 50 us.
 _ARCHITECTURES: Final = {
-    "x86_64": (202, "call void @llvm.x86.sse2.pause()", 1500),
-    "aarch64": (98, "call void @llvm.aarch64.isb(i32 15)", 4000),
-    "riscv64": (98, "call void @llvm.riscv.pause()", 4000),
-    "arm": (240, "call void @llvm.arm.hint(i32 1)", 4000),
+    "x86_64": (202, 186, "call void @llvm.x86.sse2.pause()", 1500),
+    "aarch64": (98, 178, "call void @llvm.aarch64.isb(i32 15)", 4000),
+    "riscv64": (98, 178, "call void @llvm.riscv.pause()", 4000),
+    "arm": (240, 224, "call void @llvm.arm.hint(i32 1)", 4000),
 }
 
 
@@ -292,7 +299,7 @@ def pool_system(triple: str) -> PoolSystem:
     """What the pool asks of the system of a triple, and how."""
     name = architecture(triple)
     word = "i32" if name in ("arm", "thumb", "riscv32") else "i64"
-    futex, pause, spin = _ARCHITECTURES.get(name, (0, "", 0))
+    futex, gettid, pause, spin = _ARCHITECTURES.get(name, (0, 0, "", 0))
     if is_windows(triple):
         return PoolSystem(_WINDOWS_ALLOC, _WINDOWS_THREADS, "i64", "i32", pause, spin)
     sizes = ("2147483584", "trunc i64 %rounded to i32") if word == "i32" else ("-1", "add i64 %rounded, 0")
@@ -301,6 +308,7 @@ def pool_system(triple: str) -> PoolSystem:
         return PoolSystem(memory, word=word, long=word)
     is_linux = "linux" in triple
     threads = _LINUX_THREADS if is_linux else _MACOS_THREADS
-    threads = threads.replace("{word}", word).replace("{futex}", str(futex))
+    threads = threads.replace("{word}", word).replace("{futex}", str(futex)).replace("{gettid}", str(gettid))
+    threads = threads.replace("{to_thread}", "add i32 %id, 0" if word == "i32" else "trunc i64 %id to i32")
     threads = threads.replace("{set_mask}", "2" if is_linux else "3")
     return PoolSystem(memory, threads, word, word, pause, spin)
