@@ -77,12 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     harness.say(f"{harness.machine_line()}; {plural(threads, 'thread')}")
-    processes = process.start(list(dict.fromkeys([REFERENCE, *rivals])), threads)
+    pause = options.pause / 1e3
+    processes = process.start(list(dict.fromkeys([REFERENCE, *rivals])), threads, pause)
     results: dict[str, Result] = {}
     try:
         for name in names:
             measured = measure_quantized if chosen.precision == "int8" else measure_model
-            results[name] = measured(name, chosen, processes, rivals, options.rounds, options.seed)
+            results[name] = measured(name, chosen, processes, rivals, options.rounds, options.seed, pause)
     finally:
         for worker in processes.values():
             worker.close()
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "threads": threads,
         "options": {name: value for name, value in key_parts(chosen).items() if value != getattr(_USUAL, name)},
         "rounds": options.rounds,
+        "pause_ms": options.pause,
         "ratio_means": "time of the quickest peer / time of tilewright: above 1, tilewright is quicker",
         "between_means": "where the ratio lies, as far as chance and places in memory go",
         "method": "pairs of runs",
@@ -104,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(render(results, rivals))
     kind = "more-models" if options.models == "more" else "models"
     kind += "" if chosen.precision == "float32" else f"-{chosen.precision}"
+    kind += f"-pause{options.pause:g}" if pause else ""
     path = options.json or harness.RESULTS_FOLDER / f"{kind}-{threads}t.json"
     harness.write_json(path, summary)
     harness.say(f"figures written to {path}")
@@ -118,6 +121,7 @@ def measure_quantized(
     rivals: Sequence[str],
     rounds: int,
     seed: int,
+    pause: float,
 ) -> Result:
     """Quantise one model by us and by the peers' tool, check both against the float model, and time them."""
     threads = options.threads or harness.all_threads()
@@ -142,7 +146,7 @@ def measure_quantized(
     able = _able(rivals, processes, rounded, inputs, expected, theirs, failures)
     with harness.pinned(threads):
         watch = CoreWatch(Target("native")) if threads == 1 else None
-        places = functools.partial(placed, executable, inputs, clock_for(threads))
+        places = functools.partial(placed, executable, inputs, clock_for(threads), pause)
         standing = versus.against(places, able, rounds, threads=threads, watch=watch)
     return {
         **figures(standing, zoo.spec(name).gflop),
@@ -198,6 +202,7 @@ def measure_model(
     rivals: Sequence[str],
     rounds: int,
     seed: int,
+    pause: float,
 ) -> Result:
     """Build, compile, check and time one model. A failure to compile or run is a result, not the end."""
     threads = options.threads or harness.all_threads()
@@ -223,7 +228,7 @@ def measure_model(
     with harness.pinned(threads):
         # Several cores are watched by nobody: a neighbour on one of them is too short to be told.
         watch = CoreWatch(Target("native")) if threads == 1 else None
-        places = functools.partial(placed, executable, inputs, clock_for(threads))
+        places = functools.partial(placed, executable, inputs, clock_for(threads), pause)
         standing = versus.against(places, able, rounds, threads=threads, watch=watch)
     return {
         **figures(standing, zoo.spec(name).gflop),
@@ -233,10 +238,12 @@ def measure_model(
     }
 
 
-def placed(executable: Executable, inputs: zoo.Arrays, clock: Callable[[], float], place: int) -> measure.LocalSampler:
+def placed(
+    executable: Executable, inputs: zoo.Arrays, clock: Callable[[], float], pause: float, place: int
+) -> measure.LocalSampler:
     """Runs of a model that lies somewhere else in memory at each place."""
     model = executable if place == 0 else elsewhere(executable)
-    return measure.LocalSampler(lambda: model.run(inputs), clock)
+    return measure.LocalSampler(lambda: model.run(inputs), clock, pause)
 
 
 def figures(standing: versus.Standing, gflop: float) -> Result:
@@ -406,6 +413,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", default="all", help=_MODELS_HELP)
     add_algorithms(parser)
     parser.add_argument("--rounds", type=positive_int, default=10, help="rounds of pairs of runs (default: 10)")
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="milliseconds before each call, as between a server's calls",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and inputs (default: 0)")
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/)")
     return parser

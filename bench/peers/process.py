@@ -78,10 +78,13 @@ def parse_peers(text: str) -> list[str]:
 
 
 class PeerProcess:
-    """One peer on one number of threads. It is started by the first request and again if it dies."""
+    """One peer on one number of threads. It is started by the first request and again if it dies.
 
-    def __init__(self, name: str, threads: int, cores: Sequence[int]) -> None:
-        self.name = name
+    `pause` is how many seconds pass before each timed call.
+    """
+
+    def __init__(self, name: str, threads: int, cores: Sequence[int], pause: float = 0.0) -> None:
+        self.name, self._pause = name, pause
         self._command = [
             installed()[name][0],
             "-m",
@@ -102,7 +105,7 @@ class PeerProcess:
 
     def sample(self, count: int) -> list[float]:
         """Milliseconds of `count` calls of the loaded model."""
-        samples = self._ask(("time", count), _TIME_SECONDS)
+        samples = self._ask(("time", count, self._pause), _TIME_SECONDS)
         assert isinstance(samples, list)
         return samples
 
@@ -164,9 +167,9 @@ class PeerProcess:
         return self._process
 
 
-def start(names: Sequence[str], threads: int) -> dict[str, PeerProcess]:
+def start(names: Sequence[str], threads: int, pause: float = 0.0) -> dict[str, PeerProcess]:
     """A process for each peer, all pinned to the same cores: only one of them runs at a time."""
-    return {name: PeerProcess(name, threads, harness.cores_for(threads)) for name in names}
+    return {name: PeerProcess(name, threads, harness.cores_for(threads), pause) for name in names}
 
 
 def _scratch_folder(path: Path, name: str) -> Path:

@@ -3,7 +3,8 @@
 It runs in the peer's environment and imports nothing of Tilewright, unless that is the peer. Requests and replies:
 
     ("load", path, inputs, scratch) -> ("ok", outputs)         the model is ready and has run once
-    ("time", count)                 -> ("ok", milliseconds)    one warm-up call, then `count` timed ones
+    ("time", count, pause)          -> ("ok", milliseconds)    one warm-up call, then `count` timed ones, each after as
+                                                               many seconds
     anything that fails             -> ("error", text)
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -42,8 +44,8 @@ def main(arguments: list[str]) -> None:
                     module = importlib.import_module(PEERS[name].module)
                     call = module.load(Path(path), threads, inputs, Path(scratch))
                     send(replies, ("ok", [np.asarray(array, order="C") for array in call()]))
-                case ("time", int(count)) if call is not None:
-                    send(replies, ("ok", time_calls(call, count, clock_for(threads))))
+                case ("time", int(count), float(pause)) if call is not None:
+                    send(replies, ("ok", time_calls(call, count, clock_for(threads), pause)))
                 case _:
                     send(replies, ("error", f"unexpected request {request[0] if request else request!r}"))
         except Exception as error:  # whatever a peer raises is its answer to this model
@@ -52,11 +54,13 @@ def main(arguments: list[str]) -> None:
             send(replies, ("error", text))
 
 
-def time_calls(call: Call, count: int, clock: Callable[[], float]) -> list[float]:
-    """Milliseconds of `count` calls, after one that warms up."""
+def time_calls(call: Call, count: int, clock: Callable[[], float], pause: float) -> list[float]:
+    """Milliseconds of `count` calls, after one that warms up; so many seconds pass before each."""
     call()
     samples = []
     for _ in range(count):
+        if pause:
+            time.sleep(pause)
         start = clock()
         call()
         samples.append((clock() - start) * 1e3)

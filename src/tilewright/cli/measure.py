@@ -23,16 +23,20 @@ class Sampler(Protocol):
 
 
 class LocalSampler:
-    """A call in this process, timed by a clock that counts seconds."""
+    """A call in this process, timed by a clock that counts seconds; so many seconds pass before each."""
 
-    def __init__(self, call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> None:
-        self._call, self._clock = call, clock
+    def __init__(
+        self, call: Callable[[], object], clock: Callable[[], float] = time.perf_counter, pause: float = 0.0
+    ) -> None:
+        self._call, self._clock, self._pause = call, clock, pause
 
     def sample(self, count: int) -> list[float]:
         """Milliseconds of `count` calls, after one that is not counted."""
         self._call()
         samples = []
         for _ in range(count):
+            if self._pause:
+                time.sleep(self._pause)
             start = self._clock()
             self._call()
             samples.append((self._clock() - start) * 1e3)
