@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from random import Random
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,9 +14,9 @@ from tilewright.graph.interpreter import evaluate
 from tilewright.graph.ir.expr import If, Tuple, TupleGet, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes import plan_memory as module_under_test
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.plan_memory import ALIGNMENT, KernelMemory, plan_memory
+from tilewright.graph.passes.place_values import ALIGNMENT
+from tilewright.graph.passes.plan_memory import KernelMemory, plan_memory
 from tilewright.graph.pipeline import optimize
 from tilewright.ir.function import ExternFunc, IRModule
 from tilewright.ir.types import TupleType, tensor_type
@@ -102,64 +99,6 @@ def test_a_chain_needs_two_buffers():
     assert plan.unshared_bytes == 9 * 256
     assert plan.steps[0].arguments[0].kind == "input"
     assert plan.steps[-1].results[0].kind == "output"
-
-
-def _placed_one_by_one(values):
-    """What `_place_in_order` must give: each value compared with all that were placed before it."""
-    offsets = []
-    for number, value in enumerate(values):
-        size = module_under_test.aligned(value.size)
-        best, best_gap, end = -1, 0, 0
-        for offset, other in sorted((offsets[n], n) for n in range(number)):
-            other = values[other]
-            if other.first > value.last or other.last < value.first:
-                continue
-            gap = offset - end
-            if gap >= size and (best < 0 or gap < best_gap):
-                best, best_gap = end, gap
-            end = max(end, offset + module_under_test.aligned(other.size))
-        offsets.append(end if best < 0 else best)
-    return offsets
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 100_000))
-def test_only_values_alive_at_the_same_time_are_compared(seed):
-    generator = Random(seed)
-    values = []
-    for _ in range(generator.choice([3, 40, 120])):
-        first = generator.randrange(60)
-        lifetime = generator.choice([0, 1, 1, 2, 5, 17, 90])
-        values.append(module_under_test._Value(generator.choice([8, 64, 200, 4096]), first, first + lifetime))
-    expected = _placed_one_by_one(values)
-    module_under_test._place_in_order(values)
-    assert [value.offset for value in values] == expected
-
-
-def test_placing_takes_time_in_proportion():
-    def seconds(count):
-        values = [module_under_test._Value(64 * (1 + n % 7), n, n + 1 + n % 3) for n in range(count)]
-        start = time.process_time()
-        module_under_test._place_in_order(values)
-        return time.process_time() - start
-
-    # Eight times the values: comparing each with each would take 64 times as long.
-    assert seconds(16_000) < 24 * seconds(2_000) + 0.1
-
-
-@pytest.mark.parametrize("seed", [98, 185, 202])
-def test_values_that_stick_out_are_placed_first_the_next_time(monkeypatch, seed):
-    generator = Random(seed)
-    values = []
-    for _ in range(30):
-        first = generator.randrange(20)
-        size = 64 * generator.choice([1, 2, 3, 5, 8, 13])
-        values.append(module_under_test._Value(size, first, first + generator.choice([1, 1, 2, 3, 8])))
-    bound = max(sum(v.size for v in values if v.first <= step <= v.last) for step in range(30))
-    assert module_under_test.place_values(values) == bound
-    # One round an order is not enough for these.
-    monkeypatch.setattr(module_under_test, "_MOST_ROUNDS", 1)
-    assert module_under_test.place_values(values) > 1.1 * bound
 
 
 def test_results_take_over_the_memory_of_arguments_that_die():

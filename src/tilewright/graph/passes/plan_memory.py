@@ -19,7 +19,7 @@ Where shapes are symbolic, or kernels take whole pieces of memory, the workspace
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.graph.begin_order import begin_order, has_layers
@@ -29,6 +29,7 @@ from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.memory_order import memory_order
 from tilewright.graph.ops.checks import check_of
 from tilewright.graph.passes.fuse import is_primitive
+from tilewright.graph.passes.place_values import aligned, lower_bound, place_values
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
 from tilewright.graph.state import StatePair, updates_last
 from tilewright.graph.views import is_view, is_whole_view, view_offset
@@ -38,10 +39,6 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.support.text import human_bytes, table
-
-ALIGNMENT = 64
-_MOST_ROUNDS = 32
-_MOST_COMPARISONS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -186,11 +183,6 @@ def _size_text(size: PrimExpr | int) -> str:
     return human_bytes(size) if isinstance(size, int) else "symbolic"
 
 
-def aligned(size: int) -> int:
-    """A size rounded up to the alignment."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
 Key = tuple[int, int]
 """A result of a call: identity of the call, number of the result."""
 
@@ -269,7 +261,7 @@ class _Planner:
             tuple(offsets),
             constant_bytes,
             total,
-            _lower_bound(owners),
+            lower_bound(owners),
             sum(aligned(value.size) for value in pieces),
             tuple((self._value_place(value), value.first, value.last) for value in owners),
             slots,
@@ -481,103 +473,3 @@ class _Planner:
         assert key is not None
         place = self._value_place(self.values[key])
         return Place(place.kind, place.index, place.offset + shift, size)
-
-
-def _lower_bound(values: Sequence[_Value]) -> int:
-    """The most bytes that live at one step."""
-    change: dict[int, int] = {}
-    for value in values:
-        change[value.first] = change.get(value.first, 0) + aligned(value.size)
-        change[value.last + 1] = change.get(value.last + 1, 0) - aligned(value.size)
-    live = most = 0
-    for step in sorted(change):
-        live += change[step]
-        most = max(most, live)
-    return most
-
-
-def place_values(values: Sequence[_Value]) -> int:
-    """Give each value an offset such that values alive at the same time do not overlap; returns the total.
-
-    Orders are tried until one reaches the lower bound: by size, by size times lifetime, by time, from the end. Within
-    each, the values that stick out at the top are placed first the next time round: they then get the low places, and
-    smaller ones find gaps around them.
-    """
-    sized = [value for value in values if value.size > 0]
-    orders: list[Callable[[_Value], tuple[int, ...]]] = [
-        lambda value: (-value.size, value.first),
-        lambda value: (-aligned(value.size) * (value.last - value.first + 1), value.first),
-        lambda value: (value.first, -value.size),
-        lambda value: (-value.last, -value.size),
-    ]
-    bound = _lower_bound(sized)
-    # A placement compares each value with those placed before it; large models get fewer rounds.
-    rounds = max(1, min(_MOST_ROUNDS, _MOST_COMPARISONS // (len(sized) ** 2 + 1)))
-    best: tuple[int, list[int]] | None = None
-    for order in orders:
-        queue = sorted(sized, key=order)
-        for _ in range(rounds):
-            total = _place_in_order(queue)
-            if best is None or total < best[0]:
-                best = (total, [value.offset for value in sized])
-            if total <= bound:
-                break
-            below = [value for value in queue if value.offset + aligned(value.size) < total]
-            queue = [value for value in queue if value.offset + aligned(value.size) >= total] + below
-        if best is not None and best[0] <= bound:
-            break
-    assert best is not None
-    for value, offset in zip(sized, best[1], strict=True):
-        value.offset = offset
-    return best[0]
-
-
-def _place_in_order(values: Sequence[_Value]) -> int:
-    """Best fit: each value in the smallest gap between those alive at the same time, or after them."""
-    placed = _Placed()
-    total = 0
-    for number, value in enumerate(values):
-        size = aligned(value.size)
-        best, best_gap, end = -1, 0, 0
-        for offset, _, other_end, _, _ in placed.alive(value.first, value.last):
-            gap = offset - end
-            if gap >= size and (best < 0 or gap < best_gap):
-                best, best_gap = end, gap
-            if other_end > end:
-                end = other_end
-        value.offset = end if best < 0 else best
-        placed.add(value, number)
-        total = max(total, value.offset + size)
-    return total
-
-
-_Entry = tuple[int, int, int, int, int]
-"""A value that has a place: its offset, its number, where it ends, and the first and the last step that it lives."""
-
-
-class _Placed:
-    """Values that have a place, by when they are alive: in a model of many steps most are not at the same time.
-
-    Time is cut in pieces of 1, 2, 4, ... steps. A value is in the one or two pieces that it touches of those that are
-    about as long as it lives.
-    """
-
-    def __init__(self) -> None:
-        self._levels: dict[int, dict[int, list[_Entry]]] = {}
-
-    def add(self, value: _Value, number: int) -> None:
-        """A value has a place."""
-        level = (value.last - value.first).bit_length()
-        pieces = self._levels.setdefault(level, {})
-        entry = (value.offset, number, value.offset + aligned(value.size), value.first, value.last)
-        for piece in {value.first >> level, value.last >> level}:
-            pieces.setdefault(piece, []).append(entry)
-
-    def alive(self, first: int, last: int) -> list[_Entry]:
-        """Those alive at any of some steps, by their offsets."""
-        found: set[_Entry] = set()
-        for level, pieces in self._levels.items():
-            touched = range(first >> level, (last >> level) + 1)
-            for piece in touched if len(touched) < len(pieces) else [item for item in pieces if item in touched]:
-                found.update([entry for entry in pieces.get(piece, ()) if entry[3] <= last and entry[4] >= first])
-        return sorted(found)
