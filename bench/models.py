@@ -146,7 +146,7 @@ def measure_quantized(
     able = _able(rivals, processes, rounded, inputs, expected, theirs, failures)
     with harness.pinned(threads):
         watch = CoreWatch(Target("native")) if threads == 1 else None
-        places = functools.partial(placed, executable, inputs, clock_for(threads), pause)
+        places = functools.partial(placed, executable, inputs, clock_for(threads), pause=pause)
         standing = versus.against(places, able, rounds, threads=threads, watch=watch)
     return {
         **figures(standing, zoo.spec(name).gflop),
@@ -228,7 +228,7 @@ def measure_model(
     with harness.pinned(threads):
         # Several cores are watched by nobody: a neighbour on one of them is too short to be told.
         watch = CoreWatch(Target("native")) if threads == 1 else None
-        places = functools.partial(placed, executable, inputs, clock_for(threads), pause)
+        places = functools.partial(placed, executable, inputs, clock_for(threads), pause=pause)
         standing = versus.against(places, able, rounds, threads=threads, watch=watch)
     return {
         **figures(standing, zoo.spec(name).gflop),
@@ -239,7 +239,7 @@ def measure_model(
 
 
 def placed(
-    executable: Executable, inputs: zoo.Arrays, clock: Callable[[], float], pause: float, place: int
+    executable: Executable, inputs: zoo.Arrays, clock: Callable[[], float], place: int, pause: float = 0.0
 ) -> measure.LocalSampler:
     """Runs of a model that lies somewhere else in memory at each place."""
     model = executable if place == 0 else elsewhere(executable)

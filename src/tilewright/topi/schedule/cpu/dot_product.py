@@ -58,25 +58,26 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     extents = context.sizes(loops)
     block = context.block(anchor)
     row = shared_axis(block, extents) if product.apart else row_axis(context, anchor, extents)
-    rows = 1 if row is None else extents[row]
+    rows, pixels = 1 if row is None else extents[row], prod(extents[:-1])
     steps = _steps(product.depth // instruction.group, instruction.steps)
     most = _most_together(context, output, instruction.lanes)
     near = _near_vectors(context, anchor, product, instruction.lanes)
-    tile = vector_tile(rows, product.width, instruction.lanes, context, steps > 1, not instruction.adds, most, near)
+    held, apart = steps > 1, not instruction.adds
+    tile = vector_tile(rows, product.width, instruction.lanes, context, held, apart, most, near, pixels // rows)
     widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
     tile = choose_tile(context, tile, rows, product.width, widths=widths)
-    pack_columns(context, anchor, product, tile.columns, instruction.group)
+    # Vectors of a single row come from panels of their own, where several streams help prefetchers.
+    streams = pixels == 1 and tile.vectors <= context.cpu.streams.count
+    pack_columns(context, anchor, product, tile.lanes if streams else tile.columns, instruction.group)
     together = _together(tile.vectors, most)
     column_outer, vector, lane = sch.split(loops[-1], [None, tile.vectors // together, tile.lanes * together])
     inner: list[LoopHandle] = []
-    saves = _panels_save(context, anchor, output, tile)
-    passing = saves and tile.vectors <= near < product.width // instruction.lanes and _passes(context, product)
-    stay = not passing and _weights_stay(context, anchor, product, saves)
+    stay = _weights_stay(context, anchor, output, product, tile, near)
     resident = context.choose("weights_stay", (False, True), stay)
     # Loops with columns of their own are outside where these leave the cache.
     outside = () if resident else product.apart
-    others = [n for n in range(len(loops) - 1) if n != row]
-    order = [loops[n] for n in sorted(others, key=lambda n: n not in outside)]
+    others = (n for n in range(len(loops) - 1) if n != row)
+    order = [loops[n] for n in sorted(others, key=lambda n: (n not in outside, n))]
     if row is not None:
         row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
@@ -89,14 +90,17 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     step = schedule_dot_tile(context, anchor, order[-1], instruction, steps)
     if instruction.steps == 1:
         step = unroll_steps(context, step, tile.rows * tile.vectors)
-    share, pixels = _weights_share(context, anchor, product), prod(extents[:-1])
-    if not resident and pixels > tile.rows and share > context.cpu.dot_product.fetched_share:
+    if not resident and pixels > tile.rows and _are_far(context, anchor, product):
         prefetch_panels(context, anchor, [step], tile)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
-    work = prod(extents) * reduction_size(context, anchor) // instruction.group
-    context.parallelize_tiles(order, work)
+    context.parallelize_tiles(order, prod(extents) * reduction_size(context, anchor) // instruction.group)
+
+
+def _are_far(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:
+    """Whether panels come from beyond the second cache level."""
+    return _weights_share(context, anchor, product) > context.cpu.dot_product.fetched_share
 
 
 def _steps(groups: int, loaded: int) -> int:
@@ -143,10 +147,17 @@ def _panels_save(context: ScheduleContext, anchor: BlockHandle, output: BlockHan
     return fewer > scattered * context.cpu.dot_product.scattered_byte
 
 
-def _weights_stay(context: ScheduleContext, anchor: BlockHandle, product: Product, panels_save: bool) -> bool:
-    """Whether all weights stay in the second cache level: panels of columns are then the innermost outer loop."""
-    costs = context.cpu.dot_product
-    most = costs.weights_share if panels_save else max(costs.weights_share, costs.scattered_share)
+def _weights_stay(
+    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, product: Product, tile: RegisterTile, near: int
+) -> bool:
+    """Whether panels of columns are the innermost outer loop: all weights stay in the second cache level meanwhile.
+
+    Otherwise rows pass once for each panel, which stays in the first level if it has no more than `near` vectors.
+    """
+    costs, saves = context.cpu.dot_product, _panels_save(context, anchor, output, tile)
+    if saves and tile.vectors <= near < product.width // tile.lanes and _passes(context, product):
+        return False
+    most = costs.weights_share if saves else max(costs.weights_share, costs.scattered_share)
     return _weights_share(context, anchor, product) <= most
 
 
@@ -165,24 +176,25 @@ def vector_tile(
     apart: bool = False,
     together: int = 1,
     near: int | None = None,
+    lines: int = 1,
 ) -> RegisterTile:
     """The register tile that multiplies most in its time; columns are whole vectors.
 
     Rows are `held` in a register each where one load gives several steps of the reduction. Products that are `apart`
     from their sums take a register, too. Results of so many vectors are best computed `together`. Weights of more than
-    `near` vectors come from the second cache level.
+    `near` vectors come from the second cache level for every tile, others for the first of all rows of all `lines`.
     """
     registers, costs = context.target.vector_registers - apart, context.cpu.dot_product
     best, best_score = RegisterTile(1, 1, lanes), 0.0
     for vectors in divisors(columns // lanes, costs.most_vectors):
-        fetching = 0.0 if near is None or vectors <= near else costs.far_vector * vectors
         for height in range(1, min(rows, registers) + 1):
             if height * vectors + vectors + (height if held else 1) > registers:
                 break
             filled = 1.0 if rows % height == 0 else costs.partial_tile * rows / (-(-rows // height) * height)
             overlap = min(1.0, height * vectors / costs.in_flight)
             joined = costs.results_apart ** log2(together / _together(vectors, together))
-            time = max(height * vectors, fetching) + costs.load_time * (height + vectors)
+            fetches = 0.0 if near is None else 1.0 if vectors > near else 1 / (lines * -(-rows // height))
+            time = max(height * vectors, fetches * costs.far_vector * vectors) + costs.load_time * (height + vectors)
             score = height * vectors / time * overlap * filled * joined
             if score > best_score * (1 + 1e-9):
                 best, best_score = RegisterTile(height, vectors, lanes), score

@@ -90,14 +90,17 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
     assert weights is not None and instruction is not None
     lanes, group = instruction.lanes, instruction.group
     depth, width = const_value(weights.buffer.shape[2]) or 0, vectors * lanes
+    # Each gate is a stream of its own, where several help prefetchers.
+    streams = _gates(context, product) <= context.cpu.streams.count
 
     def arrange(gate: PrimExpr, row: PrimExpr, k: PrimExpr) -> tuple[PrimExpr, ...]:
-        return (row // width, k // group, gate, row % width, k % group)
+        outer = (gate, k // group) if streams else (k // group, gate)
+        return (row // width, *outer, row % width, k % group)
 
     if constant_parameters(sch.func)[weights.buffer] not in context.packing:
         context.pack(product, weights.buffer, IndexMap.of(arrange, 3))
     else:
-        depth = (const_value(weights.buffer.shape[1]) or 0) * group
+        depth = (const_value(weights.buffer.shape[2 if streams else 1]) or 0) * group
     # The last panel is padded: all panels are computed alike, without guards.
     sch.over_compute(product, 4, width)
     _, batch, column = sch.get_loops(consumer)
