@@ -34,6 +34,7 @@ import pytest
 from tilewright.backends.llvm import link
 from tilewright.runtime.device.devices import find_device
 from tilewright.support.errors import MissingDependencyError, UserError
+from tilewright.support.processors import usable_cpus
 from tilewright.target import Target
 
 
@@ -250,6 +251,7 @@ REQUIREMENTS: Final[dict[str, Requirement]] = {
     "x86_64": _on(platform.machine() == "x86_64", "the stand-in knows the calls of x86-64 alone"),
     "root": _on(os.geteuid() == 0, "only the superuser gives files to others and becomes other users"),
     "affinity": _on(hasattr(os, "sched_setaffinity"), "processes are given processors on Linux only"),
+    "two-processors": _on(len(usable_cpus()) > 1, "this process has one processor"),
     "mount": Requirement(_missing_mount, lambda: False),
     "no-cuda": _on(not Path("/dev/nvidiactl").exists(), "there is a GPU here"),
     "no-rocm": _on(ctypes.util.find_library("amdhip64") is None, "ROCm is here"),

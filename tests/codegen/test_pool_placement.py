@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
-import pytest
+from tests.requirements import needs
 
 SCRIPT = """
 import ctypes, json, os, threading, time
@@ -57,9 +56,7 @@ print(json.dumps(result))
 """
 
 
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux") or len(os.sched_getaffinity(0)) < 2, reason="CPUs are chosen on Linux, of two"
-)
+@needs("affinity", "two-processors")
 def test_workers_wake_beside_their_caller() -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True)
     result = json.loads(run.stdout)

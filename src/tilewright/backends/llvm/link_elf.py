@@ -39,9 +39,9 @@ _TOOL_PREFIXES = {"arm": "arm-linux-gnueabihf"}
 """What commands of cross compilers begin with, where that is not the architecture and `-linux-gnu`."""
 
 _LIBC = frozenset(
-    """abort aligned_alloc bcmp calloc free getauxval getenv madvise malloc memchr memcmp memcpy memmove memset mmap
-    munmap posix_memalign printf pthread_create pthread_detach pthread_sigmask puts realloc sched_getaffinity sigfillset
-    strcmp strlen strtol syscall""".split()
+    """abort aligned_alloc bcmp calloc free getauxval getenv madvise malloc memchr memcmp memcpy memmove memset
+    mmap munmap posix_memalign printf pthread_create pthread_detach pthread_sigmask puts realloc
+    sched_getaffinity sched_getcpu sched_setaffinity sigfillset strcmp strlen strtol syscall""".split()
 )
 # What 32-bit Arm calls instead of some of these, by its own binary interface.
 _ARM_LIBC = frozenset(f"__aeabi_mem{what}{size}" for what in ("cpy", "move", "set", "clr") for size in ("", "4", "8"))
