@@ -59,6 +59,9 @@ SMALLER_DECIBELS = 1.0
 
 _MODELS_HELP = f"comma-separated: {', '.join(zoo.names())}; 'all' of these (default), or 'more' for the second set"
 
+_LONGEST_PAUSE = 60_000
+"""Milliseconds between calls: longer ones would outlast the time that a peer has for its answer."""
+
 _USUAL = tw.CompileOptions()
 
 Result = dict[str, object]
@@ -402,6 +405,17 @@ def parse_models(text: str) -> list[str]:
     return chosen
 
 
+def _milliseconds_of_pause(text: str) -> float:
+    """Milliseconds from 0 to a minute, as an argument."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= _LONGEST_PAUSE:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of milliseconds from 0 to {_LONGEST_PAUSE}")
+    return value
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__.split("\n")[0])
     parser.add_argument("--threads", default="1", help="threads to run on: a number, or 'all' (default: 1)")
@@ -415,7 +429,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=positive_int, default=10, help="rounds of pairs of runs (default: 10)")
     parser.add_argument(
         "--pause",
-        type=float,
+        type=_milliseconds_of_pause,
         default=0.0,
         metavar="MS",
         help="milliseconds before each call, as between a server's calls",

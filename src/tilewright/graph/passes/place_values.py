@@ -44,7 +44,7 @@ def place_values(values: Sequence[Value]) -> int:
 
     Orders are tried until one reaches the lower bound: by size, by size times lifetime, by time, from the end. Within
     each, the values that stick out at the top are placed first the next time round: they then get the low places, and
-    smaller ones find gaps around them.
+    smaller ones find gaps around them. For large models orders in time come first, by a way that compares nothing.
     """
     sized = [value for value in values if value.size > 0]
     orders: list[Callable[[Value], tuple[int, ...]]] = [
@@ -58,7 +58,6 @@ def place_values(values: Sequence[Value]) -> int:
     rounds = max(1, min(_MOST_ROUNDS, _MOST_COMPARISONS // (len(sized) ** 2 + 1)))
     best: tuple[int, list[int]] | None = None
     if rounds == 1:
-        # By time there is a quicker way.
         orders = orders[:2]
         for backwards in (False, True):
             total = _place_by_time(sized, backwards)
