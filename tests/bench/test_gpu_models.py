@@ -6,7 +6,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
+import tilewright as tw
 from bench import gpu_models, zoo
+from tilewright.onnx_writer import to_onnx
 
 
 def _run(model: bytes, inputs: zoo.Arrays) -> list[np.ndarray]:
@@ -27,3 +29,15 @@ def test_a_batch_is_its_elements(name: str, half: bool) -> None:
             got = np.take(whole, [seed], axis=gpu_models.batch_axis(name))
             scale = float(np.abs(part).max())
             np.testing.assert_allclose(got / scale, part / scale, atol=5e-3 if half else 1e-5)
+
+
+def test_a_larger_batch_leaves_quantised_weights_alone() -> None:
+    """They were taken for masks of windows, once for each image."""
+    rows = [list(zoo.inputs("dqn", seed).values()) for seed in (7, 8)]
+    alone = to_onnx(tw.quantize(zoo.build("dqn"), rows).module)
+    larger = gpu_models.with_batch(alone, "dqn", 2)
+    sizes = [{item.name: list(item.dims) for item in model.graph.initializer} for model in (alone, larger)]
+    assert sizes[0] == sizes[1]
+    (whole,) = _run(larger.SerializeToString(), gpu_models.inputs("dqn", 2, False))
+    (part,) = _run(alone.SerializeToString(), zoo.inputs("dqn", 0))
+    np.testing.assert_allclose(whole[:1], part, rtol=1e-5, atol=1e-6)

@@ -143,3 +143,10 @@ def test_ours_in_its_own_place_is_no_peer_to_be_ahead_of() -> None:
     del peers["slow"]
     found = versus.against(lambda place: Timed(weather, 0.003), peers, 2, clock=lambda: weather.now)
     assert models.figures(found, 1.0)["best_peer"] == "tilewright"
+
+
+@pytest.mark.parametrize("pause", ["-5", "nan", "inf", "soon"])
+def test_pauses_are_times(pause: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        models.main(["--pause", pause])
+    assert "no number of milliseconds" in capsys.readouterr().err
