@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -34,7 +35,7 @@ def test_a_batch_is_its_elements(name: str, half: bool) -> None:
 def test_a_larger_batch_leaves_quantised_weights_alone() -> None:
     """They were taken for masks of windows, once for each image."""
     rows = [list(zoo.inputs("dqn", seed).values()) for seed in (7, 8)]
-    alone = to_onnx(tw.quantize(zoo.build("dqn"), rows).module)
+    alone = onnx.load_from_string(to_onnx(tw.quantize(zoo.build("dqn"), rows).module))
     larger = gpu_models.with_batch(alone, "dqn", 2)
     sizes = [{item.name: list(item.dims) for item in model.graph.initializer} for model in (alone, larger)]
     assert sizes[0] == sizes[1]
