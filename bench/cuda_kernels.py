@@ -16,9 +16,13 @@ from tilewright.tir.function import PrimFunc
 
 
 class CudaFunction:
-    """A scheduled function of constant shapes, compiled; call it with torch's CUDA tensors, outputs included."""
+    """A scheduled function of constant shapes, compiled; call it with torch's CUDA tensors, outputs included.
+
+    Where `early` is set its kernels start before those in front of them are done, as models may have it.
+    """
 
     def __init__(self, func: PrimFunc, target: Target) -> None:
+        self.early = False
         split = device_kernels(func, target)
         self.source = device_source(split.kernels, target)
         self.code = compile_cuda(self.source, target.arch)
@@ -67,6 +71,11 @@ class CudaFunction:
                 attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = (
                     launch.cluster
                 )
+                attributes.append(attribute)
+            if self.early:
+                attribute = driver.CUlaunchAttribute()
+                attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                attribute.value.programmaticStreamSerializationAllowed = 1
                 attributes.append(attribute)
             config.numAttrs = len(attributes)
             config.attrs = attributes

@@ -36,6 +36,8 @@ class Case:
     peers: Callable[[list[Array]], Peers] = lambda operands: {}
     by_rows: tuple[int, ...] = (0,)
     """The operands whose first axis counts rows of the result."""
+    rows: int = 0
+    """Rows of a product with packed codes."""
 
 
 def _random(*shape: int) -> np.random.Generator:
@@ -176,6 +178,7 @@ def _packed(rows: int, depth: int, columns: int, bits: int) -> Case:
         is_streamed=rows <= 4,
         tolerance=4e-3,
         peers=_packed_peers(bits),
+        rows=rows,
     )
 
 

@@ -39,6 +39,7 @@ def test_a_wrong_result_is_seen() -> None:
     "case", [case for case in CASES if case.name.startswith(("dot4 1x", "8-bit weights 1x4096x4096"))]
 )
 def test_large_cases_are_scheduled(case: Case) -> None:
+    case = gpu_lowbit.for_target(case, H200)
     func, templates = gpu_lowbit.scheduled(case, case.operands(), H200)
     assert templates[-1] in ("vector_product", "packed_fragments")
     assert len(gpu_lowbit.arranged(func, case.operands())) == len(case.operands())

@@ -13,6 +13,8 @@ from tilewright.graph.ir.expr import Var
 from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ops.packed import (
+    BYTES,
+    HALVES,
     DigitMatmulAttributes,
     DigitsAttributes,
     PackedAttributes,
@@ -65,11 +67,18 @@ def check(func: PrimFunc, arrays: list[np.ndarray], constants: tuple[int, ...], 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_codes_come_back_as_they_were(bits: int, axis: int) -> None:
+@pytest.mark.parametrize("parts", [BYTES, HALVES])
+def test_codes_come_back_as_they_were(bits: int, axis: int, parts: int) -> None:
     codes = np.random.default_rng(0).integers(0, 1 << bits, (64, 96)).astype(np.uint8)
-    words = pack_codes(codes, bits, axis)
+    words = pack_codes(codes, bits, axis, parts)
     assert words.nbytes * 8 == codes.size * bits
-    np.testing.assert_array_equal(unpack_codes(words, bits, axis), codes)
+    np.testing.assert_array_equal(unpack_codes(words, bits, axis, parts), codes)
+
+
+def test_neighbouring_codes_lie_in_the_parts_of_a_word() -> None:
+    codes = np.arange(8, dtype=np.uint8)[:, None]
+    assert [f"{word:08x}" for word in pack_codes(codes, 4, 0, BYTES)[:, 0]] == ["73625140"]
+    assert [f"{word:08x}" for word in pack_codes(codes, 4, 0, HALVES)[:, 0]] == ["75316420"]
 
 
 def packed(bits: int, group: int, is_affine: bool, depth: int = 64) -> tuple[list[np.ndarray], PackedAttributes]:

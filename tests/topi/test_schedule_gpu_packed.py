@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.codegen.cuda_on_fibers import on_cuda
 from tests.codegen.on_device import cuda_text, on_device, require_device, require_nvrtc
 from tests.topi.differential import Array, operator_program, results_of, run_reference
 from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.graph.ir.expr import Function, Var, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call
-from tilewright.graph.ops.packed import pack_codes
+from tilewright.graph.ops.packed import BYTES, HALVES, pack_codes
 from tilewright.graph.passes.packed_weights import run_length
 from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.function import IRModule
@@ -24,6 +25,7 @@ from tilewright.support.errors import UserError
 from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.script.printer import to_script
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
@@ -45,6 +47,8 @@ class Case:
     elsewhere: str = "packed_product"
     run: int = 0
     """Steps that are scaled together: on tensor cores only."""
+    is_staged: bool = False
+    """Whether words come through shared memory where there are few cores."""
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -65,6 +69,9 @@ ON_TENSOR_CORES = (
     Case(3, 256, 16, 8, 256, "float16", run=64, on_hopper="packed_fragments"),
     Case(2, 512, 48, 4, 512, "float16", run=256, on_hopper="packed_fragments"),
     Case(22, 256, 32, 4, 128, "float16", run=128, on_hopper="packed_fragments"),
+    Case(1, 2048, 128, 4, 128, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
+    Case(4, 1024, 128, 4, 512, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
+    Case(3, 1024, 128, 8, 128, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
 )
 
 
@@ -76,7 +83,7 @@ def arrays_of(case: Case) -> tuple[Array, ...]:
     middle = np.full((1, 1), 1 << (case.bits - 1), np.uint8)
     return (
         random.normal(size=(case.rows, case.depth)).astype(case.dtype),
-        pack_codes(codes, case.bits, 0),
+        pack_codes(codes, case.bits, 0, HALVES if case.run else BYTES),
         random.uniform(0.01, 0.02, groups).astype(case.dtype),
         random.integers(0, 1 << case.bits, groups).astype(np.uint8) if case.affine else middle,
     )
@@ -118,9 +125,13 @@ def test_text_for_cuda() -> None:
     assert compile_cuda(few, "sm_90a") and compile_cuda(many, "sm_90a")
 
 
+@pytest.mark.parametrize("cores", [132, 1])
 @pytest.mark.parametrize("case", ON_TENSOR_CORES, ids=str)
-def test_tensor_cores_unpack_codes(case: Case) -> None:
-    func, arrays = scheduled(case, HOPPER, case.on_hopper), arrays_of(case)
+def test_tensor_cores_unpack_codes(case: Case, cores: int) -> None:
+    """With few cores a row is enough for all of them: what they read is staged in shared memory then."""
+    target = Target(f"cuda -arch=sm_90a -num-cores={cores} -shared-bytes=232448")
+    func, arrays = scheduled(case, target, case.on_hopper), arrays_of(case)
+    assert ("in1_shared" in to_script(func)) == (cores == 1 and case.is_staged)
     packing = packing_of(func)
     placed = [packing[n].rearrange(item) if n in packing else item for n, item in enumerate(arrays)]
     (result,) = results_of(func, arrays)
@@ -128,9 +139,23 @@ def test_tensor_cores_unpack_codes(case: Case) -> None:
     (expected,) = run_reference("packed.matmul", arrays, **case.attributes)
     np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
     require_nvrtc()
-    text = cuda_text([func], HOPPER)
+    text = cuda_text([func], target)
     assert f"tw_mma_f16_codes{case.bits}(" in text
     assert compile_cuda(text, "sm_90a")
+
+
+def test_tensor_cores_unpack_codes_on_fibers() -> None:
+    """The text as a GPU runs it: what is copied ahead, and the order of codes in words, are seen here."""
+    target = Target("cuda -arch=sm_90a -num-cores=1 -shared-bytes=232448")
+    funcs = [scheduled(case, target, case.on_hopper) for case in ON_TENSOR_CORES]
+    module = on_cuda(funcs, target)
+    for case, func in zip(ON_TENSOR_CORES, funcs, strict=True):
+        arrays, packing = arrays_of(case), packing_of(func)
+        placed = [packing[n].rearrange(item) if n in packing else item for n, item in enumerate(arrays)]
+        (result,) = results_of(func, arrays)
+        module[func.name](*placed, result)
+        (expected,) = run_reference("packed.matmul", arrays, **case.attributes)
+        np.testing.assert_allclose(result, expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
 
 
 def test_runs_are_of_tensor_cores_and_parts_of_groups() -> None:

@@ -377,6 +377,12 @@ ORDERED: Final = Annotation(
     "buffers whose uses the barrier of this software pipeline orders",
     "lowering makes it of software pipelines",
 )
+STREAM: Final = Annotation(
+    "stream",
+    _SWITCH,
+    Place.LOOP,
+    "the loop does little but read constants that no cache keeps: the next kernel may begin with its own meanwhile",
+)
 ROLLED: Final = Annotation(
     "rolled",
     _SWITCH,

@@ -28,6 +28,7 @@ from tilewright.tir.passes.nest_guards import nest_guards
 from tilewright.tir.passes.partition_loops import partition_loops
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.passes.plan_storage import plan_storage
+from tilewright.tir.passes.read_scalars_first import read_scalars_first
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
 from tilewright.tir.passes.roll_epilogues import roll_epilogues
 from tilewright.tir.passes.scratch_parameters import ScratchOptions, scratch_parameters
@@ -149,6 +150,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("lower_intrinsics")(lower_intrinsics).with_options(
                 LowerIntrinsicsOptions(can.expanded_mathematics, has_double=can.double_steps)
             ),
+            *([function_pass("read_scalars_first")(read_scalars_first)] if target.has_dependent_launch else []),
             function_pass("keep_in_place")(keep_in_place),
         ],
         ends_with=Exit("split_host_device", partial(split_host_device, target=target), split_text),

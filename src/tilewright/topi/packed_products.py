@@ -18,6 +18,7 @@ from tilewright.graph.ops.packed import (
     PAIR_ZERO,
     SEVERAL_ROWS,
     STEP_BITS,
+    WORD_BITS,
     digit_bias,
 )
 from tilewright.ir import intrinsics
@@ -56,20 +57,25 @@ _SPAN = 1 << 22
 """Whole numbers up to this one, added to the bits of a float in the middle between 2^23 and 2^24, add themselves."""
 
 
-def _shifted(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> PrimExpr:
+def _place(number: ExprLike, bits: int, parts: int) -> PrimExpr:
+    """From which bit of a word on its code of a number lies (`code_shift`)."""
+    return as_expr(number) % parts * (WORD_BITS // parts) + as_expr(number) // parts * bits
+
+
+def _shifted(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int, parts: int) -> PrimExpr:
     """`code - zero` as float32, of the code of a number in a word."""
-    place = as_expr(number) % 4 * 8 + as_expr(number) // 4 * bits
+    place = _place(number, bits, parts)
     code = bitwise_and(shift_right(word, cast(place, _UINT32)), const((1 << bits) - 1, _UINT32))
     raised = reinterpret(bitwise_or(code, const(_BASE_BITS, _UINT32)), FLOAT32)
     return raised - (cast(zero, FLOAT32) + const(float(_BASE), FLOAT32))
 
 
-def shifted_in_place(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int) -> PrimExpr:
+def shifted_in_place(word: PrimExpr, number: ExprLike, zero: PrimExpr, bits: int, parts: int) -> PrimExpr:
     """The same without a shift for each code: bits of a code are among those of 2^(23 - n), n being their place.
 
     Places beyond 16 are those of the word's upper half.
     """
-    place = cast(as_expr(number) % 4 * 8 + as_expr(number) // 4 * bits, _UINT32)
+    place = cast(_place(number, bits, parts), _UINT32)
     half = bitwise_and(place, const(16, _UINT32))
     low = bitwise_and(place, const(15, _UINT32))
     mask = shift_left(const((1 << bits) - 1, _UINT32), low)
@@ -92,7 +98,10 @@ def _dequantize(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
         place = as_expr(i[axis])
         word = (*i[:axis], place // codes, *i[axis + 1 :])
         group = (*i[:axis], place // attributes.group, *i[axis + 1 :])
-        return _shifted(words[word], place % codes, _zero_of(zero, *group), attributes.bits) * scale[group]
+        return (
+            _shifted(words[word], place % codes, _zero_of(zero, *group), attributes.bits, attributes.parts)
+            * scale[group]
+        )
 
     return compute(result_shape(result), element, "unpacked")
 
@@ -133,7 +142,7 @@ def _few_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     )
 
     def partial(g: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
-        value = _shifted(words[g * count + word, j], number, _zero_of(zero, g, j), attributes.bits)
+        value = _shifted(words[g * count + word, j], number, _zero_of(zero, g, j), attributes.bits, attributes.parts)
         return reduction.sum(cast(a[i, g * size + word * codes + number], FLOAT32) * value, [word, number])
 
     sums = compute((groups, *shape), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED))
@@ -156,7 +165,7 @@ def _words_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tenso
     unpacked = shifted_in_place if is_single else _shifted
 
     def partial(w: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
-        value = unpacked(words[w, j], number, _zero_of(zero, as_expr(w) // each, j), attributes.bits)
+        value = unpacked(words[w, j], number, _zero_of(zero, as_expr(w) // each, j), attributes.bits, attributes.parts)
         return reduction.sum(cast(a[i, as_expr(w) * codes + number], FLOAT32) * value, [number])
 
     sums = compute((words.shape[0], *shape), partial, "packed_sums", ANCHOR.entry(Anchor.PACKED))
@@ -188,7 +197,7 @@ def _runs_of_rows(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor
     part = reduce_axis((0, words.shape[0] // length), "part")
 
     def partial(r: ExprLike, i: ExprLike, j: ExprLike) -> PrimExpr:
-        value = shifted_in_place(words[r * length + word, j], number, zero[0, 0], attributes.bits)
+        value = shifted_in_place(words[r * length + word, j], number, zero[0, 0], attributes.bits, attributes.parts)
         row = rows[i, r * run + word * codes + number]
         return reduction.sum(cast(row, FLOAT32) * value, [word, number])
 
@@ -219,7 +228,9 @@ def _many_rows(
     def number(k: ExprLike, j: ExprLike) -> PrimExpr:
         place = as_expr(k)
         group = place // attributes.group
-        value = _shifted(words[place // codes, j], place % codes, _zero_of(zero, group, j), attributes.bits)
+        value = _shifted(
+            words[place // codes, j], place % codes, _zero_of(zero, group, j), attributes.bits, attributes.parts
+        )
         return cast(value * cast(scale[group, j], FLOAT32), a.dtype)
 
     numbers = compute((depth, columns), number, "unpacked", {**notes, **ANCHOR.entry(Anchor.UNPACKED)})

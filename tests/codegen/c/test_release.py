@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.codegen.on_device import cuda_text
 from tilewright import te
 from tilewright.target import Target
+from tilewright.tir.annotations import STREAM
 from tilewright.tir.function import CONSTANTS
 from tilewright.tir.schedule.schedule import Schedule
 
@@ -59,3 +60,34 @@ def test_constants_are_read_before_a_kernel_waits() -> None:
     # What is not known to be constant may be another kernel's result.
     text = cuda_text([s.func.replace(attributes={})])
     assert text.index(WAIT) < text.index("= W_[")
+
+
+def test_numbers_that_are_constant_are_read_before_a_kernel_waits() -> None:
+    a, zero = te.placeholder((64,), name="A"), te.placeholder((1, 1), name="Z")
+    b = te.compute((64,), lambda i: a[i] - zero[0, 0], name="B")
+    func = te.create_prim_func([a, zero, b])
+    for constants in ((1,), ()):
+        s = Schedule(func.replace(attributes={CONSTANTS: constants}))
+        s.bind(s.get_loops(s.get_block("B"))[0], "threadIdx.x")
+        text = cuda_text([s.func], Target("cuda -arch=sm_90"))
+        assert text.count("Z_[") == 1
+        assert (text.index("Z_[") < text.index(WAIT)) == bool(constants)
+
+
+def test_kernels_that_only_read_let_others_begin_to_read() -> None:
+    a, w = te.placeholder((64,), name="A"), te.placeholder((4096, 64), name="W")
+    k = te.reduce_axis((0, 4096), name="k")
+    total = te.compute((64,), lambda j: te.sum(a[j] * w[k, j], axis=k), name="total")
+    for streams in (True, False):
+        s = Schedule(te.create_prim_func([a, w, total]).replace(attributes={CONSTANTS: (1,)}))
+        handle = s.get_block("total")
+        written = s.cache_write(handle, 0, "local")
+        (column,) = s.get_loops(written)
+        s.bind(column, "threadIdx.x")
+        s.compute_at(handle, column)
+        *_, step = s.get_loops(handle)
+        s.decompose_reduction(handle, step)
+        if streams:
+            s.annotate(step, STREAM, True)
+        text = cuda_text([s.func])
+        assert (text.index(RELEASE) < text.index("W_[")) == streams

@@ -17,6 +17,7 @@ from tilewright.tir.passes.hoist_guards import hoist_guards
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.lower_thread_reductions import ThreadReductionOptions, lower_thread_reductions
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
+from tilewright.tir.passes.read_scalars_first import read_scalars_first
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
 from tilewright.tir.passes.specialize_warps import specialize_warps
 from tilewright.tir.passes.split_host_device import split_host_device
@@ -174,6 +175,70 @@ def test_pipeline_loops_with_copies_under_way() -> None:
                     call("async_commit", int32(0), dtype="int32")
                     for t in thread_binding("threadIdx.x", 32):
                         B[i - 1, t] = S[(i - 1) % 2, 31 - t]
+        """,
+    )
+
+
+def test_pipeline_loops_with_constants_alone() -> None:
+    """Copies for the first iterations are a group each, though all of them stand where constants are read."""
+    assert_becomes(
+        partial(pipeline_loops, options=PipelineLoopsOptions(asynchronous=True)),
+        """
+        def f(A: Buffer[(8, 32), "float32"], B: Buffer[(8, 32), "float32"]):
+            attributes({"constant_params": (0,)})
+            for b in thread_binding("blockIdx.x", 1):
+                for i in serial(8, annotations={"software_pipeline": 2}):
+                    S = allocate((32,), "float32", "shared")
+                    for t in thread_binding("threadIdx.x", 32, annotations={"software_pipeline_stage": 0}):
+                        S[t] = A[i, t]
+                    for t in thread_binding("threadIdx.x", 32, annotations={"software_pipeline_stage": 2}):
+                        B[i, t] = S[31 - t]
+        """,
+        """
+        def f(A: Buffer[(8, 32), "float32"], B: Buffer[(8, 32), "float32"]):
+            attributes({"constant_params": (0,)})
+            for b in thread_binding("blockIdx.x", 1):
+                S = allocate((3, 32), "float32", "shared")
+                for i in serial(2, annotations={"software_pipeline_buffers": ["S"]}):
+                    if i < 8:
+                        for t in thread_binding("threadIdx.x", 32):
+                            S[i % 3, t] = call("async_copy", A[i, t], dtype="float32")
+                    call("async_commit", int32(0), dtype="int32")
+                for i in serial(8, start=2, annotations={"software_pipeline_buffers": ["S"]}):
+                    call("async_wait", int32(1), dtype="int32")
+                    barrier("shared")
+                    if i < 8:
+                        for t in thread_binding("threadIdx.x", 32):
+                            S[i % 3, t] = call("async_copy", A[i, t], dtype="float32")
+                    call("async_commit", int32(0), dtype="int32")
+                    for t in thread_binding("threadIdx.x", 32):
+                        B[i - 2, t] = S[(i - 2) % 3, 31 - t]
+        """,
+    )
+
+
+def test_read_scalars_first() -> None:
+    """A number that no kernel writes is there before the first loop; one that may be another kernel's result is not."""
+    assert_becomes(
+        read_scalars_first,
+        """
+        def f(A: Buffer[(8, 32), "float32"], Z: Buffer[(1,), "float32"], Y: Buffer[(1,), "float32"],
+              B: Buffer[(8, 32), "float32"]):
+            attributes({"constant_params": (1,)})
+            for b in thread_binding("blockIdx.x", 1):
+                for t in thread_binding("threadIdx.x", 32):
+                    for i in range(8):
+                        B[i, t] = (A[i, t] - Z[0]) * Y[0] + Z[0]
+        """,
+        """
+        def f(A: Buffer[(8, 32), "float32"], Z: Buffer[(1,), "float32"], Y: Buffer[(1,), "float32"],
+              B: Buffer[(8, 32), "float32"]):
+            attributes({"constant_params": (1,)})
+            for b in thread_binding("blockIdx.x", 1):
+                for t in thread_binding("threadIdx.x", 32):
+                    Z_1 = Z[0]
+                    for i in range(8):
+                        B[i, t] = (A[i, t] - Z_1) * Y[0] + Z_1
         """,
     )
 

@@ -7,14 +7,18 @@ import pytest
 
 from tests.tir.schedule.programs import check_compiled, convolution, elementwise, matmul, matmul_relu, run
 from tilewright import te
+from tilewright.ir.expr import Call
+from tilewright.ir.visit import find_all
 from tilewright.tir.annotations import WOVEN
-from tilewright.tir.function import PrimFunc
+from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.passes.bind_threads import BindThreadsOptions, bind_threads
 from tilewright.tir.passes.inject_virtual_threads import inject_virtual_threads
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.schedule import LoopHandle, Schedule, ScheduleError
 from tilewright.tir.script import to_script
+from tilewright.tir.stmt import IfThenElse
 
 
 def staged_matmul() -> tuple[PrimFunc, Schedule]:
@@ -325,3 +329,27 @@ def test_asynchronous_copies_are_one_group_in_any_order(stages: list[int], order
     assert (places["C["] < main.index("async_copy")) == (first == 2)
     # As many copies as stages are under way: threads read during the whole iteration.
     assert f"allocate(({max(stages) - stages[0] + 1}, 8, 2)" in to_script(lowered)
+
+
+@pytest.mark.parametrize("constants", [(1,), (0, 1)])
+def test_groups_of_copies_are_those_of_all_threads(constants: tuple[int, ...]) -> None:
+    """Of constants alone too, each iteration in front of the loop commits its copies, in every thread."""
+    func = matmul(8, 12, 10).replace(attributes={CONSTANTS: constants})
+    schedule = Schedule(func)
+    block = schedule.get_block("C")
+    i, j, k = schedule.get_loops(block)
+    step, _ = schedule.split(k, [None, 2])
+    schedule.reorder(step, i, j)
+    for name in ("A", "B"):
+        copy = schedule.read_at(step, block, name, "shared")
+        schedule.bind(schedule.get_loops(copy)[-1], "threadIdx.x")
+    schedule.bind(j, "threadIdx.x")
+    schedule.decompose_reduction(block, step)
+    schedule.software_pipeline(step, [0, 0, 2])
+    lowered = pipeline_loops(lower_blocks(schedule.func), PipelineLoopsOptions(asynchronous=True))
+    ahead = to_script(lowered).split("async_wait")[0]
+    assert ahead.count("async_commit") == 1 and ahead.rindex("async_copy") < ahead.index("async_commit")
+    bound = bind_threads(lowered, BindThreadsOptions(max_threads=1024))
+    for guarded in find_all(bound.body, IfThenElse):
+        commits = [item for item in find_all(guarded, Call) if item.name == "async_commit"]
+        assert not commits

@@ -128,6 +128,13 @@ class CudaDialect(CLanguage):
         words = [f"(unsigned int){low} | ((unsigned int){high} << 16)" for low, high in pairs]
         return f"*(uint4*)({place}) = make_uint4({', '.join(words)});"
 
+    def copy_words(self, element: str, size: int, target: str, source: str) -> str | None:
+        """Elements smaller than a word are copied by words."""
+        word = {4: "unsigned int", 8: "uint2", 16: "uint4"}.get(size)
+        if word is None or element not in (self.types["uint16"], self.types["uint8"], self.types["int8"]):
+            return None
+        return f"*({word}*)({target}) = *(const {word}*)({source});"
+
     def bits(self, value: str, source: DataType, target: DataType) -> str:
         """The intrinsics that keep bits."""
         found = _BITS.get((source.element.name, target.element.name))

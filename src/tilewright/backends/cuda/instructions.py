@@ -198,8 +198,8 @@ def _codes(instruction: str) -> str:
     """Products with packed codes, whose halves are made without a conversion: among the low bits of 1024 a code makes
     that number larger by itself, and by sixteen times itself four bits higher.
 
-    A thread has four words of two columns: of each eight steps, the even ones are those of the first of two products,
-    the odd ones of the second. Both operands take the steps in this order.
+    A thread has four words of two columns. Neighbouring codes lie in the two halves of a word, as neighbouring rows do:
+    the steps of both operands are in the order of codes' places, and none is moved.
     """
     bits = _CODES[instruction]
     half = 'asm("{0} %0, %1, %2;" : "=r"({1}) : "r"({2}), "r"({3}));'
@@ -214,7 +214,8 @@ def _codes(instruction: str) -> str:
         "  #pragma unroll",
         f"  for (int part = 0; part < {32 // bits}; ++part) {{",
         "    const int eight = part / 2, odd = part % 2;",
-        "    unsigned int a[4], b[2];",
+        "    unsigned int a[4];",
+        f"    const unsigned int* b = x + eight * 4 + odd{' * 2' if bits == 4 else ''};",
         "    #pragma unroll",
         "    for (int row = 0; row < 2; ++row) {",
     ]
@@ -237,12 +238,10 @@ def _codes(instruction: str) -> str:
         ]
     lines += [
         "    }",
-        "    b[0] = __byte_perm(x[eight * 4], x[eight * 4 + 1], odd ? 0x7632u : 0x5410u);",
-        "    b[1] = __byte_perm(x[eight * 4 + 2], x[eight * 4 + 3], odd ? 0x7632u : 0x5410u);",
         '    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "',
         '      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"',
         '      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])',
-        '      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));',
+        f'      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[{1 if bits == 4 else 2}]));',
         "  }",
         "}",
     ]

@@ -156,6 +156,10 @@ class Dialect(ABC):
         """The four bytes at an address in global memory, a multiple of four, as an int."""
         return f"*(const {self.types['int32']}*)({place})"
 
+    def copy_words(self, element: str, size: int, target: str, source: str) -> str | None:
+        """The copy of neighbours, so many bytes, to memory of one thread; None where elements are copied one by one."""
+        return None
+
     def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
         """The statement that stores a vector at an address in memory of a scope, a multiple of its size."""
         kind = self.vector_type(element, len(values))

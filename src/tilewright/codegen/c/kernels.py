@@ -256,7 +256,7 @@ class KernelText(CStatements):
             if mask is None and self._vectors.copy_async(stmt):
                 return
             stmt = stmt.replace(value=stmt.value.args[0])
-        if mask is None and stmt.value.dtype.lanes > 1 and self._store_either(stmt):
+        if mask is None and stmt.value.dtype.lanes > 1 and (self._store_either(stmt) or self._vectors.copy_own(stmt)):
             return
         super().store(stmt, mask)
 

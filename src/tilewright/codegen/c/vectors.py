@@ -188,6 +188,38 @@ class VectorMemory:
             c.line(c.dialect.store_vector(element, place, texts[start : start + width], buffer.scope))
         return True
 
+    def copy_own(self, stmt: BufferStore) -> bool:
+        """Copy neighbours to an array of the thread's own as they are; False where that is no copy of whole words.
+
+        Element by element, a compiler takes words apart and puts the halves together again, an instruction each.
+        """
+        c, value = self._c, stmt.value
+        if not isinstance(value, BufferLoad) or value.buffer.dtype is not stmt.buffer.dtype:
+            return False
+        if stmt.buffer.scope != "local" or value.buffer.scope not in ("global", "shared"):
+            return False
+        target, source = stmt.indices[0], value.indices[0]
+        width = self.width(value.buffer, source)
+        if (
+            not isinstance(target, Ramp)
+            or not is_const_int(target.stride, 1)
+            or not self._is_aligned(target.base, width)
+        ):
+            return False
+        element = c.dialect.memory_type(stmt.buffer.dtype)
+        pieces = range(0, stmt.value.dtype.lanes, width)
+        ends = [(self._lanes.of(target, start), self._lanes.of(source, start)) for start in pieces]
+        size = width * stmt.buffer.dtype.itemsize
+        if c.dialect.copy_words(element, size, "", "") is None:
+            return False
+        c.start(*[index for pair in ends for index in pair])
+        for to, origin in ends:
+            places = f"{c.name(stmt.buffer)} + {c.value(to)}", f"{c.name(value.buffer)} + {c.value(origin)}"
+            text = c.dialect.copy_words(element, size, *places)
+            assert text is not None
+            c.line(text)
+        return True
+
     def copy_async(self, stmt: BufferStore) -> bool:
         """Start a copy from global to shared memory, zeros where its conditions do not hold; False if there is none.
 

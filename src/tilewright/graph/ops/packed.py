@@ -1,8 +1,9 @@
 """Weights of few bits, several to a word: what they stand for, and products with them.
 
 A word of 32 bits holds `32 / bits` neighbours along an axis, as unsigned codes. Code n of a word lies in byte n % 4,
-from bit `n // 4 * bits` of that byte on, so that the bytes of a word are neighbours as well. A code stands for
-`(code - zero) * scale`; neighbours in groups share a scale and a zero point.
+from bit `n // 4 * bits` of that byte on, so that the bytes of a word are neighbours as well. For products of tensor
+cores in runs it lies in half n % 2, from bit `n // 2 * bits` of that half on: they read pairs of neighbours. A code
+stands for `(code - zero) * scale`; neighbours in groups share a scale and a zero point.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tilewright.ir.types import TensorType, TupleType, Type
 from tilewright.support.errors import UserError
 
 WORD_BITS = 32
+BYTES, HALVES = 4, 2
+"""Parts of a word."""
 WIDTHS = (1, 2, 4, 8)
 """Bits that a code may have."""
 FEW_ROWS = 4
@@ -39,40 +42,45 @@ class PackedAttributes(Attributes):
     """Steps whose products few rows add up before they are scaled, a part of a group; 0: those of a word."""
 
     @property
+    def parts(self) -> int:
+        """Parts of a word that neighbouring codes lie in: its bytes, or its halves."""
+        return HALVES if self.run else BYTES
+
+    @property
     def codes(self) -> int:
         """Codes in a word."""
         return WORD_BITS // self.bits
 
 
-def code_shift(number: int, bits: int) -> int:
+def code_shift(number: int, bits: int, parts: int = BYTES) -> int:
     """From which bit of a word on its code of a number lies."""
-    return number % 4 * 8 + number // 4 * bits
+    return number % parts * (WORD_BITS // parts) + number // parts * bits
 
 
-def pack_codes(codes: Array, bits: int, axis: int) -> Array:
+def pack_codes(codes: Array, bits: int, axis: int, parts: int = BYTES) -> Array:
     """Codes as words of neighbours along an axis, whose length is a multiple of the codes in a word."""
     count = WORD_BITS // bits
     outer, length, inner = codes.shape[:axis], codes.shape[axis], codes.shape[axis + 1 :]
-    parts = codes.astype(np.uint8, copy=False).reshape(*outer, length // count, count // 4, 4, *inner)
-    packed: Array = np.zeros((*outer, length // count, 4, *inner), np.uint8)
-    for place in range(count // 4):
-        packed |= np.take(parts, place, axis=axis + 1) << np.uint8(place * bits)
-    bytes_last = np.ascontiguousarray(np.moveaxis(packed, axis + 1, -1))
-    return bytes_last.view("<u4")[..., 0].astype(np.uint32, copy=False)
+    numbered = codes.astype(np.uint8, copy=False).reshape(*outer, length // count, count, *inner)
+    words: Array = np.zeros((*outer, length // count, *inner), np.uint32)
+    for number in range(count):
+        code = np.take(numbered, number, axis=axis + 1).astype(np.uint32)
+        words |= code << np.uint32(code_shift(number, bits, parts))
+    return words
 
 
-def unpack_codes(words: Array, bits: int, axis: int) -> Array:
+def unpack_codes(words: Array, bits: int, axis: int, parts: int = BYTES) -> Array:
     """The codes of words, as bytes."""
     count = WORD_BITS // bits
     last = np.moveaxis(words, axis, -1)
     codes = np.empty((*last.shape, count), np.uint8)
     for number in range(count):
-        codes[..., number] = (last >> np.uint32(code_shift(number, bits))) & np.uint32((1 << bits) - 1)
+        codes[..., number] = (last >> np.uint32(code_shift(number, bits, parts))) & np.uint32((1 << bits) - 1)
     return np.moveaxis(codes.reshape(*last.shape[:-1], last.shape[-1] * count), -1, axis)
 
 
 def _numbers(words: Array, scale: Array, zero: Array, attributes: PackedAttributes) -> Array:
-    codes = unpack_codes(words, attributes.bits, attributes.axis).astype(np.int32)
+    codes = unpack_codes(words, attributes.bits, attributes.axis, attributes.parts).astype(np.int32)
     scale = scale.astype(np.float32, copy=False)
     zeros = np.repeat(np.broadcast_to(zero, scale.shape), attributes.group, axis=attributes.axis)
     with np.errstate(all="ignore"):

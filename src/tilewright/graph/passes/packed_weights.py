@@ -28,8 +28,10 @@ from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.indexing import TakeAttributes
 from tilewright.graph.ops.packed import (
+    BYTES,
     DIGITS,
     FEW_ROWS,
+    HALVES,
     MOST_GROUP,
     PAIR_ZERO,
     SEVERAL_ROWS,
@@ -179,10 +181,10 @@ def _product(target: Target, digits: DataType | None, b: Bindings) -> GraphExpr 
         digit_count = -(-call.attributes.row_bits // INT8.bits) or DIGITS
         result: GraphExpr = _digit_product(rows, packed, target, digits, min(DIGITS, digit_count), call)
     else:
-        words = constant(pack_codes(packed.codes, packed.bits, 0))
         scale, zero = constant(packed.scale), constant(packed.zero)
         several = isinstance(count, int) and count <= SEVERAL_ROWS
         run = run_length(target, packed.bits, packed.group) if several and packed.zero.size == 1 else 0
+        words = constant(pack_codes(packed.codes, packed.bits, 0, HALVES if run else BYTES))
         attributes = {"bits": packed.bits, "group": packed.group, "run": run}
         result = make("packed.matmul", rows, words, scale, zero, **attributes, span=call.span)
     if packed.scale.shape[1] > columns:

@@ -488,6 +488,10 @@ class _Kernel:
 
 def _is_for_all(stmt: Stmt) -> bool:
     """Whether a statement is for all threads although no loop over threads is around it."""
+    if isinstance(stmt, For) and stmt.kind is not LoopKind.THREAD:
+        return _is_for_all(stmt.body)
+    if isinstance(stmt, SeqStmt):
+        return all(_is_for_all(item) for item in stmt.stmts)
     return (
         isinstance(stmt, Evaluate)
         and isinstance(stmt.value, Call)

@@ -24,7 +24,8 @@ copies to shared memory are asynchronous:
                                                    async_commit
                                                    for t in threads: use(S[(i - 2) % 3], i - 2)
 
-Copies of constants for the first iterations come before all others, in the first group.
+Copies of constants for the first iterations come before all others, in the first group; each in its own where there
+are no others.
 
 With the annotations `ORDER` the statements stand in another order in an iteration of the pipeline. Where the last users
 of a buffer come before what fills it anew, it needs a copy less:
@@ -195,7 +196,7 @@ def _overlapped(
         body.append(IfThenElse(all_of(conditions), moved) if conditions else moved)
         if asynchronous and ordered and number == last_copies:
             body.append(Evaluate(async_commit()))
-            ahead[False].append(Evaluate(async_commit()))
+            ahead[not ahead[False]].append(Evaluate(async_commit()))
     if not peeled:
         extent = add(loop.extent, const(depth))
         return loop.replace(var=time, extent=extent, body=seq(*body), annotations=notes)

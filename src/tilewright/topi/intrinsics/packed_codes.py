@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 
 from tilewright import te
-from tilewright.graph.ops.packed import WORD_BITS
+from tilewright.graph.ops.packed import HALVES, WORD_BITS
 from tilewright.ir.build import cast
 from tilewright.ir.dtype import FLOAT32, INT32
 from tilewright.ir.expr import PrimExpr, Var
@@ -70,7 +70,7 @@ def multiply_codes(bits: int) -> TensorIntrin:
     word, number = te.reduce_axis((0, steps // codes), name="word"), te.reduce_axis((0, codes), name="number")
 
     def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        value = shifted_in_place(words[word, j], number, zero[0, 0], bits)
+        value = shifted_in_place(words[word, j], number, zero[0, 0], bits, HALVES)
         return reduction.sum(cast(rows[i, word * codes + number], FLOAT32) * value, [word, number])
 
     sums = te.compute((PRODUCT_ROWS, COLUMNS), element, name="sums")

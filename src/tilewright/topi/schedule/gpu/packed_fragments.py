@@ -1,15 +1,19 @@
 """The schedule of some rows of halves times packed codes on tensor cores: codes become halves in registers.
 
 for tiles of rows and columns in blocks:                (eight rows, sixteen columns; several where rows are many)
-    for warp in threadIdx.y:                            (warps share the steps)
-        for runs of the warp:
+    for runs, one for each warp in threadIdx.y:
+        shared = words and scales of the runs           (few rows: some steps ahead, by asynchronous copies)
+        for warp in threadIdx.y:
             for 16 words of steps:
                 own = words of the thread               (a line of constants for each four threads)
                 rows = rows of the thread
-                sums += product of rows and own          (codes less the zero point; the instruction unpacks them)
+                sums += product of rows and own         (codes less the zero point; the instruction unpacks them)
             part += sums * scale
-        shared[warp] = part
+    shared[warp] = part
     result = epilogue(the sum of shared over warps)
+
+Constants are on their way to shared memory before a kernel waits for those in front of it, and those of the next kernel
+come while this one computes: a product of one row takes little longer than reading its words.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from functools import partial
 
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.expr import PrimExpr
+from tilewright.tir.annotations import STREAM
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.machine import find_instruction
@@ -52,7 +57,13 @@ _REGISTERS = 65536
 _MOST_REGISTERS = 180
 """Those of a thread, with which a block has eight warps or more."""
 _RUNS_TOGETHER = 4
-"""Runs of a warp that are unrolled: their words are then on their way together."""
+"""Runs of a warp that are unrolled where they are few: their words are then on their way together."""
+_STAGES = 4
+"""Copies in shared memory of what warps read in a step."""
+_STAGED_WARPS = 8
+"""Warps of a block, at most, that read from shared memory: several blocks are on a multiprocessor."""
+_LEAST_STAGED_WARPS = 8
+"""Warps of a core there, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,8 @@ class _Tile:
     down: int
     across: int
     warps: int
+    stages: int = 1
+    """Copies in shared memory of what warps read in a step; 1 where they read global memory."""
 
     @property
     def registers(self) -> int:
@@ -113,7 +126,9 @@ def _schedule(context: KernelContext) -> None:
     bits = 32 // codes
     _arrange(context, sums, total)
     tile = _choose_tile(context, runs, rows, columns)
-    warp, _ = sch.split(sch.get_loops(total)[-1], [tile.warps, None])
+    *_, run = sch.get_loops(total)
+    # Where warps read together they take turns: what all of them read in a step lies side by side.
+    warp = sch.split(run, [None, tile.warps])[1] if tile.stages > 1 else sch.split(run, [tile.warps, None])[0]
     part = sch.rfactor(warp, 0)
     written = sch.cache_write(part, 0, "local")
     sch.set_scope(written, 0, "shared")
@@ -121,23 +136,33 @@ def _schedule(context: KernelContext) -> None:
     warp, row, column = loops_below(context, written, block)
     sch.bind(warp, "threadIdx.y")
     sch.unroll(_divide_tile(context, row, column))
-    run = _place_parts(context, part, block)
-    _place_sums(context, sums, run, bits)
-    if tile.down * tile.across == 1 and (context.extent(run) or 0) <= _RUNS_TOGETHER:
+    run, warp = _place_parts(context, part, block)
+    copies = _shared_copies(context, sums, part, runs) if tile.stages > 1 else []
+    _place_sums(context, sums, warp, bits)
+    for copy in copies:
+        _stage(context, copy, run, tile.warps)
+    if copies:
+        sch.software_pipeline(run, [0] * len(copies) + [tile.stages - 1])
+        sch.annotate(run, STREAM, True)
+    elif tile.down * tile.across == 1 and (context.extent(run) or 0) <= _RUNS_TOGETHER:
         sch.unroll(run)
 
 
 def _arrange(context: ScheduleContext, sums: BlockHandle, total: BlockHandle) -> None:
     """Store constant words and scales by tiles of columns, in the order of threads."""
-    sch = context.sch
-    constants = constant_parameters(sch.func)
     for reader, layout in ((sums, words_tiles), (total, _scale_tiles)):
-        for buffer in dict.fromkeys(region.buffer for region in context.block(reader).reads):
-            sizes = buffer.static_shape
-            if buffer in constants and sizes is not None and len(sizes) == 2 and sizes[1] > 1:
-                index_map = IndexMap.of(layout, 2)
-                sch.transform_layout(reader, buffer.name, index_map)
-                context.packing[constants[buffer]] = index_map
+        for buffer, number in _matrices(context, reader).items():
+            index_map = IndexMap.of(layout, 2)
+            context.sch.transform_layout(reader, buffer.name, index_map)
+            context.packing[number] = index_map
+
+
+def _matrices(context: ScheduleContext, reader: BlockHandle) -> dict[Buffer, int]:
+    """The constants with an axis of columns that a stage reads, and their numbers among the parameters."""
+    constants = constant_parameters(context.sch.func)
+    read = dict.fromkeys(region.buffer for region in context.block(reader).reads)
+    shapes = {buffer: buffer.static_shape for buffer in read if buffer in constants}
+    return {buffer: constants[buffer] for buffer, sizes in shapes.items() if sizes is not None and max(sizes[1:]) > 1}
 
 
 def _scale_tiles(group: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
@@ -156,8 +181,20 @@ def _choose_tile(context: KernelContext, runs: int, rows: int, columns: int) -> 
     most = min(_MOST_WARPS, context.target.max_threads // WARP, room, _REGISTERS // (WARP * tile.registers))
     options = [n for n in range(1, most + 1) if runs % n == 0]
     tiles = rows // tile.rows * (columns // tile.columns)
+    staged = _staged_warps(context, tile, runs, tiles)
     enough = [n for n in options if tiles * n >= context.target.cores * _WARPS_OF_A_CORE]
-    return replace(tile, warps=context.choose_again("warps", options, min(enough, default=options[-1])))
+    warps = context.choose_again("warps", options, staged or min(enough, default=options[-1]))
+    depths = [n for n in range(1, 2 * _STAGES) if n == 1 or (staged and n <= runs // warps)]
+    return replace(tile, warps=warps, stages=context.choose_again("stages", depths, min(_STAGES, depths[-1])))
+
+
+def _staged_warps(context: KernelContext, tile: _Tile, runs: int, tiles: int) -> int:
+    """Warps of a block that read shared memory, in several steps each; 0 where they would be too few."""
+    if tile.down * tile.across > 1 or not context.target.capabilities.async_copies:
+        return 0
+    least = context.target.cores * _LEAST_STAGED_WARPS
+    options = [n for n in range(1, _STAGED_WARPS + 1) if runs % n == 0 and runs >= n * _STAGES and tiles * n >= least]
+    return max(options, default=0)
 
 
 def _place_output(
@@ -200,27 +237,52 @@ def _divide_tile(context: ScheduleContext, row: LoopHandle, column: LoopHandle) 
     return own
 
 
-def _place_parts(context: ScheduleContext, part: BlockHandle, block: LoopHandle) -> LoopHandle:
-    """The scaled sums of each warp; gives the loop over its runs."""
+def _place_parts(context: ScheduleContext, part: BlockHandle, block: LoopHandle) -> tuple[LoopHandle, LoopHandle]:
+    """The scaled sums of each warp; gives the loops over its runs and over warps."""
     sch = context.sch
     warp, row, column, *runs = loops_below(context, part, block)
     run = runs[0] if runs else sch.add_unit_loop(row)
-    sch.reorder(warp, run, row, column)
+    sch.reorder(run, warp, row, column)
     start = sch.decompose_reduction(part, run)
     buffer = context.block(part).writes[0].buffer
     sch.transform_layout(part, buffer.name, IndexMap.of(sums_layout, buffer.ndim))
-    sch.bind(warp, "threadIdx.y")
     sch.unroll(_divide_tile(context, row, column))
-    sch.unroll(_divide_tile(context, *loops_below(context, start, warp)))
-    return run
+    first_warp, *first = loops_below(context, start, block)
+    sch.unroll(_divide_tile(context, *first))
+    for loop in (warp, first_warp):
+        sch.bind(loop, "threadIdx.y")
+    return run, warp
 
 
-def _place_sums(context: ScheduleContext, sums: BlockHandle, run: LoopHandle, bits: int) -> None:
-    """The products of a run, and what they read, in registers."""
+def _shared_copies(context: ScheduleContext, sums: BlockHandle, part: BlockHandle, runs: int) -> list[BlockHandle]:
+    """Copies of words, of rows, and of scales if each run has its own, in shared memory."""
+    rows = _rows_of(context, sums)
+    read = [(sums, _words_of(context, sums)), (rows, context.block(rows).reads[0].buffer)]
+    read += [(part, buffer) for buffer in _matrices(context, part) if (buffer.static_shape or ())[1] == runs]
+    return [context.sch.cache_read(reader, buffer.name, "shared") for reader, buffer in read]
+
+
+def _stage(context: ScheduleContext, copy: BlockHandle, run: LoopHandle, warps: int) -> None:
+    """Copy the words or scales of all warps' runs to shared memory, by all threads, in vectors."""
+    sch = context.sch
+    sch.compute_at(copy, run, preserve_unit_loops=True)
+    place = sch.fuse(*loops_below(context, copy, run))
+    lanes = _VECTOR_BYTES // context.block(copy).writes[0].buffer.dtype.itemsize
+    # Exactly as many threads as there are vectors: a guard would hide that all of it is written.
+    vectors = (context.extent(place) or 0) // (warps * lanes)
+    own, warp, thread, lane = sch.split(place, [None, warps, min(WARP, vectors), lanes])
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(thread, "threadIdx.x")
+    sch.unroll(own)
+    sch.vectorize(lane)
+
+
+def _place_sums(context: ScheduleContext, sums: BlockHandle, warp: LoopHandle, bits: int) -> None:
+    """The products of a warp's run, and what they read, in registers."""
     sch = context.sch
     sch.set_scope(sums, 0, "local")
-    sch.compute_at(sums, run, preserve_unit_loops=True)
-    _, row, column, word, number = loops_below(context, sums, run)
+    sch.compute_at(sums, warp, preserve_unit_loops=True)
+    _, row, column, word, number = loops_below(context, sums, warp)
     step, word = sch.split(word, [None, steps_of(bits) * bits // 32])
     down, row = sch.split(row, [None, PRODUCT_ROWS])
     across, column = sch.split(column, [None, COLUMNS])
@@ -230,7 +292,7 @@ def _place_sums(context: ScheduleContext, sums: BlockHandle, run: LoopHandle, bi
     start = sch.decompose_reduction(sums, step)
     buffer = context.block(sums).writes[0].buffer
     sch.transform_layout(sums, buffer.name, IndexMap.of(sums_layout, buffer.ndim))
-    *_, first_row, first_column = loops_below(context, start, run)
+    *_, first_row, first_column = loops_below(context, start, warp)
     sch.unroll(_divide_tile(context, first_row, first_column))
     copy = sch.cache_read(sums, _words_of(context, sums).name, "local")
     sch.compute_at(copy, step, preserve_unit_loops=True)
@@ -253,10 +315,16 @@ def _words_of(context: ScheduleContext, sums: BlockHandle) -> Buffer:
     return next(item.buffer for item in context.block(sums).reads if item.buffer.dtype.name == "uint32")
 
 
+def _rows_of(context: ScheduleContext, sums: BlockHandle) -> BlockHandle:
+    """The stage that makes whole tiles of the rows."""
+    producers = context.sch.get_producers(sums)
+    return next(item for item in producers if context.block(item).writes[0].buffer.dtype is FLOAT16)
+
+
 def _place_rows(context: ScheduleContext, sums: BlockHandle, step: LoopHandle, bits: int) -> None:
     """The halves of each thread."""
     sch = context.sch
-    rows = next(item for item in sch.get_producers(sums) if context.block(item).writes[0].buffer.dtype is FLOAT16)
+    rows = _rows_of(context, sums)
     sch.set_scope(rows, 0, "local")
     sch.compute_at(rows, step, preserve_unit_loops=True)
     row, k = loops_below(context, rows, step)
