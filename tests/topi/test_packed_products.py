@@ -25,11 +25,14 @@ from tilewright.graph.ops.packed import (
 )
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import tensor_type
+from tilewright.ir.visit import find_all
 from tilewright.support.errors import UserError
 from tilewright.target import Target
+from tilewright.tir.annotations import PREFETCH_NEAR
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import cpu_pipeline
+from tilewright.tir.stmt import For
 from tilewright.topi.schedule.packing import packing_of
 
 TARGETS = {
@@ -160,6 +163,20 @@ def test_schedules_of_digit_products(
     kind = np.int8 if target == "dotprod" else np.uint8
     attributes = DigitMatmulAttributes(bits=bits, group=32, signed=is_signed)
     check_digit_product(rows, attributes, digit_count, target, kind, instruction)
+
+
+@pytest.mark.parametrize(("target", "is_fetched"), [("vnni", True), ("avxvnni", True), ("dotprod", False)])
+def test_codes_and_scales_are_fetched_ahead(target: str, is_fetched: bool) -> None:
+    """Codes 8 KiB ahead and scales 2 KiB, where prefetchers end at a page; into the first cache level."""
+    kind = np.uint8 if is_fetched else np.int8
+    arrays, constants = digit_operands(1, DigitMatmulAttributes(bits=8, group=32), 1, kind)
+    names = [Var(f"p{n}", tensor_type(item.shape, str(item.dtype))) for n, item in enumerate(arrays)]
+    func = kernel(names, call("packed.digit_matmul", *names, bits=8, group=32))
+    made = schedule_cpu(func.replace(attributes={CONSTANTS: constants}), target_of(target))
+    notes = [loop.annotations[PREFETCH_NEAR.name] for loop in find_all(made.body, For) if PREFETCH_NEAR.is_on(loop)]
+    panel = 32 * COLUMNS
+    expected = {"p2": [panel, 8192 // panel * panel], "p3": [COLUMNS, 2048 // 4]}
+    assert notes == ([expected] if is_fetched else [])
 
 
 @pytest.mark.parametrize("is_signed", [False, True])

@@ -30,7 +30,7 @@ _WHOLE_STEPS = 1.5 * 2**23
 
 def is_rounded(c: FunctionContext, expr: Cast) -> bool:
     """Whether a cast is one of a rounded vector of float32 to bytes that the processor has instructions for."""
-    dtype, lanes, rounded = expr.dtype, expr.dtype.lanes, _rounded(expr.value)
+    dtype, lanes, rounded = expr.dtype, expr.dtype.lanes, rounded_number(expr.value)
     if dtype.bits != 8 or dtype.is_bool or expr.value.dtype.element is not FLOAT32 or rounded is None:
         return False
     if c.target.arch == "aarch64":
@@ -39,7 +39,7 @@ def is_rounded(c: FunctionContext, expr: Cast) -> bool:
     return c.target.arch == "x86_64" and dtype.is_uint and lanes in _X86 and c.target.has_feature(_X86[lanes][0])
 
 
-def _rounded(value: PrimExpr) -> tuple[PrimExpr, int] | None:
+def rounded_number(value: PrimExpr) -> tuple[PrimExpr, int] | None:
     """What is rounded, and the whole number that is added to it."""
     zero = 0
     if isinstance(value, Add):
@@ -54,7 +54,7 @@ def _rounded(value: PrimExpr) -> tuple[PrimExpr, int] | None:
 
 def rounded_to_bytes(c: FunctionContext, expr: Cast) -> str:
     """The value of such a cast."""
-    rounded = _rounded(expr.value)
+    rounded = rounded_number(expr.value)
     assert rounded is not None
     value, zero = rounded
     return _on_arm(c, value, zero, expr) if c.target.arch == "aarch64" else _on_x86(c, value, zero, expr)
@@ -68,17 +68,21 @@ def _on_x86(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:
     low = c.broadcast(float_constant(float(-zero), FLOAT32), FLOAT32, lanes)
     above = c.op(f"fcmp ogt {text} {operand}, {low}")
     kept = c.op(f"select <{lanes} x i1> {above}, {text} {operand}, {text} {low}")
-    name = _X86[lanes][1]
-    if ".mask." in name:
-        function = c.module.declare(name, wide, f"{text}, {wide}, i16, i32 immarg")
-        whole = c.op(f"call {wide} {function}({text} {kept}, {wide} zeroinitializer, i16 -1, i32 4)")
-    else:
-        whole = c.op(f"call {wide} {c.module.declare(name, wide, text)}({text} {kept})")
+    whole = whole_numbers(c, kept, lanes)
     if zero:
         whole = c.op(f"add {wide} {whole}, {c.broadcast(str(zero), INT32, lanes)}")
     least = c.module.declare(f"llvm.umin.v{lanes}i32", wide, f"{wide}, {wide}")
     cut = c.op(f"call {wide} {least}({wide} {whole}, {wide} {c.broadcast('255', INT32, lanes)})")
     return c.op(f"trunc {wide} {cut} to {register_type(expr.dtype)}")
+
+
+def whole_numbers(c: FunctionContext, operand: str, lanes: int) -> str:
+    """A vector of float32 rounded to 32 bits by x86; what does not fit, or is NaN, becomes the least number."""
+    name, text, wide = _X86[lanes][1], f"<{lanes} x float>", f"<{lanes} x i32>"
+    if ".mask." not in name:
+        return c.op(f"call {wide} {c.module.declare(name, wide, text)}({text} {operand})")
+    function = c.module.declare(name, wide, f"{text}, {wide}, i16, i32 immarg")
+    return c.op(f"call {wide} {function}({text} {operand}, {wide} zeroinitializer, i16 -1, i32 4)")
 
 
 def _on_arm(c: FunctionContext, value: PrimExpr, zero: int, expr: Cast) -> str:

@@ -17,6 +17,7 @@ from tilewright.backends.llvm.context import FunctionContext, ModuleContext
 from tilewright.backends.llvm.emit_interleaved import emit_interleaved, interleaved_at
 from tilewright.backends.llvm.emit_machine import tile_frame
 from tilewright.backends.llvm.emit_memory import emit_store
+from tilewright.backends.llvm.emit_narrowed import emit_narrowed, narrowed_at
 from tilewright.backends.llvm.emit_prefetch import emit_prefetches
 from tilewright.backends.llvm.emit_reduction import as_vector_reduction, emit_vector_reduction
 from tilewright.backends.llvm.emit_squares import emit_square, square_at
@@ -161,7 +162,7 @@ class FunctionEmitter:
         _EMITTERS[type(stmt)](self, stmt)
 
     def sequence(self, stmt: SeqStmt) -> None:
-        """Statements one after another; those that turn a square of a matrix, or fill a run of memory, together."""
+        """Statements one after another; those that are better emitted together (`_TOGETHER`) are."""
         start = 0
         while start < len(stmt.stmts):
             for recognise, emit in _TOGETHER:
@@ -409,7 +410,7 @@ def _loop_metadata(module: ModuleContext, loop: For) -> str:
     return ""
 
 
-_TOGETHER: Final = ((square_at, emit_square), (interleaved_at, emit_interleaved))
+_TOGETHER: Final = ((square_at, emit_square), (interleaved_at, emit_interleaved), (narrowed_at, emit_narrowed))
 """What is better emitted from several statements at once: how many of them from one on, and how."""
 
 _EMITTERS: Final[dict[type, Callable[[FunctionEmitter, Stmt], None]]] = {

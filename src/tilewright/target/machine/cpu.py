@@ -143,6 +143,8 @@ class Prefetch:
     """L2 share from which on results are too large to stay there."""
     codes_ahead: int
     """Bytes between packed codes in use and those that are fetched; 1 where none need to be."""
+    scales_ahead: int
+    """The same of the scales of their groups."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 
 _FEW_LOADS = 2
 """Loads of a row that give a whole reduction: its steps are then unrolled, whatever their number."""
+_UNROLLED = 2
+"""Steps of a reduction in one iteration, where a load of a row gives one."""
 _FEW_BYTES = 8
 """Results of a vector of sums below which several vectors are better stored at once."""
 
@@ -89,13 +91,19 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     sch.compute_at(anchor, order[-1], preserve_unit_loops=instruction.lanes == 1)
     step = schedule_dot_tile(context, anchor, order[-1], instruction, steps)
     if instruction.steps == 1:
-        step = unroll_steps(context, step, tile.rows * tile.vectors)
+        step = unroll_steps(context, step, tile.rows * tile.vectors, _most_unrolled(context, tile))
     if not resident and pixels > tile.rows and _are_far(context, anchor, product):
         prefetch_panels(context, anchor, [step], tile)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     context.parallelize_tiles(order, prod(extents) * reduction_size(context, anchor) // instruction.group)
+
+
+def _most_unrolled(context: ScheduleContext, tile: RegisterTile) -> int:
+    """Steps in one iteration: as many as leave sums in registers while weights of all of them are there."""
+    sums, most = tile.rows * tile.vectors, context.target.vector_registers
+    return _UNROLLED if sums + _UNROLLED * tile.vectors + 1 <= most else 1
 
 
 def _are_far(context: ScheduleContext, anchor: BlockHandle, product: Product) -> bool:

@@ -7,11 +7,12 @@ from math import prod
 from tilewright.ir.dtype import FLOAT32, INT8, INT32
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, uses_any
-from tilewright.tir.annotations import PREFETCH, Anchor
+from tilewright.tir.annotations import PREFETCH_NEAR, Anchor
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.addend import find_addend
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
+from tilewright.tir.schedule.trace import Value
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
@@ -98,18 +99,33 @@ def schedule_few_rows(context: ScheduleContext) -> None:
     for handle in (sums, start):
         _vectorize(context, handle, lanes)
     sch.unroll(number)
-    _fetch_ahead(context, word, _constants(context, sums)[0])
+    _fetch_ahead(context, word, _constants(context, sums)[0], total)
 
 
-def _fetch_ahead(context: ScheduleContext, steps: LoopHandle, codes: Buffer) -> None:
-    """Ask for codes some pages ahead of those in use, where prefetchers end at a page of 4 KiB, as those of x86 do."""
+def _fetch_ahead(context: ScheduleContext, steps: LoopHandle, codes: Buffer, total: BlockHandle) -> None:
+    """Ask for codes some pages ahead of those in use, where prefetchers end at a page of 4 KiB, as those of x86 do.
+
+    The scales of the groups, which the total reads, are a stream beside them, and slower: their pages end, too.
+    """
     row = prod((codes.static_shape or (0,))[2:])
     used = (context.extent(steps) or 1) * row
     ahead = context.cpu.prefetch.codes_ahead
     proposed = ahead if ahead > 1 else 0
     distance = context.choose("fetch_distance", (0, 2048, 4096, 8192), proposed) // codes.dtype.itemsize
-    if distance:
-        context.sch.annotate(steps, PREFETCH, {codes.name: [used, max(used, distance // used * used)]})
+    if not distance:
+        return
+    fetched: dict[str, Value] = {codes.name: _run_ahead(used, distance)}
+    for scales in _constants(context, total):
+        bytes_ahead = context.cpu.prefetch.scales_ahead
+        if scales.dtype is FLOAT32 and bytes_ahead > 1:
+            width = prod((scales.static_shape or (0,))[2:])
+            fetched[scales.name] = _run_ahead(width, bytes_ahead // scales.dtype.itemsize)
+    context.sch.annotate(steps, PREFETCH_NEAR, fetched)
+
+
+def _run_ahead(length: int, distance: int) -> Value:
+    """A run of so many elements, whole runs ahead: about as many elements as `distance`, and one run at least."""
+    return [length, max(length, distance // length * length)]
 
 
 def _tile_few_rows(context: ScheduleContext, sums: BlockHandle, total: BlockHandle) -> LoopHandle:
@@ -218,7 +234,7 @@ def schedule_digits(context: ScheduleContext) -> None:
     if context.extent(four_outer) in _FEW_STEPS:
         sch.unroll(four_outer)
     else:
-        _fetch_ahead(context, four_outer, _constants(context, *(unpacked or [sums]))[0])
+        _fetch_ahead(context, four_outer, _constants(context, *(unpacked or [sums]))[0], total)
     *start_loops, start_lane = loops_below(context, start, group)
     sch.vectorize(start_lane)
     for loop in (four_inner, vector, *outer, *start_loops):
