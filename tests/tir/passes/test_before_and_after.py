@@ -547,6 +547,28 @@ def test_simplify_loops() -> None:
     )
 
 
+def test_simplify_loops_and_lanes_past_an_end() -> None:
+    """A mask whose lanes are all alike is none; one that tells lanes apart stays."""
+    assert_becomes(
+        simplify_loops,
+        """
+        def f(A: Buffer[(16,), "float32"], B: Buffer[(16,), "float32"]):
+            if ramp(0, 1, 4) < broadcast(int64(6), 4):
+                B[ramp(0, 1, 4)] = A[ramp(0, 1, 4)]
+            if ramp(4, 1, 4) < broadcast(int64(6), 4):
+                B[ramp(4, 1, 4)] = A[ramp(4, 1, 4)]
+            if ramp(8, 1, 4) < broadcast(int64(6), 4):
+                B[ramp(8, 1, 4)] = A[ramp(8, 1, 4)]
+        """,
+        """
+        def f(A: Buffer[(16,), "float32"], B: Buffer[(16,), "float32"]):
+            B[ramp(0, 1, 4)] = A[ramp(0, 1, 4)]
+            if ramp(4, 1, 4) < broadcast(int64(6), 4):
+                B[ramp(4, 1, 4)] = A[ramp(4, 1, 4)]
+        """,
+    )
+
+
 def test_unroll_loops() -> None:
     assert_becomes(
         unroll_loops,

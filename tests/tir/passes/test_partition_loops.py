@@ -48,6 +48,74 @@ def blur(A: Buffer[(20,), "float32"], B: Buffer[(20,), "float32"]):
         assert not find_all(main, Select)
         agree(func, after, data(20), data(20))
 
+    @pytest.mark.parametrize("kind", ["serial", "parallel"])
+    def test_edges_of_windows_that_are_written_out_have_one_body(self, kind: str) -> None:
+        """Inside, all rows of taps are in sight; at the first and the last line, a loop over those there are."""
+        func = script(
+            f"""
+@script.function
+def taps(A: Buffer[(9, 8), "float32"], W: Buffer[(3,), "float32"], B: Buffer[(9, 8), "float32"]):
+    for y in {kind}(9):
+        for x in range(8):
+            B[y, x] = 0.0
+            for k in unroll(3, annotations={{"reduction": True}}):
+                if 1 <= y + k and y + k < 10:
+                    B[y, x] = B[y, x] + A[y + k - 1, x] * W[k]
+"""
+        )
+        after = partition_loops(func)
+        assert isinstance(after.body, For)
+        choice = after.body.body
+        assert isinstance(choice, IfThenElse) and choice.else_body is not None
+        kinds = [[loop.kind for loop in find_all(side, For)] for side in (choice.then_body, choice.else_body)]
+        assert kinds == [[LoopKind.SERIAL, LoopKind.UNROLLED], [LoopKind.SERIAL, LoopKind.SERIAL]]
+        assert not find_all(choice.then_body, IfThenElse) and not find_all(choice.else_body, IfThenElse)
+        agree(func, after, data(9, 8), data(3), data(9, 8))
+
+    def test_rows_of_taps_stay_written_out_where_other_loops_decide_too(self) -> None:
+        func = script(
+            """
+@script.function
+def taps(A: Buffer[(20,), "float32"], W: Buffer[(3,), "float32"], B: Buffer[(20,), "float32"]):
+    for x in range(5):
+        for i in unroll(4):
+            B[x * 4 + i] = 0.0
+        for k in unroll(3, annotations={"reduction": True}):
+            for i in unroll(4):
+                if 1 <= x * 4 + i + k and x * 4 + i + k < 21:
+                    B[x * 4 + i] = B[x * 4 + i] + A[x * 4 + i + k - 1] * W[k]
+"""
+        )
+        after = partition_loops(func)
+        assert all(loop.kind is LoopKind.UNROLLED for loop in find_all(after.body, For) if loop.var.name == "k")
+        agree(func, after, data(20), data(3), data(20))
+
+    def test_a_group_of_tiles_chooses_where_its_last_tile_is_cut(self) -> None:
+        """What comes before is not copied, and a tile of which nothing is kept is not computed."""
+        func = script(
+            """
+@script.function
+def groups(A: Buffer[(40, 64), "float32"], B: Buffer[(35, 64), "float32"]):
+    for g in range(2):
+        T = allocate((20, 64), "float32")
+        for t in range(20):
+            for u in unroll(64):
+                T[t, u] = A[g * 20 + t, u] * 2.0
+        for t in range(20):
+            S = allocate((16,), "float32")
+            for u in unroll(16):
+                S[u] = T[t, u] + 1.0
+            for u in unroll(16):
+                if g * 20 + t < 35:
+                    B[g * 20 + t, u] = S[u]
+"""
+        )
+        after = partition_loops(func)
+        assert [loop.extent for loop in find_all(after.body, For) if loop.var.name in ("g", "t")] == [
+            IntImm(extent) for extent in (2, 20, 20, 15)
+        ]
+        agree(func, after, data(40, 64), data(35, 64))
+
     def test_whole_loops_are_split_inside(self) -> None:
         """A large body is not copied: the loop in it that has the conditions is cut, at ends that move."""
         func = script(

@@ -45,8 +45,13 @@ def gpu_parameters(target: Target) -> GpuParameters:
 
 def parameters_fingerprint(target: Target) -> str:
     """A text of all parameters of a target, for cache keys: they decide what code is made."""
-    text = json.dumps(values_of(cpu_parameters(target) if target.is_cpu else gpu_parameters(target)))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _fingerprint(cpu_parameters(target) if target.is_cpu else gpu_parameters(target))
+
+
+@lru_cache(maxsize=8)
+def _fingerprint(parameters: CpuParameters | GpuParameters) -> str:
+    """Each kernel of a model asks for it, for the same target."""
+    return hashlib.sha256(json.dumps(values_of(parameters)).encode()).hexdigest()
 
 
 def shipped_table(target: Target) -> Table | None:

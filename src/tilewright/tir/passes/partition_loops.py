@@ -14,6 +14,9 @@ conditions are constants or masks; but lanes that never run are dropped. The cop
 A loop that is marked `WHOLE` stays one, too: the loops inside it are split instead, at ends that move with it. Large
 bodies that have their conditions in a small part are not copied so.
 
+A window of an image that is written out has a row less at each edge. There all edges have one body, in which the rows
+are a loop again: `for kh in range(max(1 - y, 0), min(h + 1 - y, 3))`.
+
 Where sizes are open, cuts are not known and every loop may have edges on both sides: an unrolled tile of an image would
 be copied nine times. Such a tile has two bodies, and what it is about to compute decides between them:
 
@@ -27,6 +30,7 @@ be copied nine times. Such a tile has two bodies, and what it is about to comput
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, TypeGuard
 
@@ -41,7 +45,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.hoist_guards import hoist_conditions
 from tilewright.tir.passes.simplify_loops import simplify_stmt, size_analyzer
 from tilewright.tir.rewrite.pieces import in_pieces
-from tilewright.tir.rewrite.speculation import compute_whole, rolled
+from tilewright.tir.rewrite.speculation import compute_whole, rolled, rows_rolled
 from tilewright.tir.rewrite.statements import (
     StmtRewriter,
     all_statements,
@@ -321,7 +325,7 @@ class _Partition(StmtRewriter):
         return any(not self._loop_vars.isdisjoint(self._analyzer.variables_of(expr)) for expr in ends)
 
     def _split(self, loop: For, window: Window) -> Stmt | None:
-        end = add(loop.min, loop.extent)
+        start, end = loop.min, add(loop.min, loop.extent)
         first = loop.min if window.low is None else maximum(loop.min, minimum(window.low, end))
         last = end if window.high is None else maximum(first, minimum(window.high, end))
         first, last, end = (self._analyzer.simplify(expr) for expr in (first, last, end))
@@ -329,16 +333,23 @@ class _Partition(StmtRewriter):
             return self._trim(loop)
         if self._analyzer.prove(le(first, loop.min)) and self._analyzer.prove(ge(last, end)):
             return None
-        idle = self._idle_from(loop)
+        ready, idle = self._busy(loop)
+        if ready is not None:
+            start = self._analyzer.simplify(minimum(first, maximum(start, ready)))
         if idle is not None:
             end = self._analyzer.simplify(maximum(last, minimum(end, idle)))
+        has_first = not self._analyzer.prove(le(first, start))
+        has_last = not self._analyzer.prove(ge(last, end))
+        at_edges = loop.replace(body=rows_rolled(loop.body, loop.var, window.holding))
+        if has_first and has_last and at_edges.body is not loop.body:
+            return self._choice(loop, window)
         parts: list[Stmt] = []
-        if not self._analyzer.prove(le(first, loop.min)):
-            parts.append(self._edge(_part(loop, loop.min, first, self._analyzer)))
+        if has_first:
+            parts.append(self._edge(_part(at_edges, start, first, self._analyzer)))
         unguarded = loop.replace(body=assume_held(loop.body, window.holding))
         parts.append(self._main(_part(unguarded, first, last, self._analyzer)))
-        if not self._analyzer.prove(ge(last, end)):
-            parts.append(self._edge(_part(loop, last, end, self._analyzer)))
+        if has_last:
+            parts.append(self._edge(_part(at_edges, last, end, self._analyzer)))
         return seq(*[part for part in parts if not is_nothing(part)])
 
     def _within(self, loop: For, window: Window) -> Stmt | None:
@@ -378,26 +389,33 @@ class _Partition(StmtRewriter):
         self._loop_vars.discard(var)
         self._edge_depth += 1
         edges: list[Stmt] = []
+        at_edges = rows_rolled(part, var, holding)
+        if at_edges is not part:
+            sides = [logical_not(condition)]
         for side in sides:
             with self._analyzer.assume(side):
-                edges.append(self.stmt(simplify_stmt(fresh_copy(part, {}), self._analyzer)))
+                edges.append(self.stmt(simplify_stmt(fresh_copy(at_edges, {}), self._analyzer)))
         self._edge_depth -= 1
         self._loop_vars.add(var)
         edge = edges[0] if len(edges) == 1 else IfThenElse(sides[0], *edges)
         return IfThenElse(condition, main, edge)
 
-    def _idle_from(self, loop: For) -> PrimExpr | None:
-        """The iteration from which on a loop does nothing, because conditions keep every statement from running."""
-        ends: set[PrimExpr] = set()
+    def _busy(self, loop: For) -> tuple[PrimExpr | None, PrimExpr | None]:
+        """The iterations before which and from which on a loop does nothing: conditions keep all of it from running."""
+        starts: set[PrimExpr] | None = set()
+        ends: set[PrimExpr] | None = set()
         with inside_loop(self._analyzer, loop):
-            for guards, domains in guards_below(loop.body):
+            for guards, domains in guards_below(loop.body, seen_outside=True):
                 solutions = [solve(logical_not(part), loop.var, dict(domains), self._analyzer) for part in guards]
                 solved = [item for item in solutions if item is not None]
-                starts = [item.low for item in solved if item.low is not None and item.high is None]
-                if not starts:
-                    return None
-                ends.add(self._analyzer.simplify(functools.reduce(minimum, starts)))
-        return functools.reduce(maximum, ends) if ends else None
+                before = [item.high for item in solved if item.high is not None and item.low is None]
+                after = [item.low for item in solved if item.low is not None and item.high is None]
+                starts = _with(starts, before, maximum, self._analyzer)
+                ends = _with(ends, after, minimum, self._analyzer)
+        return (
+            functools.reduce(minimum, starts) if starts else None,
+            functools.reduce(maximum, ends) if ends else None,
+        )
 
     def _trim(self, loop: For) -> Stmt | None:
         """No iteration is free of guards: drop iterations that do nothing, if the whole body is one conditional."""
@@ -462,13 +480,16 @@ class _Partition(StmtRewriter):
             # The loop stays whole, so loops inside its edge may be cut at places that move with it.
             self._loop_vars.discard(loop.var)
             self._edge_depth += 1
-            edge = self.stmt(loop.body)
+            edge = self.stmt(rows_rolled(loop.body, loop.var, window.holding))
             self._edge_depth -= 1
         return loop.replace(body=IfThenElse(condition, main, edge))
 
 
 def _guarded_parts(stmt: Stmt, conditions: set[PrimExpr]) -> list[Stmt]:
-    """The parts of a statement that have some conditions; a loop as a whole unless they are in little of it."""
+    """The parts of a statement that have some conditions; a loop as a whole unless they are in little of it.
+
+    What is written out is part of a tile of registers: a part is all of the loop around that.
+    """
     if isinstance(stmt, (BufferStore, IfThenElse)) or _is_copied(stmt) or _is_vectorized(stmt):
         return [stmt]
     inner = [
@@ -478,7 +499,8 @@ def _guarded_parts(stmt: Stmt, conditions: set[PrimExpr]) -> list[Stmt]:
     ]
     parts = [part for item in inner for part in _guarded_parts(item, conditions)]
     is_large = isinstance(stmt, For) and SMALL_SHARE * sum(map(_count_copied, parts)) > _count_copied(stmt)
-    return [stmt] if is_large or not parts else parts
+    has_tile = _is_serial(stmt) and not all(map(_is_serial, parts))
+    return [stmt] if is_large or has_tile or not parts else parts
 
 
 def _small_part(stmt: Stmt, conditions: set[PrimExpr]) -> Stmt:
@@ -505,6 +527,18 @@ class _Replace(StmtRewriter):
 
     def stmt(self, stmt: Stmt) -> Stmt:
         return self._new if stmt is self._old else super().stmt(stmt)
+
+
+def _with(
+    bounds: set[PrimExpr] | None,
+    options: list[PrimExpr],
+    choose: Callable[[PrimExpr, PrimExpr], PrimExpr],
+    analyzer: Analyzer,
+) -> set[PrimExpr] | None:
+    """Bounds of several statements and that of one more, the tightest of some; None once a statement has none."""
+    if bounds is None or not options:
+        return None
+    return bounds | {analyzer.simplify(functools.reduce(choose, options))}
 
 
 def _part(loop: For, first: PrimExpr, last: PrimExpr, analyzer: Analyzer) -> For:

@@ -14,7 +14,21 @@ from __future__ import annotations
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import ge, logical_not
-from tilewright.ir.expr import FALSE, TRUE, And, IntImm, PrimExpr, Range, Select, Var
+from tilewright.ir.expr import (
+    FALSE,
+    LE,
+    LT,
+    TRUE,
+    And,
+    Broadcast,
+    IntImm,
+    PrimExpr,
+    Ramp,
+    Range,
+    Select,
+    Var,
+    const_value,
+)
 from tilewright.ir.node import Node
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -110,9 +124,10 @@ class _Simplify(StmtRewriter):
 
     def visit_if(self, stmt: IfThenElse) -> Stmt:
         condition = self.expr(stmt.condition)
-        if condition is TRUE:
+        lanes = _decided_lanes(condition)
+        if condition is TRUE or lanes == {True}:
             return self.stmt(stmt.then_body)
-        if condition is FALSE:
+        if condition is FALSE or lanes == {False}:
             return NOTHING if stmt.else_body is None else self.stmt(stmt.else_body)
         if condition.dtype.lanes > 1:
             return stmt.replace(condition=condition, then_body=self.stmt(stmt.then_body))
@@ -163,3 +178,17 @@ def _mentions_load_or_condition(expr: PrimExpr) -> bool:
             seen.add(item)
             stack.extend(item.children())
     return False
+
+
+def _decided_lanes(condition: PrimExpr) -> set[bool]:
+    """What lanes of a comparison with a ramp are, where all are known: those past a tail, say."""
+    if not isinstance(condition, (LT, LE)):
+        return set()
+    ramp, limit = condition.a, condition.b
+    if not isinstance(ramp, Ramp) or not isinstance(limit, Broadcast):
+        return set()
+    start, step, end = const_value(ramp.base), const_value(ramp.stride), const_value(limit.value)
+    if start is None or step is None or end is None:
+        return set()
+    last = end - 1 if isinstance(condition, LT) else end
+    return {start + lane * step <= last for lane in range(ramp.dtype.lanes)}

@@ -24,7 +24,7 @@ from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import add, all_of, ge, le, lt, maximum, minimum, mul, sub
 from tilewright.ir.expr import ONE, ZERO, Add, FloatImm, IntImm, Mul, PrimExpr, Select, Var
 from tilewright.ir.visit import find_all, pre_order, substitute, uses_any
-from tilewright.tir.annotations import ROLLED
+from tilewright.tir.annotations import REDUCTION, ROLLED
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.rewrite.statements import (
     ExprRewriter,
@@ -33,7 +33,7 @@ from tilewright.tir.rewrite.statements import (
     inner_statements,
     inside_loop,
 )
-from tilewright.tir.rewrite.windows import assume_held, solve
+from tilewright.tir.rewrite.windows import assume_held, guards_below, solve
 from tilewright.tir.stmt import (
     Allocate,
     Assert,
@@ -91,6 +91,30 @@ class _Roll(StmtRewriter):
         if loop.kind is LoopKind.SERIAL:
             loop = ROLLED.put(loop, True)
         return super().visit_for(loop)
+
+
+def rows_rolled(stmt: Stmt, var: Var, conditions: Sequence[PrimExpr]) -> Stmt:
+    """A body with sums over rows of windows as loops, where some of the conditions on `var` say which rows there are.
+
+    All of a row runs, or nothing of it.
+    """
+    return _RollRows(stmt, [part for part in conditions if uses_any(part, [var])]).stmt(stmt)
+
+
+class _RollRows(StmtRewriter):
+    def __init__(self, stmt: Stmt, conditions: list[PrimExpr]) -> None:
+        self._inner = {item.var for item in all_statements(stmt) if isinstance(item, For)}
+        self._conditions = conditions
+
+    def visit_for(self, loop: For) -> Stmt:
+        own = [part for part in self._conditions if uses_any(part, [loop.var])]
+        is_written_out = loop.kind is LoopKind.UNROLLED and REDUCTION.of(loop)
+        if not is_written_out or not own or any(uses_any(part, self._inner - {loop.var}) for part in own):
+            return super().visit_for(loop)
+        if not all(set(own).issubset(guards) for guards, _ in guards_below(loop.body)):
+            return super().visit_for(loop)
+        row = IfThenElse(all_of(own), assume_held(loop.body, own))
+        return ROLLED.put(loop.replace(kind=LoopKind.SERIAL, body=row), True)
 
 
 def _is_innermost(loop: For) -> bool:

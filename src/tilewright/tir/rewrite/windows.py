@@ -13,8 +13,8 @@ from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import EQ, LE, LT, TRUE, Not, PrimExpr, Range, Select, Var
 from tilewright.ir.visit import pre_order
 from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, inner_statements
-from tilewright.tir.stmt import Assert, BufferStore, Evaluate, For, IfThenElse, Stmt
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, inner_statements
+from tilewright.tir.stmt import Allocate, Assert, BufferStore, Evaluate, For, IfThenElse, Stmt
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,12 @@ Guards = tuple[tuple[PrimExpr, ...], tuple[tuple[Var, Range], ...]]
 """The conditions that must hold for a statement to run, and the loops around it."""
 
 
-def guards_below(stmt: Stmt) -> list[Guards]:
-    """What keeps each statement below (a store, a call, an assertion) from running, each once."""
+def guards_below(stmt: Stmt, *, seen_outside: bool = False) -> list[Guards]:
+    """What keeps each statement below (a store, a call, an assertion) from running, each once.
+
+    `seen_outside`: of all statements but stores to what is allocated below, too.
+    """
+    own = {item.buffer for item in all_statements(stmt) if isinstance(item, Allocate)} if seen_outside else set()
     sets_of_guards: dict[Guards, None] = {}
 
     def visit(item: Stmt, guards: tuple[PrimExpr, ...], domains: tuple[tuple[Var, Range], ...]) -> None:
@@ -54,6 +58,8 @@ def guards_below(stmt: Stmt) -> list[Guards]:
                     visit(item.else_body, guards, domains)
             case For():
                 visit(item.body, guards, (*domains, (item.var, Range(item.min, item.extent))))
+            case BufferStore() if item.buffer in own:
+                pass
             case BufferStore() | Evaluate() | Assert():
                 sets_of_guards[guards, domains] = None
             case _:
