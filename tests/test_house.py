@@ -9,7 +9,7 @@ import pytest
 from tests import house
 from tests.source_tree import find_cycles
 
-MOST_LINES = 238_500
+MOST_LINES = 239_000
 """The package may not grow past this without a reason; the last was that compiling remembers what it has found out."""
 
 
