@@ -377,11 +377,11 @@ ORDERED: Final = Annotation(
     "buffers whose uses the barrier of this software pipeline orders",
     "lowering makes it of software pipelines",
 )
-STREAM: Final = Annotation(
-    "stream",
+MEMORY_BOUND: Final = Annotation(
+    "memory_bound",
     _SWITCH,
     Place.LOOP,
-    "the loop does little but read constants that no cache keeps: the next kernel may begin with its own meanwhile",
+    "reading constants bounds the loop's speed: the next kernel may begin to read its own meanwhile",
 )
 ROLLED: Final = Annotation(
     "rolled",

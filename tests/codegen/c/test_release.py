@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.codegen.on_device import cuda_text
 from tilewright import te
 from tilewright.target import Target
-from tilewright.tir.annotations import STREAM
+from tilewright.tir.annotations import MEMORY_BOUND
 from tilewright.tir.function import CONSTANTS
 from tilewright.tir.schedule.schedule import Schedule
 
@@ -88,6 +88,6 @@ def test_kernels_that_only_read_let_others_begin_to_read() -> None:
         *_, step = s.get_loops(handle)
         s.decompose_reduction(handle, step)
         if streams:
-            s.annotate(step, STREAM, True)
+            s.annotate(step, MEMORY_BOUND, True)
         text = cuda_text([s.func])
         assert (text.index(RELEASE) < text.index("W_[")) == streams

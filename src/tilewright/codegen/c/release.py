@@ -5,7 +5,7 @@ others start when it has read what it needs and is about to write results. They 
 early, they take room on the device that they only wait in; too late, nothing is gained. The place is behind the main
 loop: the last statement that reads global memory before the first one that writes to it. A kernel that has all its
 weights when it waits is quick from there on, and those behind it are likely to begin with theirs: they start at once.
-So they do where weights are read as quickly as memory allows (`STREAM`): it has no pause then.
+So they do where weights are read as quickly as memory allows (`MEMORY_BOUND`): it has no pause then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.visit import pre_order
-from tilewright.tir.annotations import STREAM
+from tilewright.tir.annotations import MEMORY_BOUND
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LetStmt, SeqStmt, Stmt
@@ -30,7 +30,9 @@ def release_point(body: Stmt, written: Collection[Buffer], constants: Collection
     weights = max(_loaded(body) & {*constants}, key=_size, default=None)
     if weights is not None and not any(weights in _loaded(item) for item in (wait, *behind)):
         return wait
-    if any(isinstance(item, For) and STREAM.is_on(item) for part in (wait, *behind) for item in all_statements(part)):
+    if any(
+        isinstance(item, For) and MEMORY_BOUND.is_on(item) for part in (wait, *behind) for item in all_statements(part)
+    ):
         return wait
     # What is allocated in the kernel is private to threads, whatever its scope says.
     private = {item.buffer for item in all_statements(body) if isinstance(item, Allocate)}

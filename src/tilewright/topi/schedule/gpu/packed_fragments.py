@@ -2,7 +2,7 @@
 
 for tiles of rows and columns in blocks:                (eight rows, sixteen columns; several where rows are many)
     for runs, one for each warp in threadIdx.y:
-        shared = words and scales of the runs           (few rows: some steps ahead, by asynchronous copies)
+        shared = words, rows and scales of the runs     (few rows: some steps ahead, by asynchronous copies)
         for warp in threadIdx.y:
             for 16 words of steps:
                 own = words of the thread               (a line of constants for each four threads)
@@ -23,7 +23,7 @@ from functools import partial
 
 from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.expr import PrimExpr
-from tilewright.tir.annotations import STREAM
+from tilewright.tir.annotations import MEMORY_BOUND
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.machine import find_instruction
@@ -143,7 +143,7 @@ def _schedule(context: KernelContext) -> None:
         _stage(context, copy, run, tile.warps)
     if copies:
         sch.software_pipeline(run, [0] * len(copies) + [tile.stages - 1])
-        sch.annotate(run, STREAM, True)
+        sch.annotate(run, MEMORY_BOUND, True)
     elif tile.down * tile.across == 1 and (context.extent(run) or 0) <= _RUNS_TOGETHER:
         sch.unroll(run)
 
@@ -263,14 +263,15 @@ def _shared_copies(context: ScheduleContext, sums: BlockHandle, part: BlockHandl
 
 
 def _stage(context: ScheduleContext, copy: BlockHandle, run: LoopHandle, warps: int) -> None:
-    """Copy the words or scales of all warps' runs to shared memory, by all threads, in vectors."""
+    """Copy what all warps read in a step to shared memory, by all threads, in vectors."""
     sch = context.sch
     sch.compute_at(copy, run, preserve_unit_loops=True)
     place = sch.fuse(*loops_below(context, copy, run))
     lanes = _VECTOR_BYTES // context.block(copy).writes[0].buffer.dtype.itemsize
     # Exactly as many threads as there are vectors: a guard would hide that all of it is written.
     vectors = (context.extent(place) or 0) // (warps * lanes)
-    own, warp, thread, lane = sch.split(place, [None, warps, min(WARP, vectors), lanes])
+    threads = max(n for n in range(1, WARP + 1) if vectors % n == 0)
+    own, warp, thread, lane = sch.split(place, [None, warps, threads, lanes])
     sch.bind(warp, "threadIdx.y")
     sch.bind(thread, "threadIdx.x")
     sch.unroll(own)
