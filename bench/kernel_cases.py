@@ -38,6 +38,9 @@ class Case:
     """Features of the processor that are not used, to hold a kernel against the unit that it is about."""
     forms: tuple[tuple[float, int], ...] = ()
     """Other algorithms for the same: the part of the direct one's multiplications, and the bytes of the weights."""
+    least: float = 1.0
+    """What the ports that multiply do at least, in multiplications of the direct algorithm: more where sums are rounded
+    to bytes."""
 
     def module(self, seed: int = 0) -> IRModule:
         """The kernel as a model of its own."""
@@ -63,6 +66,18 @@ def gemm(name: str, m: int, n: int, k: int, goal: float, dtype: str = "float32",
     return Case(name, make, 2.0 * m * n * k, dtype, goal, tolerance=tolerance)
 
 
+_GROUP = 4
+"""Products that a dot-product instruction adds to each lane."""
+_ROUNDING = 4
+"""Operations that a vector of sums takes at least on ports that multiply as well until it is bytes: to float, scaled,
+to whole numbers, narrowed."""
+
+
+def _least(unit: str, depth: int) -> float:
+    """`Case.least` of sums that are rounded to bytes; matrix tiles multiply beside the ports."""
+    return (-(-depth // _GROUP) + _ROUNDING) * _GROUP / depth if unit == "int8" else 1.0
+
+
 def integer_gemm(name: str, m: int, n: int, k: int, goal: float, unit: str = "int8", requantize: bool = False) -> Case:
     """8-bit integers multiplied and added up in 32 bits, as importers spell quantised products.
 
@@ -77,7 +92,8 @@ def integer_gemm(name: str, m: int, n: int, k: int, goal: float, unit: str = "in
         return [x], _requantized(product, k) if requantize else product
 
     without = ("amx-tile",) if unit == "int8" else ()
-    return Case(name, make, 2.0 * m * n * k, unit, goal, tolerance=0.0, without=without)
+    least = _least(unit, k) if requantize else 1.0
+    return Case(name, make, 2.0 * m * n * k, unit, goal, tolerance=0.0, without=without, least=least)
 
 
 def _requantized(product: GraphExpr, depth: int) -> GraphExpr:
@@ -118,7 +134,9 @@ def integer_convolution(
         return [x], _requantized(product, kernel * kernel * channels)
 
     work = 2.0 * (size // stride) ** 2 * outputs * kernel * kernel * channels
-    return Case(name, make, work, unit, goal, tolerance=0.0, without=("amx-tile",) if unit == "int8" else ())
+    without = ("amx-tile",) if unit == "int8" else ()
+    least = _least(unit, kernel * kernel * channels)
+    return Case(name, make, work, unit, goal, tolerance=0.0, without=without, least=least)
 
 
 def resnet_convolutions() -> list[Case]:

@@ -12,8 +12,8 @@ shows the median over rounds and the best. Rounds during which somebody else's w
 are left out of the medians and repeated, kernel after kernel in turn, as long as patience lasts; the column `alone` has
 how many the others are. `memory` is the part of the time that reading as many bytes as the kernel's arguments have, and
 writing as many as its results have, would take; `bound` the fraction that a kernel would reach which takes no longer
-than that, nor than its multiplications at the peak, by the best of all algorithms. Prints a table, writes JSON into
-`bench/results/`, ends with one line of JSON.
+than that, nor than its multiplications at the peak, by the best of all algorithms, with what else must be done where
+they are made: rounding sums to bytes. Prints a table, writes JSON into `bench/results/`, ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def highest_fraction(runner: Runner, rate: float, speed: float) -> float:
     """
     case = runner.case
     others = runner.read_bytes + runner.written_bytes - runner.constant_bytes
-    forms = case.forms or ((0.0 if case.unit == "read" else 1.0, runner.constant_bytes),)
+    forms = case.forms or ((0.0 if case.unit == "read" else case.least, runner.constant_bytes),)
     direct = case.work / rate
     return max(direct / max(share * direct, (others + weights) / speed) for share, weights in forms)
 
