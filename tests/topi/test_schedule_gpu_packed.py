@@ -69,9 +69,9 @@ ON_TENSOR_CORES = (
     Case(3, 256, 16, 8, 256, "float16", run=64, on_hopper="packed_fragments"),
     Case(2, 512, 48, 4, 512, "float16", run=256, on_hopper="packed_fragments"),
     Case(22, 256, 32, 4, 128, "float16", run=128, on_hopper="packed_fragments"),
-    Case(1, 2048, 128, 4, 128, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
-    Case(4, 1024, 128, 4, 512, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
-    Case(3, 1024, 128, 8, 128, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
+    Case(1, 2048, 32, 4, 128, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
+    Case(4, 1024, 64, 4, 512, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
+    Case(3, 1024, 64, 8, 128, "float16", run=128, on_hopper="packed_fragments", is_staged=True),
 )
 
 
