@@ -26,6 +26,7 @@ from tilewright.target import Target
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.script.printer import to_script
+from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.packing import CONSTANTS, packing_of
 
@@ -142,6 +143,25 @@ def test_tensor_cores_unpack_codes(case: Case, cores: int) -> None:
     text = cuda_text([func], target)
     assert f"tw_mma_f16_codes{case.bits}(" in text
     assert compile_cuda(text, "sm_90a")
+
+
+@pytest.mark.parametrize("rows", [1, 4, 8])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_what_is_staged_fits_shared_memory(rows: int, bits: int) -> None:
+    """On every architecture with its least shared memory, and at every depth that a tuner may ask for."""
+    case = Case(rows, 2048, 256, bits, 128, "float16", run=128)
+    func = operator_program("packed.matmul", arrays_of(case), "f", **case.attributes)
+    func = func.replace(attributes={**func.attributes, CONSTANTS: (1, 2, 3)})
+    for arch in ("sm_80", "sm_90a"):
+        target = Target(f"cuda -arch={arch} -num-cores=1 -shared-bytes={48 << 10}")
+        first = Choices()
+        schedule_gpu(func, target, first)
+        depths = first.asked["stages"].options
+        assert max(depths) > 1
+        for depth in (min(depths), max(depths)):
+            result = schedule_gpu(func, target, Choices({"stages": depth}))
+            assert [item.name for item in result.templates] == ["packed_fragments"]
+            assert cuda_text([result.func], target)
 
 
 def test_tensor_cores_unpack_codes_on_fibers() -> None:

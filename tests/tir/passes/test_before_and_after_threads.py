@@ -243,6 +243,27 @@ def test_read_scalars_first() -> None:
     )
 
 
+def test_read_scalars_first_whatever_they_are_indexed_with() -> None:
+    assert_becomes(
+        read_scalars_first,
+        """
+        def f(A: Buffer[(32,), "float32"], Z: Buffer[(1,), "float32"], B: Buffer[(32,), "float32"]):
+            attributes({"constant_params": (1,)})
+            for t in thread_binding("threadIdx.x", 32):
+                for i in range(1):
+                    B[t] = A[t] - Z[i]
+        """,
+        """
+        def f(A: Buffer[(32,), "float32"], Z: Buffer[(1,), "float32"], B: Buffer[(32,), "float32"]):
+            attributes({"constant_params": (1,)})
+            for t in thread_binding("threadIdx.x", 32):
+                Z_1 = Z[0]
+                for i in range(1):
+                    B[t] = A[t] - Z_1
+        """,
+    )
+
+
 def test_reuse_shared_memory() -> None:
     """With a barrier in front of it, P may lie where S was."""
     assert_becomes(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilewright.ir.build import const
 from tilewright.ir.expr import Var
 from tilewright.ir.visit import pre_order, rewrite_nodes
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -42,5 +43,7 @@ class _ReadFirst(StmtRewriter):
                 loads.setdefault(item.buffer, []).append(item)
         for buffer, found in loads.items():
             value = Var(buffer.name, found[0].dtype)
-            inner = LetStmt(value, found[0], rewrite_nodes(inner, dict.fromkeys(found, value)))
+            # There is one place, whatever the index is called: no loop may be left in it.
+            first = BufferLoad(buffer, tuple(const(0, index.dtype) for index in found[0].indices))
+            inner = LetStmt(value, first, rewrite_nodes(inner, dict.fromkeys(found, value)))
         return loop.replace(body=inner)

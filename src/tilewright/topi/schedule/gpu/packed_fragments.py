@@ -62,6 +62,8 @@ _STAGES = 4
 """Copies in shared memory of what warps read in a step."""
 _STAGED_WARPS = 8
 """Warps of a block, at most, that read from shared memory: several blocks are on a multiprocessor."""
+_ALIGNMENT = 1024
+"""Bytes of shared memory that buffers there may lose to their alignment."""
 _LEAST_STAGED_WARPS = 8
 """Warps of a core there, at least."""
 
@@ -125,7 +127,7 @@ def _schedule(context: KernelContext) -> None:
     runs, rows, columns, _, codes = context.sizes(sch.get_loops(sums))
     bits = 32 // codes
     _arrange(context, sums, total)
-    tile = _choose_tile(context, runs, rows, columns)
+    tile = _choose_tile(context, runs, rows, columns, _run_bytes(context, sums))
     *_, run = sch.get_loops(total)
     # Where warps read together they take turns: what all of them read in a step lies side by side.
     warp = sch.split(run, [None, tile.warps])[1] if tile.stages > 1 else sch.split(run, [tile.warps, None])[0]
@@ -162,14 +164,26 @@ def _matrices(context: ScheduleContext, reader: BlockHandle) -> dict[Buffer, int
     constants = constant_parameters(context.sch.func)
     read = dict.fromkeys(region.buffer for region in context.block(reader).reads)
     shapes = {buffer: buffer.static_shape for buffer in read if buffer in constants}
-    return {buffer: constants[buffer] for buffer, sizes in shapes.items() if sizes is not None and max(sizes[1:]) > 1}
+    return {
+        buffer: constants[buffer]
+        for buffer, sizes in shapes.items()
+        if sizes is not None and max(sizes[1:], default=1) > 1
+    }
 
 
 def _scale_tiles(group: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
     return j // COLUMNS, group, j % COLUMNS
 
 
-def _choose_tile(context: KernelContext, runs: int, rows: int, columns: int) -> _Tile:
+def _run_bytes(context: KernelContext, sums: BlockHandle) -> int:
+    """What a warp reads of words, rows and scales in a run, or a little more."""
+    _, _, _, words, codes = context.sizes(context.sch.get_loops(sums))
+    rows = context.block(_rows_of(context, sums)).reads[0].buffer
+    count = (rows.static_shape or (PRODUCT_ROWS,))[0]
+    return 4 * words * COLUMNS + 4 * COLUMNS + count * words * codes * rows.dtype.itemsize
+
+
+def _choose_tile(context: KernelContext, runs: int, rows: int, columns: int, run_bytes: int) -> _Tile:
     """Tiles of several rows and columns where there are many rows; as many warps as fill the device."""
     down = max(n for n in range(1, _ROW_TILES + 1) if rows // PRODUCT_ROWS % n == 0)
     wide = [n for n in range(1, _COLUMN_TILES + 1) if columns // COLUMNS % n == 0]
@@ -181,20 +195,27 @@ def _choose_tile(context: KernelContext, runs: int, rows: int, columns: int) -> 
     most = min(_MOST_WARPS, context.target.max_threads // WARP, room, _REGISTERS // (WARP * tile.registers))
     options = [n for n in range(1, most + 1) if runs % n == 0]
     tiles = rows // tile.rows * (columns // tile.columns)
-    staged = _staged_warps(context, tile, runs, tiles)
+    staged = _staged_warps(context, tile, runs, tiles, run_bytes)
     enough = [n for n in options if tiles * n >= context.target.cores * _WARPS_OF_A_CORE]
     warps = context.choose_again("warps", options, staged or min(enough, default=options[-1]))
-    depths = [n for n in range(1, 2 * _STAGES) if n == 1 or (staged and n <= runs // warps)]
+    deepest = min(2 * _STAGES - 1, runs // warps, _most_stages(context, tile, warps, run_bytes)) if staged else 1
+    depths = list(range(1, max(1, deepest) + 1))
     return replace(tile, warps=warps, stages=context.choose_again("stages", depths, min(_STAGES, depths[-1])))
 
 
-def _staged_warps(context: KernelContext, tile: _Tile, runs: int, tiles: int) -> int:
+def _most_stages(context: KernelContext, tile: _Tile, warps: int, run_bytes: int) -> int:
+    """How many copies of what warps read in a step shared memory holds, beside the sums that they leave."""
+    room = context.target.shared_bytes - _ALIGNMENT - warps * 4 * tile.rows * tile.columns
+    return room // (warps * run_bytes)
+
+
+def _staged_warps(context: KernelContext, tile: _Tile, runs: int, tiles: int, run_bytes: int) -> int:
     """Warps of a block that read shared memory, in several steps each; 0 where they would be too few."""
     if tile.down * tile.across > 1 or not context.target.capabilities.async_copies:
         return 0
     least = context.target.cores * _LEAST_STAGED_WARPS
     options = [n for n in range(1, _STAGED_WARPS + 1) if runs % n == 0 and runs >= n * _STAGES and tiles * n >= least]
-    return max(options, default=0)
+    return max((n for n in options if _most_stages(context, tile, n, run_bytes) >= _STAGES), default=0)
 
 
 def _place_output(
