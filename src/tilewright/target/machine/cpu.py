@@ -145,6 +145,8 @@ class Prefetch:
     """Bytes between packed codes in use and those that are fetched; 1 where none need to be."""
     scales_ahead: int
     """The same of the scales of their groups."""
+    weights_ahead: int
+    """Bytes between weights in use and those fetched to the first cache level from the second; 1 is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ A Neoverse N1 reads a seventh less where it is told what to fetch.
 """
 _SCALES_AHEAD = {"x86_64": 2048}
 """The same of the scales of their groups."""
+_WEIGHTS_AHEAD = {"x86_64": 512}
+"""The same of weights of dot products that come from the second cache level, pass after pass."""
 _ROW_REGISTERS = {"aarch64": 16}
 """Registers for rows of a tile on Arm, where a multiply-add takes a lane and reads no memory: one elsewhere."""
 
@@ -51,7 +53,11 @@ def derived_cpu(reference: Values, target: Target) -> Values:
     parallel = {name: max(1, int(reference["parallel"][name]) * lanes // _REFERENCE_LANES) for name in scaled}
     streams = {"count": _STREAMS.get(target.arch, 1)}
     tile = {"row_registers": _ROW_REGISTERS.get(target.arch, 1)}
-    ahead = {"codes_ahead": _CODES_AHEAD.get(target.arch, 1), "scales_ahead": _SCALES_AHEAD.get(target.arch, 1)}
+    ahead = {
+        "codes_ahead": _CODES_AHEAD.get(target.arch, 1),
+        "scales_ahead": _SCALES_AHEAD.get(target.arch, 1),
+        "weights_ahead": _WEIGHTS_AHEAD.get(target.arch, 1),
+    }
     return merged(
         reference, {"core": core, "parallel": parallel, "streams": streams, "prefetch": ahead, "register_tile": tile}
     )

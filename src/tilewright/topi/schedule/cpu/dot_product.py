@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import log2, prod
 
+from tilewright.tir.annotations import PREFETCH_NEAR
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
@@ -11,7 +12,7 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import contraction_template
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.narrow_product import Product, find_product, pack_columns
-from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_panels, result_places
+from tilewright.topi.schedule.cpu.prefetch import buffer_bytes, prefetch_panels, result_places, run_ahead
 from tilewright.topi.schedule.cpu.register_tiles import reduction_size, row_axis, shared_axis, start_at_bias
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors
@@ -94,10 +95,25 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
         step = unroll_steps(context, step, tile.rows * tile.vectors, _most_unrolled(context, tile))
     if not resident and pixels > tile.rows and _are_far(context, anchor, product):
         prefetch_panels(context, anchor, [step], tile)
+    if pixels > tile.rows and (product.width // tile.lanes if resident else tile.vectors) > near:
+        _fetch_near(context, product, tile, step)
     for loop in (*inner, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     context.parallelize_tiles(order, prod(extents) * reduction_size(context, anchor) // instruction.group)
+
+
+def _fetch_near(context: ScheduleContext, product: Product, tile: RegisterTile, step: LoopHandle) -> None:
+    """Ask for the weights of some steps later before they are waited for: the second cache level has them."""
+    steps, bytes_ahead = context.extent(step), context.cpu.prefetch.weights_ahead
+    if steps is None:
+        return
+    distance = context.choose_again("fetch_distance", (0, 256, 512, 1024), bytes_ahead if bytes_ahead > 1 else 0)
+    if distance:
+        used = product.depth // steps * tile.columns
+        ahead = run_ahead(used, distance // product.columns.dtype.itemsize)
+        packed = (param for n, param in enumerate(context.sch.func.params) if n in context.packing)
+        context.sch.annotate(step, PREFETCH_NEAR, {param.name: ahead for param in packed})
 
 
 def _most_unrolled(context: ScheduleContext, tile: RegisterTile) -> int:

@@ -18,6 +18,7 @@ from tilewright.topi.intrinsics.dot import DotInstruction, dot_instruction
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import blocks_of_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
+from tilewright.topi.schedule.cpu.prefetch import run_ahead
 from tilewright.topi.schedule.cpu.register_tiles import schedule_tile, unroll_reduction
 from tilewright.topi.schedule.cpu.staged_products import own_loops, reduction_first
 from tilewright.topi.schedule.cpu.tile_choice import choose_tile
@@ -114,18 +115,13 @@ def _fetch_ahead(context: ScheduleContext, steps: LoopHandle, codes: Buffer, tot
     distance = context.choose("fetch_distance", (0, 2048, 4096, 8192), proposed) // codes.dtype.itemsize
     if not distance:
         return
-    fetched: dict[str, Value] = {codes.name: _run_ahead(used, distance)}
+    fetched: dict[str, Value] = {codes.name: run_ahead(used, distance)}
     for scales in _constants(context, total):
         bytes_ahead = context.cpu.prefetch.scales_ahead
         if scales.dtype is FLOAT32 and bytes_ahead > 1:
             width = prod((scales.static_shape or (0,))[2:])
-            fetched[scales.name] = _run_ahead(width, bytes_ahead // scales.dtype.itemsize)
+            fetched[scales.name] = run_ahead(width, bytes_ahead // scales.dtype.itemsize)
     context.sch.annotate(steps, PREFETCH_NEAR, fetched)
-
-
-def _run_ahead(length: int, distance: int) -> Value:
-    """A run of so many elements, whole runs ahead: about as many elements as `distance`, and one run at least."""
-    return [length, max(length, distance // length * length)]
 
 
 def _tile_few_rows(context: ScheduleContext, sums: BlockHandle, total: BlockHandle) -> LoopHandle:

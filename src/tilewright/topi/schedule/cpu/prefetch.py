@@ -116,6 +116,11 @@ def add_prefetch(context: ScheduleContext, loop: LoopHandle, runs: Mapping[str, 
     context.sch.annotate(loop, PREFETCH, {**present, **runs})
 
 
+def run_ahead(length: int, distance: int) -> Value:
+    """A run of so many elements, whole runs ahead: about as many elements as `distance`, and one run at least."""
+    return [length, max(length, distance // length * length)]
+
+
 def buffer_bytes(buffer: Buffer) -> int:
     """The size of a buffer; nothing where it is not known."""
     return prod(buffer.static_shape or (0,)) * buffer.dtype.itemsize
