@@ -24,7 +24,7 @@ from tilewright.ir.expr import const_value
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.target import Target
-from tilewright.tir.annotations import PREFETCH, WOVEN, ZIGZAG
+from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR, WOVEN, ZIGZAG
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import cpu_pipeline
@@ -202,6 +202,20 @@ def test_lines_of_few_channels_on_tiles() -> None:
     zero = Var("zero", tensor_type((), "uint8"))
     body: GraphExpr = call("qnn.line_conv2d", data, weight, zero, strides=(2, 8), padding=(1, 4, 1, 20))
     check(kernel([data, weight, zero], call("maximum", body, call("negative", body))), target_of("amx"), "tdpbusd")
+
+
+@pytest.mark.parametrize(("channels", "stride"), [(3, 2), (3, 1), (1, 1), (2, 3)])
+def test_lines_of_few_channels_by_groups_in_memory(channels: int, stride: int) -> None:
+    """Windows begin anywhere in a line, and their last group ends where the next window's pixels lie."""
+    run_length = 7 * channels + -7 * channels % 4
+    params = [
+        Var("data", tensor_type((1, 9, 16 * channels), "uint8")),
+        Var("weight", tensor_type((7, run_length, 32), "int8")),
+        Var("zero", tensor_type((), "uint8")),
+    ]
+    padding = (3, 3 * channels, 3, run_length - 4 * channels)
+    body: GraphExpr = call("qnn.line_conv2d", *params, strides=(stride, stride * channels), padding=padding)
+    check(kernel(params, call("maximum", body, call("negative", body))), target_of("vnni"), "vpdpbusd.512")
 
 
 @pytest.mark.parametrize(
@@ -396,6 +410,21 @@ def test_weights_that_do_not_stay_near_are_read_once(cores: int) -> None:
     assert re.search(r"// 7\)$|spatial\(2, i\w+\)$", line), line
     near = to_script(schedule_cpu(func.replace(attributes={CONSTANTS: (1,)}), target.replace(l2_bytes=2 << 20)))
     assert "// 7" not in near
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "depth", "is_fetched"),
+    [("vnni", 28, 1024, True), ("vnni", 28, 64, False), ("vnni", 7, 1024, False), ("dotprod", 28, 1024, False)],
+)
+def test_weights_are_fetched_ahead_that_pass_again_from_the_second_level(
+    name: str, rows: int, depth: int, is_fetched: bool
+) -> None:
+    """Some steps before their use; not where they stay in the first level, nor where they pass once."""
+    kind = "uint8" if name == "vnni" else "int8"
+    func = product(rows, 64, depth, kind).replace(attributes={CONSTANTS: (1,)})
+    made = schedule_cpu(func, target_of(name).replace(l1_bytes=32768))
+    notes = [PREFETCH_NEAR.of(loop) for loop in find_all(made.body, For) if PREFETCH_NEAR.is_on(loop)]
+    assert [run.start for note in notes if note for run in note.values()] == ([512] if is_fetched else [])
 
 
 def test_shapes_that_tiles_do_not_cover_go_to_dot_products() -> None:

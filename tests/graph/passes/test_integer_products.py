@@ -74,8 +74,8 @@ def test_weights_of_unsigned_bytes_meet_the_sums_of_rows() -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_convolutions_fill_the_border_with_the_zero_point(dtype: str) -> None:
-    x = Var("x", tensor_type((1, 3, 5, 5), dtype))
-    body = call("nn.conv2d", wide(x, constant(np.int32(7))), weights((6, 3, 3, 3)), padding=(1, 1, 1, 1))
+    x = Var("x", tensor_type((1, 5, 5, 5), dtype))
+    body = call("nn.conv2d", wide(x, constant(np.int32(7))), weights((6, 5, 3, 3)), padding=(1, 1, 1, 1))
     check([x], body, VNNI, "qnn.conv2d")
 
 
@@ -242,4 +242,5 @@ def test_images_of_few_channels_by_whole_lines(channels: int, window: int, strid
     )
     check([x], body, AMX, "qnn.line_conv2d")
     check([x], body, NEON, "qnn.line_conv2d")
-    check([x], body, VNNI, "qnn.conv2d")
+    check([x], body, VNNI, "qnn.line_conv2d")
+    check([x], body, PLAIN, "qnn.conv2d")

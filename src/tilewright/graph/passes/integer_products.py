@@ -86,6 +86,7 @@ class _Rules:
         self._has_tiles = target.has_feature("amx-int8")
         self._is_cpu = target.is_cpu
         self._has_dots = target.is_cpu and target.has_dotprod
+        self._has_groups = target.is_cpu and target.has_vnni and not self._has_tiles
         self._operands = Operands.of(target)
 
     def rules(self) -> tuple[Rule, ...]:
@@ -154,7 +155,7 @@ class _Rules:
         if kernel is None or (kernel.offset and known_sizes(call) is None):
             return None
         weights, data = kernel.values, self._operands.suited(data)
-        by_lines = self._has_tiles or self._has_dots
+        by_lines = self._has_tiles or self._has_dots or self._has_groups
         if by_lines and not kernel.offset and _is_few_channels(call, attributes, weights):
             return self._line_conv2d(call, attributes, data, weights)
         outputs = weights.shape[3]
@@ -191,8 +192,9 @@ class _Rules:
     def _line_conv2d(self, call: Call, attributes: Conv2dAttributes, data: ShiftedBytes, weights: Array) -> GraphExpr:
         """A convolution of few channels by whole lines: what a window meets of a line is one step of matrix tiles.
 
-        Dot products by lanes of a register take the groups of a window from few loads, which windows share. They take
-        pixels as they are; rows of a tile are whole groups apart.
+        Dot products by lanes of a register take the groups of a window from few loads, which windows share. Those of
+        four bytes in memory, at any place, fill their groups with what follows: 7 pixels of 3 channels are 6 groups.
+        Both take pixels as they are; rows of a tile are whole groups apart.
         """
         height, width, channels, outputs = weights.shape
         depth = channels + -channels % GROUP if self._has_tiles else channels
@@ -200,7 +202,7 @@ class _Rules:
         sizes = known_sizes(filled)
         assert sizes is not None
         runs = np.pad(weights, ((0, 0), (0, 0), (0, depth - channels), (0, 0))).reshape(height, width * depth, outputs)
-        missing = -width * depth % _TILE_STEP if self._has_tiles else 0
+        missing = -width * depth % (_TILE_STEP if self._has_tiles else GROUP if self._has_groups else 1)
         padded = self._pad_columns(np.pad(runs, ((0, 0), (0, missing), (0, 0))))
         top, left, bottom, right = attributes.padding
         product: GraphExpr = make(
