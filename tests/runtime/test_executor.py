@@ -233,6 +233,24 @@ def test_torch_in_torch_out(exe: Executable) -> None:
     _check([output.numpy() for output in outputs], x)
 
 
+def test_plain_torch_tensors_take_the_short_road(exe: Executable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of plain arrays, with a view of each; what has none takes the other road."""
+    torch = need_module("torch")
+    x = mini.sample_input()
+    tensor = torch.from_numpy(x)
+    trained = tensor.clone().requires_grad_()
+    strided = torch.from_numpy(np.repeat(x, 2, axis=1))[:, ::2]
+    for value in (strided, tensor.to(torch.float64).conj().to(torch.float32)):
+        _check([output.numpy() for output in exe(value)], x)
+    with pytest.raises(UserError, match="expected float32"):
+        exe(tensor.to(torch.bfloat16))
+    monkeypatch.setattr(EntryRunner, "admit", None)
+    for value in (tensor, trained):
+        outputs = exe(value)
+        assert all(isinstance(output, torch.Tensor) for output in outputs)
+        _check([output.numpy() for output in outputs], x)
+
+
 def test_torch_is_recognised_without_importing_it(exe: Executable, monkeypatch: pytest.MonkeyPatch) -> None:
     """The road for torch tensors, with a stand-in where torch is not installed."""
 

@@ -120,6 +120,17 @@ def is_torch(value: object) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def view_of_torch(value: object) -> object:
+    """A torch tensor as an array of numpy's in the same memory, where there is one; anything else as it is."""
+    if not is_torch(value):
+        return value
+    tensor: Any = value
+    try:
+        return tensor.detach().numpy()
+    except (TypeError, RuntimeError):
+        return value  # on another device, sparse, conjugate or of a type that numpy lacks
+
+
 def is_jax(value: object) -> bool:
     """Whether `value` is an array of jax's; jax is not imported for the question."""
     jax = sys.modules.get("jax")
@@ -153,8 +164,7 @@ def _from_torch(tensor: Any, dtype: str | None, where: str, is_written: bool) ->
         return unpack(codes, (*codes.shape[:-1], 2 * codes.shape[-1]), "float4_e2m1fn"), "float4_e2m1fn"
     if _is_small(name):
         return tensor.view(torch.uint8).numpy().view(storage_dtype(name)), name
-    array: Array = tensor.numpy()
-    return array, dtype_name(array.dtype)
+    return _storage_of(tensor.numpy(), where)
 
 
 def _from_dlpack(value: Any, where: str) -> tuple[Array, str]:
@@ -270,10 +280,10 @@ def to_storage(value: object, dtype: str | None, where: str, *, is_written: bool
     """
     if isinstance(value, np.ndarray):
         array, name = _storage_of(value, where)
-    elif isinstance(value, HasStorage) and isinstance(value.dtype, str):
-        array, name = value.storage, value.dtype
     elif is_torch(value):
         array, name = _from_torch(value, dtype, where, is_written)
+    elif isinstance(value, HasStorage) and isinstance(value.dtype, str):
+        array, name = value.storage, value.dtype
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         array, name = _from_dlpack(value, where)
     else:

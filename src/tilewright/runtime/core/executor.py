@@ -17,7 +17,16 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.core.artifact import Artifact, TensorInfo
-from tilewright.runtime.core.convert import HOST_DEVICES, direct, is_jax, is_torch, to_jax, to_storage, to_user
+from tilewright.runtime.core.convert import (
+    HOST_DEVICES,
+    direct,
+    is_jax,
+    is_torch,
+    to_jax,
+    to_storage,
+    to_user,
+    view_of_torch,
+)
 from tilewright.runtime.core.dtypes import SMALL_FLOATS
 from tilewright.runtime.core.entry import AbsentRunner, EntryRunner
 from tilewright.runtime.core.function_table import check_repeats
@@ -110,6 +119,10 @@ class Executable(Exportable):
             plain = self._entry.run_plain(arrays)
             if plain is not None:
                 plain = self._to_user(plain)
+            elif arrays and is_torch(arrays[0]):
+                plain = self._entry.run_plain([view_of_torch(array) for array in arrays])
+                plain = None if plain is None else self._to_torch(plain)
+            if plain is not None:
                 return plain[0] if len(plain) == 1 else tuple(plain)
         if out is not None:
             if "out" not in self._input_places:
@@ -121,7 +134,7 @@ class Executable(Exportable):
             return self._run_there(values)
         outputs = self._run(values)
         if values and is_torch(values[0]):
-            results = [_to_torch(array, info) for array, info in zip(outputs, self._interface.outputs, strict=True)]
+            results = self._to_torch(outputs)
             return results[0] if len(results) == 1 else tuple(results)
         outputs = self._to_user(outputs)
         if values and is_jax(values[0]):
@@ -148,6 +161,9 @@ class Executable(Exportable):
 
     def _to_user(self, outputs: list[Any]) -> list[Any]:
         return [to_user(array, info.dtype) for array, info in zip(outputs, self._interface.outputs, strict=True)]
+
+    def _to_torch(self, outputs: list[Any]) -> list[Any]:
+        return [_to_torch(array, info) for array, info in zip(outputs, self._interface.outputs, strict=True)]
 
     def _run_into(self, values: list[object], out: object) -> list[Any]:
         """One run whose results go into arrays of the user's."""
