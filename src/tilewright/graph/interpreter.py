@@ -44,7 +44,7 @@ from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.unify import show_dimension, show_type
 from tilewright.graph.ops import special
 from tilewright.ir import small_floats
-from tilewright.ir.dtype import BFLOAT16
+from tilewright.ir.dtype import BFLOAT16, DataType
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import Constructor, IRModule
@@ -345,6 +345,17 @@ def to_bfloat16(values: Array) -> Array:
     return np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16).reshape(np.shape(values))
 
 
+def numbers_of(item: Constant) -> Array:
+    """The numbers that a constant holds, whatever they are stored in: bfloat16 and small floats as float32."""
+    return _numbers(item.data, item.dtype)
+
+
+def _numbers(storage: Array, dtype: DataType) -> Array:
+    if dtype is BFLOAT16:
+        return to_float32(storage)
+    return small_floats.values_of(dtype.name)[storage] if dtype.is_small_float else storage
+
+
 def apply_operator(item: Call, values: list[Value], symbols: MutableMapping[Symbol, int] | None = None) -> Value:
     """The value of an operator call from the values of its inputs, checked against its inferred type.
 
@@ -390,12 +401,9 @@ def _arrays(item: Call, values: list[Value]) -> list[Array]:
     for arg, value in zip(item.args, values, strict=True):
         if not isinstance(value, (np.ndarray, np.generic)):
             raise CompilerBug(f"an input of {item.callee.name} is no tensor but {value!r}")
-        found = arg.type
-        array = np.asarray(value)
-        if isinstance(found, TensorType) and found.dtype is BFLOAT16:
-            array = to_float32(array)
-        elif isinstance(found, TensorType) and found.dtype.is_small_float and not takes_bits:
-            array = small_floats.values_of(found.dtype.name)[array]
+        found, array = arg.type, np.asarray(value)
+        if isinstance(found, TensorType) and not (takes_bits and found.dtype.is_small_float):
+            array = _numbers(array, found.dtype)
         arrays.append(array)
     return arrays
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.graph.helpers import function, op, random, var
-from tilewright.graph.interpreter import evaluate
-from tilewright.graph.ir.expr import GraphExpr, constant
+from tilewright.graph.interpreter import evaluate, to_bfloat16
+from tilewright.graph.ir.expr import Constant, GraphExpr, constant
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
@@ -15,6 +15,7 @@ from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.canonicalize import canonicalize
+from tilewright.ir.dtype import BFLOAT16, DataType
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 
@@ -145,7 +146,7 @@ def test_masks_of_diagonals(written: str, first: int, last: int) -> None:
     assert call.args[3] is extra
 
 
-@pytest.mark.parametrize("kind", ["scattered", "of a sequence each", "places two apart"])
+@pytest.mark.parametrize("kind", ["scattered", "of a sequence each", "places two apart", "halves, not places"])
 def test_masks_of_no_diagonals(kind: str) -> None:
     """Other masks stay masks."""
     table = np.tri(ROWS, COLUMNS, dtype=bool)
@@ -154,6 +155,10 @@ def test_masks_of_no_diagonals(kind: str) -> None:
         table[4, 1] = False
     elif kind == "of a sequence each":
         mask = constant(np.stack([table, table])[:, None])
+    elif kind == "halves, not places":
+        # Neighbours among numbers of bfloat16, whose storage grows by one.
+        rows, columns = (np.arange(count, dtype=np.uint16) + 0x3F80 for count in (ROWS, COLUMNS))
+        mask = op("greater_equal", Constant(rows[:, None], BFLOAT16), Constant(columns, BFLOAT16))
     else:
         rows = op("reshape", op("arange", count=ROWS, step=2), shape=(ROWS, 1))
         mask = op("greater_equal", rows, op("arange", count=COLUMNS))
@@ -278,6 +283,24 @@ def test_half_precision_is_float32_inside_on_processors(dtype: str) -> None:
     assert {
         item.tensor_type.dtype.name for item in operators(attention(before, GraphOptions(target=CPU)), "transpose")
     } >= {dtype}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "quarter", "hidden"),
+    [
+        ("float16", np.float16(0.25), np.float16(-np.inf)),
+        ("bfloat16", to_bfloat16(np.float32(0.25)), to_bfloat16(np.float32(-np.inf))),
+    ],
+)
+def test_numbers_are_read_as_their_type_says(dtype: str, quarter: np.ndarray, hidden: np.ndarray) -> None:
+    """The storage of bfloat16 is integers: 0.25 lies there as 16000."""
+    q, k, v = (var(name, 1, 4, 2, 8, dtype=dtype) for name in "qkv")
+    scale, hide = (Constant(np.asarray(item), DataType.of(dtype)) for item in (quarter, hidden))
+    scores = op("multiply", op("matmul", heads(q, 0, 2, 1, 3), heads(k, 0, 2, 3, 1)), scale)
+    scores = op("where", constant(np.tri(4, 4, dtype=bool)), scores, hide)
+    before = module(op("matmul", op("nn.softmax", scores, axis=3), heads(v, 0, 2, 1, 3)), q, k, v)
+    (call,) = operators(attention(before, GraphOptions(target=CPU)), "nn.attention")
+    assert (call.attributes.scale, call.attributes.last) == (0.25, 0)
 
 
 def test_half_precision_is_rounded_once() -> None:

@@ -20,6 +20,7 @@ from functools import partial, reduce
 
 import numpy as np
 
+from tilewright.graph.interpreter import numbers_of
 from tilewright.graph.ir.dimensions import Size
 from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Var
 from tilewright.graph.ir.op import is_call_to
@@ -213,7 +214,7 @@ def _hidden(item: GraphExpr) -> tuple[GraphExpr, GraphExpr] | None:
 
 def _is_hiding(item: GraphExpr) -> bool:
     """Whether a constant is minus infinity throughout."""
-    return isinstance(item, Constant) and item.data.size > 0 and bool((item.data == -np.inf).all())
+    return isinstance(item, Constant) and item.data.size > 0 and bool((numbers_of(item) == -np.inf).all())
 
 
 def _leads_to_product(item: GraphExpr, sizes: Sequence[Size]) -> bool:
@@ -235,7 +236,7 @@ def _number(item: GraphExpr) -> float | None:
     """The one number of a constant."""
     if not isinstance(item, Constant) or item.data.size != 1:
         return None
-    number = float(np.asarray(item.data, np.float64).reshape(-1)[0])
+    number = float(np.asarray(numbers_of(item), np.float64).reshape(-1)[0])
     return number if np.isfinite(number) else None
 
 

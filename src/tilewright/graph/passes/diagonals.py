@@ -85,13 +85,13 @@ def _of_comparison(name: str, one: GraphExpr, other: GraphExpr) -> Diagonals | N
 def _places(item: GraphExpr) -> tuple[int, int] | None:
     """Along which axis from the end numbers lie that grow by 1, and the first of them."""
     sizes = known_sizes(item)
-    if not sizes or not all(isinstance(size, int) for size in sizes):
+    if not sizes or not all(isinstance(size, int) for size in sizes) or not item.tensor_type.dtype.is_integer:
         return None
     long = [axis - len(sizes) for axis, size in enumerate(sizes) if size != 1]
     if len(long) != 1 or long[0] < -2:
         return None
     numbers = _value(item)
-    if numbers is None or numbers.dtype.kind not in "iu" or not bool((np.diff(numbers.ravel()) == 1).all()):
+    if numbers is None or not bool((np.diff(numbers.ravel()) == 1).all()):
         return None
     return long[0], int(numbers.ravel()[0])
 
