@@ -186,7 +186,8 @@ def _sum_blocks(context: ScheduleContext, handle: BlockHandle, epilogue: BlockHa
     accumulate(context, handle, inside)
     for number in reversed(range(len(stages))):
         lanes = plan.lanes if number == 0 else 1
-        sch.compute_at(copies[number], block)
+        # A block may have a single column: the loop over its columns is there all the same.
+        sch.compute_at(copies[number], block, preserve_unit_loops=width == 1)
         loops = sch.get_loops(copies[number])
         first, *others, last = loops[loops.index(block) + 1 :]
         threads, lane = sch.split(last, [None, lanes])
