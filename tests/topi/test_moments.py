@@ -92,7 +92,15 @@ def test_the_mean_is_of_the_type_of_sums() -> None:
         tw.compile(program("nn.batch_norm_sums", *inputs))
 
 
-SHAPES = [(4, 14, 14, 64), (2, 9, 9, 24), (3, 11, 5, 7), (1, 7, 7, 256), (1, 40, 40, 18), (1, 3, 11, 512), (1, 40, 40, 17)]
+SHAPES = [
+    (4, 14, 14, 64),
+    (2, 9, 9, 24),
+    (3, 11, 5, 7),
+    (1, 7, 7, 256),
+    (1, 40, 40, 18),
+    (1, 3, 11, 512),
+    (1, 40, 40, 17),
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -588,6 +588,34 @@ def test_unroll_loops() -> None:
     )
 
 
+def test_unroll_loops_that_are_rolled() -> None:
+    """What the passes before were to take as one tile is a loop again, and what it indexes stays in memory."""
+    assert_becomes(
+        unroll_loops,
+        """
+        def f(A: Buffer[(6,), "float32"], B: Buffer[(6,), "float32"]):
+            rows = allocate((6,), "float32", scope="local")
+            for i in unroll(3, annotations={"rolled": True}):
+                for j in unroll(2):
+                    rows[i * 2 + j] = A[i * 2 + j]
+            for i in unroll(2):
+                for j in unroll(3, annotations={"rolled": True}):
+                    B[i * 3 + j] = rows[i * 3 + j]
+        """,
+        """
+        def f(A: Buffer[(6,), "float32"], B: Buffer[(6,), "float32"]):
+            rows = allocate((6,), "float32", scope="local")
+            for i in serial(3, annotations={"rolled": True}):
+                rows[i * 2] = A[i * 2]
+                rows[i * 2 + 1] = A[i * 2 + 1]
+            for j in serial(3, annotations={"rolled": True}):
+                B[j] = rows[j]
+            for j in serial(3, annotations={"rolled": True}):
+                B[3 + j] = rows[3 + j]
+        """,
+    )
+
+
 def test_vectorize_loops() -> None:
     """A condition that differs between lanes is a mask; what is the same in all of them is broadcast."""
     assert_becomes(

@@ -7,8 +7,9 @@
 Loops marked unrolled and of constant extent are copied whatever is inside, up to a bound on the statements that
 result; beyond it the loop stays as a serial loop. Short serial loops that index a `local` buffer by their variable are
 unrolled too: such a buffer is meant for registers, and registers have no addresses. Not those with the note `ROLLED`:
-what they index is better left in memory. For languages that are text to the end, loops that index no registers are
-copied as far as that is short (`most_statements`).
+what they index is better left in memory. An unrolled loop with that note was unrolled for the passes before this one,
+which divide other loops around it; here it is a loop again. For languages that are text to the end, loops that index no
+registers are copied as far as that is short (`most_statements`).
 
 A copied loop with the note `PREFETCH` hands a share of what is to be fetched to each copy, in whose innermost loop that
 is done.
@@ -89,6 +90,9 @@ class _Plan:
                 self.kinds[loop] = LoopKind.SERIAL
             return
         count = loop.extent.value
+        if loop.kind is LoopKind.UNROLLED and ROLLED.is_on(loop):
+            self.kinds[loop] = LoopKind.SERIAL
+            return
         if loop.kind is LoopKind.UNROLLED:
             most = MAX_STATEMENTS if self._indexes_registers(loop) else self._most_others
             if count * inside > most:

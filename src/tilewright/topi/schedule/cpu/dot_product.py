@@ -59,16 +59,15 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     start_at_bias(context, anchor)
     loops = sch.get_loops(output)
     extents = context.sizes(loops)
-    block = context.block(anchor)
-    row = shared_axis(block, extents) if product.apart else row_axis(context, anchor, extents)
+    row = shared_axis(context.block(anchor), extents) if product.apart else row_axis(context, anchor, extents)
     rows, pixels = 1 if row is None else extents[row], prod(extents[:-1])
     steps = _steps(product.depth // instruction.group, instruction.steps)
     most = _most_together(context, output, instruction.lanes)
     near = _near_vectors(context, anchor, product, instruction.lanes)
     held, apart = steps > 1, not instruction.adds
     tile = vector_tile(rows, product.width, instruction.lanes, context, held, apart, most, near, pixels // rows)
-    widths = divisors(product.width // tile.lanes, context.cpu.dot_product.most_vectors)
-    tile = choose_tile(context, tile, rows, product.width, widths=widths)
+    most_vectors = context.cpu.dot_product.most_vectors
+    tile = choose_tile(context, tile, rows, product.width, widths=divisors(product.width // tile.lanes, most_vectors))
     # Vectors of a single row come from panels of their own, where several streams help prefetchers.
     streams = pixels == 1 and tile.vectors <= context.cpu.streams.count
     pack_columns(context, anchor, product, tile.lanes if streams else tile.columns, instruction.group)
@@ -82,9 +81,8 @@ def schedule_dot_product(context: ScheduleContext, anchor: BlockHandle, output: 
     others = (n for n in range(len(loops) - 1) if n != row)
     order = [loops[n] for n in sorted(others, key=lambda n: (n not in outside, n))]
     if row is not None:
-        row_outer, row_inner = sch.split(loops[row], [None, tile.rows])
+        row_outer, *inner = sch.split(loops[row], [None, tile.rows])
         order.append(row_outer)
-        inner.append(row_inner)
     place = len(order) if resident else min(1 + len(outside), len(order) - 1)
     order.insert(place, column_outer)
     sch.reorder(*order, *inner, vector, lane)

@@ -7,7 +7,7 @@ from math import prod
 
 from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, substitute
-from tilewright.tir.annotations import COLUMNS, PREFETCH, TILES, Anchor
+from tilewright.tir.annotations import COLUMNS, PREFETCH, ROLLED, TILES, Anchor
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
@@ -90,12 +90,13 @@ def schedule_winograd(context: ScheduleContext) -> None:
     """Schedule a kernel whose anchor is a Winograd product.
 
     for group of tiles (sized by the second cache level):
-        for tile, vector of channels:  V[:, :, tile, channels] = B d B'     (both stages unrolled, in registers)
+        for tile, vector of channels:  V[:, :, tile, channels] = B d B'     (line by line)
         for panel of output channels, block of tiles:
             for i, j:  M[i, j] = V[i, j] U[i, j]                            (a register tile of tiles x channels)
             for tile, vector of channels:  epilogue(A M A') to the output   (partial tiles are cut here only)
 
-    Images of an open number are a loop around all of it.
+    Transforms unroll the points of a line, not those of a window: a window is more than fits in registers, and its code
+    would be most of the kernel's, and of the time to compile it. Images of an open number are a loop around all of it.
     """
     sch = context.sch
     target = output_block(context)
@@ -284,14 +285,41 @@ def _schedule_output(
     group, block, inner = sch.split(tiles, [None, plan.group, plan.register.rows])
     panel, vector, lane = sch.split(o, [None, plan.register.vectors, plan.register.lanes])
     sch.reorder(group, panel, block, inner, vector, row, column, lane)
-    for name in ("winograd_output", "winograd_output_rows"):
-        stage = sch.get_block(name)
-        sch.compute_at(stage, vector)
-        unroll_below(context, stage, vector)
-    sch.unroll(row)
+    transform_results(context, vector, row)
     sch.unroll(column)
     sch.vectorize(lane)
     return group, panel, block
+
+
+def transform_results(context: ScheduleContext, vector: LoopHandle, row: LoopHandle) -> None:
+    """Both stages of the output transform, under the loop over vectors of channels and that over rows of results."""
+    results = context.sch.get_block("winograd_output")
+    context.sch.compute_at(results, row)
+    line_by_line(context, row, *loops_below(context, results, row))
+    context.sch.set_scope(results, 0, "local")
+    transform_lines(context, context.sch.get_block("winograd_output_rows"), vector)
+
+
+def transform_lines(context: ScheduleContext, stage: BlockHandle, place: LoopHandle) -> None:
+    """A stage that transforms the columns of a window, under a loop: one column after the other."""
+    context.sch.compute_at(stage, place)
+    point, line, *channels = loops_below(context, stage, place)
+    context.sch.reorder(line, point)
+    line_by_line(context, line, point, *channels)
+    context.sch.set_scope(stage, 0, "local")
+
+
+def line_by_line(context: ScheduleContext, line: LoopHandle, point: LoopHandle, *channels: LoopHandle) -> None:
+    """A loop over the lines of a window, in which their points are unrolled and channels are in one vector.
+
+    Loops are divided around it as if it were unrolled, too: guards are tested once for all of a window.
+    """
+    sch = context.sch
+    for loop in (line, point):
+        sch.unroll(loop)
+    sch.annotate(line, ROLLED, True)
+    for lane in channels:
+        sch.vectorize(lane)
 
 
 def split_tiles(
@@ -311,18 +339,6 @@ def open_images(context: ScheduleContext, target: BlockHandle) -> LoopHandle | N
     """The loop over images whose number is open, around all others."""
     first, *_ = context.sch.get_loops(target)
     return first if context.is_symbolic(first) else None
-
-
-def unroll_below(context: ScheduleContext, stage: BlockHandle, place: LoopHandle) -> None:
-    """A transform stage under its loop: rows and columns unrolled, channels in one vector; values in registers."""
-    sch = context.sch
-    loops = sch.get_loops(stage)
-    below = loops[[loop.var for loop in loops].index(place.var) + 1 :]
-    if len(below) > 2:
-        sch.vectorize(below[-1])
-    for loop in below[:2]:
-        sch.unroll(loop)
-    sch.set_scope(stage, 0, "local")
 
 
 def _schedule_product(context: ScheduleContext, place: LoopHandle, plan: _Plan) -> LoopHandle:
@@ -443,7 +459,7 @@ def _unroll_vectors(context: ScheduleContext, loops: list[LoopHandle], lanes: in
 def _schedule_input(
     context: ScheduleContext, images: LoopHandle | None, group_loop: LoopHandle, plan: _Plan
 ) -> tuple[LoopHandle, LoopHandle]:
-    """The input transform: for each tile and vector of channels, both stages unrolled.
+    """The input transform: for each tile and vector of channels, line by line in both directions.
 
     Where a group lies in rows of tiles, its part of the image is padded row by row, in the first cache level. Gives the
     loops over rows (or blocks) of tiles and over vectors of channels.
@@ -456,11 +472,8 @@ def _schedule_input(
     chunk, lane = sch.split(channel, [None, plan.chunk])
     outer, inner = sch.split(tiles, [None, plan.columns if plan.whole_rows else plan.register.rows])
     sch.reorder(outer, chunk, inner, i, j, lane)
-    sch.compute_at(rows, inner)
-    unroll_below(context, rows, inner)
-    for loop in (i, j):
-        sch.unroll(loop)
-    sch.vectorize(lane)
+    transform_lines(context, rows, inner)
+    line_by_line(context, i, j, lane)
     for producer in producers:
         if plan.in_rows:
             sch.compute_at(producer, chunk)

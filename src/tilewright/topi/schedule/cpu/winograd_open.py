@@ -16,11 +16,13 @@ from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 from tilewright.topi.schedule.cpu.winograd import (
     ASSUMED_CACHE,
     inline_others,
+    line_by_line,
     output_block,
     pack_weights,
     stage_shape,
     sum_in_registers,
-    unroll_below,
+    transform_lines,
+    transform_results,
 )
 from tilewright.topi.schedule.template import Template
 
@@ -47,7 +49,7 @@ def schedule_winograd_open(context: ScheduleContext) -> None:
     """Schedule a kernel whose anchor is a Winograd product over blocks of tiles of an open number.
 
     for image, group of blocks (sized by the second cache level):
-        for block, tile, vector of channels:  V[block, :, :, tile, channels] = B d B'   (in registers)
+        for block, tile, vector of channels:  V[block, :, :, tile, channels] = B d B'   (line by line)
         for panel of output channels:
             for i, j, block:  M[block, i, j] = V[block, i, j] U[i, j]      (U[i, j] stays in the first cache level)
             for block, tile, vector of channels:  epilogue(A M A') to the output
@@ -110,11 +112,7 @@ def _schedule_output(context: ScheduleContext, target: BlockHandle, plan: _Plan)
     group, block = sch.split(blocks, [None, plan.group])
     panel, vector, lane = sch.split(o, [None, plan.register.vectors, plan.register.lanes])
     sch.reorder(group, panel, block, inner, vector, row, column, lane)
-    for name in ("winograd_output", "winograd_output_rows"):
-        stage = sch.get_block(name)
-        sch.compute_at(stage, vector)
-        unroll_below(context, stage, vector)
-    sch.unroll(row)
+    transform_results(context, vector, row)
     sch.unroll(column)
     sch.vectorize(lane)
     return group, panel
@@ -150,19 +148,18 @@ def _pack_input(context: ScheduleContext, product: BlockHandle, plan: _Plan) -> 
 
 
 def _schedule_input(context: ScheduleContext, group: LoopHandle, plan: _Plan) -> None:
-    """The input transform: for each tile and vector of channels, window and both stages in registers."""
+    """The input transform: for each tile and vector of channels, window and both stages line by line."""
     sch = context.sch
     stage, rows, window = (sch.get_block(f"winograd_{name}") for name in ("input", "input_rows", "window"))
     sch.compute_at(stage, group, preserve_unit_loops=True)
     block, i, j, tile, channel = sch.get_loops(stage)[-5:]
     chunk, lane = sch.split(channel, [None, plan.chunk])
     sch.reorder(block, tile, chunk, i, j, lane)
-    for producer in (rows, window):
-        sch.compute_at(producer, chunk)
-        unroll_below(context, producer, chunk)
-    for loop in (i, j):
-        sch.unroll(loop)
-    sch.vectorize(lane)
+    transform_lines(context, rows, chunk)
+    sch.compute_at(window, chunk)
+    line_by_line(context, *loops_below(context, window, chunk))
+    sch.set_scope(window, 0, "local")
+    line_by_line(context, i, j, lane)
 
 
 TEMPLATE = Template(
