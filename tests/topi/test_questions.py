@@ -41,6 +41,11 @@ def _depthwise() -> PrimFunc:
     return kernel([x, w], call("nn.relu", conv(x, w, padding=(1, 1, 1, 1), groups=16)))
 
 
+def _large_windows() -> PrimFunc:
+    x, w = var("x", 1, 6, 7, 16), var("w", 5, 5, 1, 16)
+    return kernel([x, w], call("nn.relu", conv(x, w, padding=(2, 2, 2, 2), groups=16)))
+
+
 def _softmax() -> PrimFunc:
     x = var("x", 16, 8, 64)
     return kernel([x], call("nn.softmax", x, axis=2))
@@ -59,7 +64,8 @@ KERNELS = {
     "matmul": (_matmul, {"tile_rows", "tile_vectors", "weights_stay", "unroll"}),
     "convolution": (_convolution, {"tile_rows", "tile_vectors", "unroll"}),
     "narrow": (_narrow, {"tile_rows", "tile_vectors", "unroll"}),
-    "depthwise": (_depthwise, {"pixels", "unroll_taps"}),
+    "depthwise": (_depthwise, {"pixels", "unroll_taps", "unroll_rows_of_taps"}),
+    "large windows": (_large_windows, {"pixels", "unroll_taps", "unroll_rows_of_taps"}),
     "softmax": (_softmax, {"partial"}),
     "elementwise": (_elementwise, {"vector"}),
     "winograd": (_winograd, {"tile_rows", "tile_vectors", "group", "streamed"}),

@@ -1,4 +1,4 @@
-"""The schedule of depthwise convolutions: a row of pixels of one vector of channels, with all taps unrolled."""
+"""The schedule of depthwise convolutions: a row of pixels of one vector of channels, with taps unrolled."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ from tilewright.topi.schedule.cpu.register_tiles import (
     start_at_bias,
 )
 from tilewright.topi.schedule.cpu.tiling import RegisterTile, divisors, vector_width
+
+_FEW_ROWS = 4
+"""Rows of taps that are unrolled even where lines of results share no rows of elements."""
 
 
 def _matches(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> str | None:
@@ -83,7 +86,7 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
         order.insert(1, some)
     order.append(column_outer)
     sch.reorder(*order, *inner, lane)
-    schedule_taps(context, anchor, order[-1], tile)
+    schedule_taps(context, anchor, order[-1], tile, lines)
     for loop in inner:
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -91,8 +94,10 @@ def schedule_depthwise(context: ScheduleContext, anchor: BlockHandle, output: Bl
     context.parallelize_tiles(order, work)
 
 
-def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile) -> None:
-    """The taps of a tile under the loop over tiles, in registers."""
+def schedule_taps(
+    context: ScheduleContext, anchor: BlockHandle, place: LoopHandle, tile: RegisterTile, lines: int
+) -> None:
+    """The taps of a tile of some lines under the loop over tiles, in registers."""
     context.sch.compute_at(anchor, place)
     reduction = schedule_tile(context, anchor, place, tile)
     matched = match_reducer(context.block(anchor))
@@ -108,8 +113,11 @@ def schedule_taps(context: ScheduleContext, anchor: BlockHandle, place: LoopHand
     if taps is None or prod(taps) > context.cpu.depthwise.most_unrolled_taps:
         return
     if context.choose("unroll_taps", (False, True), True):
-        # Rows of taps that are missing at the edge of an open size are left out: those stay a loop.
-        for loop in reduction[1:] if is_open and len(reduction) > 1 else reduction:
+        # Rows of taps that are missing at the edge of an open size are left out: those stay a loop. So do many rows of
+        # which each reads other elements: unrolled they are as quick, and take twice the time to compile.
+        shares_rows = lines > 1 or taps[0] <= _FEW_ROWS
+        all_rows = not is_open and context.choose("unroll_rows_of_taps", (False, True), shares_rows)
+        for loop in reduction if all_rows else reduction[1:] or reduction:
             context.sch.unroll(loop)
 
 
@@ -238,5 +246,5 @@ def sliding_tile(rows: int, columns: int, lanes: int, registers: int) -> Registe
 
 
 TEMPLATE = contraction_template(
-    "depthwise", "a vector of channels x a few pixels in registers, all taps unrolled", _matches, schedule_depthwise
+    "depthwise", "a vector of channels x a few pixels in registers, taps unrolled", _matches, schedule_depthwise
 )

@@ -63,7 +63,7 @@ def schedule_expanded(context: ScheduleContext) -> None:
     strip, line_outer, line = sch.split(y, [strips, None, lines])
     pixel_outer, pixel = sch.split(x, [None, sliding.rows])
     sch.reorder(n, strip, panel, line_outer, pixel_outer, vector, line, pixel, lane)
-    schedule_taps(context, depthwise, vector, sliding)
+    schedule_taps(context, depthwise, vector, sliding, lines)
     for loop in (line, pixel):
         sch.unroll(loop)
     sch.vectorize(lane)

@@ -119,7 +119,7 @@ def _schedule_rows(
     channel_outer, channel_inner = sch.split(channel, [None, sliding.lanes])
     in_tile = [row_line, pixel_inner] if lines > 1 else [pixel_inner]
     sch.reorder(pixel_outer, channel_outer, *in_tile, channel_inner)
-    schedule_taps(context, depthwise, channel_outer, sliding)
+    schedule_taps(context, depthwise, channel_outer, sliding, lines)
     for loop in in_tile:
         sch.unroll(loop)
     sch.vectorize(channel_inner)
