@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -351,7 +352,13 @@ def _plain(value: Any) -> Any:
         return type(value)([_plain(item) for item in value])
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
-    return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    return {name: _plain(getattr(value, name)) for name in _field_names(type(value))}
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of one of the classes of this file."""
+    return tuple(item.name for item in fields(kind))
 
 
 def artifact_from_metadata(
