@@ -7,9 +7,8 @@ model needs the library file and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -352,13 +351,8 @@ def _plain(value: Any) -> Any:
         return type(value)([_plain(item) for item in value])
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
-    return {name: _plain(getattr(value, name)) for name in _field_names(type(value))}
-
-
-@cache
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of one of the classes of this file."""
-    return tuple(item.name for item in fields(kind))
+    # What `fields` makes a list of anew at every call.
+    return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
 
 
 def artifact_from_metadata(
