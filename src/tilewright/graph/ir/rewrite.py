@@ -273,15 +273,10 @@ class _Driver:
         self.uses = count_uses(order)
         self.kept.extend(order)
         self.limit = 1000 + 50 * len(order)
-        memo, rules = self.memo, self.table.for_node
+        memo = self.memo
         # Children come first: what a rule builds is all that has to be looked for.
         for item in order:
-            if id(item) in memo:
-                continue
-            below = children(item)
-            if item.type is not None and not rules(item) and all(memo[id(child)] is child for child in below):
-                memo[id(item)] = item
-            elif not self._settle(item, below):
+            if id(item) not in memo and not self._settle(item, children(item)):
                 self._finish(item)
         return memo[id(root)]
 
@@ -324,7 +319,11 @@ class _Driver:
 
     def _rebuild(self, item: GraphExpr, below: tuple[GraphExpr, ...]) -> GraphExpr:
         memo = self.memo
-        rebuilt = with_children(item, [memo[id(child)] for child in below]) if below else item
+        rebuilt = item
+        for child in below:
+            if memo[id(child)] is not child:
+                rebuilt = with_children(item, [memo[id(child)] for child in below])
+                break
         if rebuilt is not item:
             self.kept.append(rebuilt)
             self.uses[id(rebuilt)] = self.uses.get(id(item), 1)
