@@ -181,7 +181,8 @@ class Analysis:
 
 def _around_kernels(function: Function) -> Iterator[GraphExpr]:
     """Every expression of a function and its closures, needed ones first, without the insides of primitives."""
-    return iter(children_first((function,), lambda item: () if is_primitive(item) else children(item)))
+    roots: list[GraphExpr] = [function]
+    return iter(children_first(roots, lambda item: () if is_primitive(item) else children(item)))
 
 
 def _plain_dimensions(kind: Type | None) -> Iterator[Symbol]:
