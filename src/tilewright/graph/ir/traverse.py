@@ -174,7 +174,11 @@ def rewrite(
     for item in order:
         if id(item) in known:
             continue
-        rebuilt = with_children(item, [memo[id(child)] for child in children(item)])
+        rebuilt, below = item, children(item)
+        for child in below:
+            if memo[id(child)] is not child:
+                rebuilt = with_children(item, [memo[id(child)] for child in below])
+                break
         result = function(item, rebuilt)
         if result is None:
             result = rebuilt
