@@ -68,7 +68,7 @@ def _schema(op_type: str, opset: int, domain: str) -> Proto | None:
 @lru_cache(maxsize=64)
 def _fixed_body(op_type: str, opset: int, domain: str) -> OnnxFunction | None:
     """The body of an operator that has one whatever its inputs: models have many nodes of one."""
-    schema = _schema(op_type, opset, domain)
+    schema: Proto = onnx_package().defs.get_schema(op_type, opset, domain)
     # The body must be written for an opset that means the same as the model's.
     text = schema.get_function_with_opset_version(opset) if _has_body(schema, opset) else b""
     return _body(text or schema.function_body, op_type, schema)
