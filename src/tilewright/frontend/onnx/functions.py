@@ -37,51 +37,42 @@ def schema_version(op_type: str, opset: int) -> int | None:
 
 def schema_function(node: OnnxNode, opset: int, inputs: Sequence[GraphExpr | None]) -> OnnxFunction | None:
     """The body that the operator's own definition gives for these inputs, if it has one."""
-    schema = _schema(node.op_type, opset, node.domain)
-    if schema is None:
-        return None
-    if schema.has_function:
-        return _fixed_body(node.op_type, opset, node.domain)
-    if not schema.has_context_dependent_function:
-        return None
-    versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
-    if not versions:
-        return None
-    types = [_type_proto(value).SerializeToString() for value in inputs]
-    try:
-        proto = schema.get_context_dependent_function_with_opset_version(
-            max(versions), _node_proto(node).SerializeToString(), types
-        )
-    except (RuntimeError, ValueError) as error:
-        raise UnsupportedError(f"{node.op_type}: ONNX gives no body for these inputs: {error}") from error
-    return _body(proto, node.op_type, schema)
-
-
-def _schema(op_type: str, opset: int, domain: str) -> Proto | None:
     onnx = onnx_package()
     try:
-        return onnx.defs.get_schema(op_type, opset, domain)
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return None
+    proto = None
+    if schema.has_function:
+        # The body must be written for an opset that means the same as the model's.
+        text = schema.get_function_with_opset_version(opset) if _has_body(schema, opset) else b""
+        proto = text or schema.function_body
+    elif schema.has_context_dependent_function:
+        versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
+        if not versions:
+            return None
+        types = [_type_proto(value).SerializeToString() for value in inputs]
+        try:
+            proto = schema.get_context_dependent_function_with_opset_version(
+                max(versions), _node_proto(node).SerializeToString(), types
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UnsupportedError(f"{node.op_type}: ONNX gives no body for these inputs: {error}") from error
+    if proto is None:
+        return None
+    if isinstance(proto, bytes):
+        return _read(proto, node.op_type, opset, node.domain) if proto else None
+    return _with_defaults(read_function(proto, f"the definition of {node.op_type}"), schema)
 
 
 @lru_cache(maxsize=64)
-def _fixed_body(op_type: str, opset: int, domain: str) -> OnnxFunction | None:
-    """The body of an operator that has one whatever its inputs: models have many nodes of one."""
-    schema: Proto = onnx_package().defs.get_schema(op_type, opset, domain)
-    # The body must be written for an opset that means the same as the model's.
-    text = schema.get_function_with_opset_version(opset) if _has_body(schema, opset) else b""
-    return _body(text or schema.function_body, op_type, schema)
-
-
-def _body(proto: Proto, op_type: str, schema: Proto) -> OnnxFunction | None:
-    if not proto:
-        return None
-    if isinstance(proto, bytes):
-        parsed = onnx_package().FunctionProto()
-        parsed.ParseFromString(proto)
-        proto = parsed
-    return _with_defaults(read_function(proto, f"the definition of {op_type}"), schema)
+def _read(body: bytes, op_type: str, opset: int, domain: str) -> OnnxFunction:
+    """A body as ONNX gives it, which many nodes of a model share."""
+    onnx = onnx_package()
+    parsed = onnx.FunctionProto()
+    parsed.ParseFromString(body)
+    schema = onnx.defs.get_schema(op_type, opset, domain)
+    return _with_defaults(read_function(parsed, f"the definition of {op_type}"), schema)
 
 
 def _has_body(schema: Proto, opset: int) -> bool:

@@ -125,10 +125,9 @@ class _Codes:
 def _as_codes(weight: _Dequantized) -> _Codes | None:
     """The fewest bits that hold integers [k, n]; None if these are no codes."""
     depth = len(weight.integers)
-    changes: Array = np.zeros(0, np.int64)
-    if weight.scale.strides[0]:
-        # Not one row of scales that is read again and again.
-        changes = np.flatnonzero((weight.scale[1:] != weight.scale[:-1]).any(axis=1)) + 1
+    # Of one row of scales that is read again and again, one is enough.
+    scales = weight.scale if weight.scale.strides[0] else weight.scale[:1]
+    changes = np.flatnonzero((scales[1:] != scales[:-1]).any(axis=1)) + 1
     common = gcd(*(int(place) for place in changes)) if len(changes) else 0
     bounds: dict[int, tuple[Array, Array]] = {}
     for bits in WIDTHS:
