@@ -262,10 +262,13 @@ class Compilation(Exportable):
 
     @classmethod
     def compiled(cls, wanted: CompileRequest) -> Executable:
-        """What a request asks for, ready to run here. Nobody looks at the stages: each is let go after the next."""
-        made = cls.of(wanted)
-        made._keeps_stages = False
-        return made.executable()
+        """What a request asks for, ready to run here. Nobody looks at the stages."""
+        return cls.of(wanted).in_order().executable()
+
+    def in_order(self) -> Compilation:
+        """This compilation for whoever asks for its stages in their order alone: each is let go after the next."""
+        self._keeps_stages = False
+        return self
 
     def _start(self, wanted: CompileRequest) -> None:
         self._keeps_stages = True

@@ -29,3 +29,20 @@ def test_constants_are_let_go_one_by_one(monkeypatch: pytest.MonkeyPatch) -> Non
     for number, offset in enumerate(offsets):
         np.testing.assert_array_equal(block[offset : offset + 160].view(np.float32), np.float32(number))
     assert [item() is None for item in alive] == [True] * 4
+
+
+def test_equal_constants_are_stored_once() -> None:
+    store = ConstantStore()
+    weights = np.arange(4096, dtype=np.float32).reshape(64, 64)
+    # It differs where nothing is looked at first.
+    other = weights.copy()
+    other[0, 1] = 7
+    zeros = np.zeros(3, np.float32)
+    nothing = np.full(2, np.nan, np.float32)
+    arrays = [weights, other, weights.copy(), weights.reshape(-1), zeros, -zeros, nothing, nothing.copy()]
+    offsets = [store.add(constant(array), None) for array in arrays]
+    assert offsets[2] == offsets[0] and offsets[7] == offsets[6]
+    assert len(set(offsets)) == len(store.table()) == 6
+    block = store.blob()
+    for array, offset in zip(arrays, offsets, strict=True):
+        assert block[offset : offset + array.nbytes].tobytes() == array.tobytes()

@@ -9,7 +9,11 @@ from pathlib import Path
 from tilewright.backends.deployment import deployment_of
 from tilewright.cli.compilations import open_compilation
 from tilewright.cli.options import add_model, check_output, export_target
+from tilewright.compiler import Compilation
+from tilewright.lower.compile_times import slowest_kernels
+from tilewright.lower.model import failed_templates
 from tilewright.request import model_targets
+from tilewright.runtime.core.artifact import ModelInfo
 from tilewright.runtime.core.keys import signing_key
 from tilewright.runtime.core.module import ExportOptions
 from tilewright.support.text import human_bytes, human_seconds, plural
@@ -77,15 +81,15 @@ def execute(options: argparse.Namespace) -> int:
     # Before the work, so that a key that is none is said at once.
     key = None if options.sign is None else signing_key(options.sign)
     start = time.perf_counter()
-    compilation = open_compilation(options, target)
+    # A model and what the passes have made of it are let go before the library is put together.
+    compilation = open_compilation(options, target).in_order()
+    model, kernels, remarks = _kernels(compilation)
     compilation.export_library(output, name=options.name, sign=key)
     seconds = human_seconds(time.perf_counter() - start)
-    model = compilation.lowered.info
     files = output.rglob("*") if output.is_dir() else [output]
     size = human_bytes(sum(file.stat().st_size for file in files if file.is_file()))
     print(f"{output}: {size}, compiled for {compilation.target.describe()} in {seconds}")
-    steps = sum(compilation.lowered.uses_by_symbol().values())
-    print(f"  {plural(len(compilation.kernels), 'distinct kernel')} in {plural(steps, 'step')}")
+    print(f"  {kernels}")
     workspace = human_bytes(model.workspace_bytes)
     if model.symbols:
         workspace = f"of {plural(len(model.slots), 'slot')}, sized by {', '.join(model.symbols)}"
@@ -99,13 +103,21 @@ def execute(options: argparse.Namespace) -> int:
     on_host = [kernel for kernel in device.kernels if kernel.on_host] if device is not None else []
     for kernel in on_host:
         print(f"  on the host: {kernel.symbol} ({kernel.on_host.splitlines()[0]})")
-    for symbol, reason in compilation.failed_templates.items():
-        print(f"  a plainer schedule: {symbol} ({reason})")
-    for slow in compilation.slowest_kernels:
-        print(f"  slow to compile: {slow}")
-    for far in compilation.far_kernels:
-        print(f"  far from its bound: {far}")
+    for remark in remarks:
+        print(f"  {remark}")
     for label, infos in (("input", model.inputs), ("output", model.outputs)):
         for info in infos:
             print(f"  {label:6} {info}")
     return 0
+
+
+def _kernels(compilation: Compilation) -> tuple[ModelInfo, str, list[str]]:
+    """The tables of the model, how many kernels it has, and what is to be said of single ones."""
+    lowered, compiled = compilation.lowered, compilation.compiled_kernels
+    count = (
+        f"{plural(len(lowered.kernels), 'distinct kernel')} in {plural(sum(lowered.uses_by_symbol().values()), 'step')}"
+    )
+    remarks = [f"a plainer schedule: {symbol} ({reason})" for symbol, reason in failed_templates(compiled).items()]
+    remarks += [f"slow to compile: {slow}" for slow in slowest_kernels(compiled, lowered.nodes_by_symbol())]
+    remarks += [f"far from its bound: {far}" for far in lowered.far_kernels(compiled)]
+    return lowered.info, count, remarks

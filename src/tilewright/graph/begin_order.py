@@ -38,7 +38,7 @@ class _Kind(Enum):
 def _kind(item: GraphExpr) -> _Kind:
     if not isinstance(item, Call) or not isinstance(item.callee, Function):
         return _Kind.VALUE
-    calls = (node for node in post_order(item.callee.body) if isinstance(node, Call))
+    calls = (node for node in post_order(item.callee) if isinstance(node, Call))
     is_layer = any(isinstance(node.callee, Operator) and node.callee.name.startswith(_LAYERS) for node in calls)
     return _Kind.LAYER if is_layer else _Kind.HOST
 

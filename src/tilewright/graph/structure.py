@@ -20,7 +20,7 @@ def structure_of(function: Function, any_number: Container[int] = ()) -> tuple[o
     """
     numbers = {id(param): number for number, param in enumerate(function.params)}
     parts: list[object] = [id(param.type) for param in function.params]
-    for item in post_order(function.body):
+    for item in post_order(function)[:-1]:
         if id(item) in numbers:
             continue
         operands = tuple([numbers[id(child)] for child in children(item)])

@@ -1,12 +1,15 @@
 """The constants of a model: arranged as kernels want them, each arrangement stored once, in one block of bytes.
 
+Equal constants are stored once even if they are different objects: those of the variants of a model are, and weights
+that passes have packed for both sides of an `If`.
+
 Elements of fewer than 8 bits are packed, as kernels read them (`legalize_small_types`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +25,17 @@ from tilewright.tir.index_map import IndexMap
 _ALIGNMENT = 64
 _LET_GO_BYTES = 32 << 20
 """Bytes of constants after which memory goes back to the system: the allocator keeps what it could use again."""
+_SAMPLE = 256
+"""Elements of a constant, all over it, that are looked at before all are compared with those of another one."""
 
 
 class ConstantStore:
-    """Collects constants and gives each its place.
+    """Collects constants and gives each its place."""
 
-    With `by_content`, equal constants are stored once even if they are different objects: those of the variants of a
-    model are.
-    """
-
-    def __init__(self, by_content: bool = False) -> None:
-        self.by_content = by_content
+    def __init__(self) -> None:
+        self._equal: dict[int, tuple[Constant, Constant]] = {}
+        """Each constant by its identity, for which it must live, with the first that is equal to it."""
+        self._alike: dict[tuple[object, ...], list[Constant]] = {}
         self._arranged: list[tuple[Constant, IndexMap | None]] = []
         self._infos: list[ConstantInfo] = []
         self._offsets: dict[tuple[object, object], int] = {}
@@ -40,13 +43,13 @@ class ConstantStore:
 
     def add(self, constant: Constant, arrangement: IndexMap | None) -> int:
         """The offset of a constant, rearranged if a map is given."""
-        key = (self._identity(constant), None if arrangement is None else structural_key(arrangement))
+        constant = self._first_equal(constant)
+        key = (id(constant), None if arrangement is None else structural_key(arrangement))
         known = self._offsets.get(key)
         if known is not None:
             return known
         shape = constant.data.shape if arrangement is None else arrangement.new_shape(constant.data.shape)
         offset = self._size
-        # Constants are told apart by identity, so they must live as long as the store.
         self._arranged.append((constant, arrangement))
         shape = tuple(int(dim) for dim in shape)
         self._infos.append(ConstantInfo(f"constant_{len(self._infos)}", shape, str(constant.dtype), offset))
@@ -56,11 +59,17 @@ class ConstantStore:
         self._size += -(-size // _ALIGNMENT) * _ALIGNMENT
         return offset
 
-    def _identity(self, constant: Constant) -> object:
-        if not self.by_content:
-            return id(constant)
-        digest = hashlib.sha256(np.ascontiguousarray(constant.data).data).digest()
-        return (constant.data.shape, str(constant.dtype), digest)
+    def _first_equal(self, constant: Constant) -> Constant:
+        """The first constant that is equal to one."""
+        if id(constant) not in self._equal:
+            data = constant.data
+            sample = data.flat[:: max(1, data.size // _SAMPLE)].tobytes()
+            alike = self._alike.setdefault((str(constant.dtype), data.shape, sample), [])
+            first = next((other for other in alike if _same_bytes(other.data, data)), constant)
+            if first is constant:
+                alike.append(constant)
+            self._equal[id(constant)] = (constant, first)
+        return self._equal[id(constant)][1]
 
     def table(self) -> tuple[ConstantInfo, ...]:
         """What is stored, and where."""
@@ -72,6 +81,8 @@ class ConstantStore:
         Each is arranged when its turn comes, and let go: where nothing else holds them, there are never two copies of
         all constants.
         """
+        self._equal.clear()
+        self._alike.clear()
         block = lasting_empty(self._size)
         end = returned = 0
         self._arranged.reverse()
@@ -90,3 +101,9 @@ class ConstantStore:
         block[end:] = 0
         self._offsets.clear()
         return block
+
+
+def _same_bytes(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether arrays of one type are equal to the bit: zeros have signs, and NaN is not equal to itself."""
+    first, second = (np.ascontiguousarray(item).reshape(-1).view(np.uint8).data for item in (a, b))
+    return first == second

@@ -69,7 +69,7 @@ def _with_sizes(function: Function, symbols: Mapping[PrimExpr, Symbol]) -> Funct
 def _symbols(function: Function) -> set[Symbol]:
     """The symbols of a function's parameters and attributes."""
     used = {symbol for param in function.params for symbol in symbols_of(param.type)}
-    attributes = [item.attributes for item in post_order(function.body) if isinstance(item, Call)]
+    attributes = [item.attributes for item in post_order(function) if isinstance(item, Call)]
     return used | {symbol for item in attributes if item is not None for symbol in symbols_of(item)}
 
 

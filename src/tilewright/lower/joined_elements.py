@@ -27,7 +27,7 @@ def join_elements(function: Function, elements: Symbol) -> tuple[Function, int] 
     It is one where all tensors have the same fixed shape or one element, and each element comes from the same element
     of the operands, or from all of them.
     """
-    nodes = post_order(function.body)
+    nodes = post_order(function)[:-1]
     shapes = {_shape(item.type) for item in nodes}
     large = {shape for shape in shapes if shape is None or math.prod(shape) != 1}
     if len(large) != 1 or not (shape := large.pop()) or not math.prod(shape):

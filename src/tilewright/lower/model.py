@@ -111,7 +111,7 @@ class LoweredModel:
         for segment in (*segments, *(segment for _, segment in special)):
             _dump_plan(segment)
         with trace.span("constants"):
-            store = ConstantStore(by_content=bool(self.variants))
+            store = ConstantStore()
             parts = [_with_constants(segment, by_symbol, store) for segment in segments]
             variants = tuple(
                 replace(_with_constants(segment, by_symbol, store), fixed=fixed) for fixed, segment in special

@@ -73,7 +73,7 @@ def kernel_symbols(func: PrimFunc) -> tuple[Symbol, ...]:
 
 def _hidden_symbols(function: Function, func: PrimFunc) -> list[Symbol]:
     """Symbols that a kernel computes with though no shape of its buffers has them: those of attributes."""
-    attributes = [item.attributes for item in post_order(function.body) if isinstance(item, Call)]
+    attributes = [item.attributes for item in post_order(function) if isinstance(item, Call)]
     candidates = [symbol for item in attributes if item is not None for symbol in symbols_of(item)]
     if not candidates:
         return []

@@ -19,12 +19,15 @@ def children_first(roots: Iterable[T], below: Callable[[T], Iterable[T]]) -> lis
         item = stack.pop()
         if item is None:
             order.append(cast(T, stack.pop()))
-        elif id(item) not in seen:
-            seen.add(id(item))
-            found = list(below(item))
-            if found:
-                stack += (item, None)
-                stack += [child for child in reversed(found) if id(child) not in seen]
-            else:
-                order.append(item)
+            continue
+        key = id(item)
+        if key in seen:
+            continue
+        seen.add(key)
+        found = tuple(below(item))
+        if found:
+            stack += (item, None)
+            stack += found[::-1]
+        else:
+            order.append(item)
     return order

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+_BACKSLASH: Final = ord("\\")
+_PLAIN: Final = frozenset(range(32, 127)) - {_BACKSLASH, ord('"')}
+"""Characters that an LLVM string has as they are."""
 
 
 def c_string(text: str) -> str:
     """A text and the zero that ends it, as an LLVM constant with its type."""
     content = text.encode() + b"\0"
-    # Only what would end an LLVM string, or is no plain letter, is escaped.
-    escaped = "".join(chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:02X}" for byte in content)
-    return f'[{len(content)} x i8] c"{escaped}"'
+    escaped = content
+    # The backslash first, with which all others begin that take the place of one. Whole texts at a time: descriptions
+    # of models are long.
+    for byte in sorted({*content} - _PLAIN, key=lambda byte: byte != _BACKSLASH):
+        escaped = escaped.replace(bytes([byte]), b"\\%02X" % byte)
+    return f'[{len(content)} x i8] c"{escaped.decode()}"'
 
 
 class Globals:

@@ -414,17 +414,18 @@ class Builder:
         """Inputs whose first dimensions (so many of each) broadcast, aligned at the last of them."""
         rank = max(outer)
         target: list[Size] = [1] * rank
-        for arg, count in zip(given, outer, strict=True):
+        shapes = [sizes_of(arg) for arg in given]
+        for shape, count in zip(shapes, outer, strict=True):
             for at in range(1, count + 1):
-                size = sizes_of(arg)[count - at]
+                size = shape[count - at]
                 known = target[rank - at]
                 if known == 1 or (dimensions.acts_as_one(known) and size != 1):
                     target[rank - at] = size
                 elif not dimensions.acts_as_one(size):
                     target[rank - at] = dimensions.simplest((known, size))
         fitted: list[GraphExpr] = []
-        for arg, count in zip(given, outer, strict=True):
-            sizes = list(sizes_of(arg))
+        for arg, shape, count in zip(given, shapes, outer, strict=True):
+            sizes = list(shape)
             for at in range(1, count + 1):
                 size, wanted = sizes[count - at], target[rank - at]
                 if size != 1 and wanted != 1 and not (isinstance(size, int) and isinstance(wanted, int)):

@@ -61,12 +61,18 @@ def schema_function(node: OnnxNode, opset: int, inputs: Sequence[GraphExpr | Non
     if proto is None:
         return None
     if isinstance(proto, bytes):
-        if not proto:
-            return None
-        parsed = onnx.FunctionProto()
-        parsed.ParseFromString(proto)
-        proto = parsed
+        return _read(proto, node.op_type, opset, node.domain) if proto else None
     return _with_defaults(read_function(proto, f"the definition of {node.op_type}"), schema)
+
+
+@lru_cache(maxsize=64)
+def _read(body: bytes, op_type: str, opset: int, domain: str) -> OnnxFunction:
+    """A body as ONNX gives it, which many nodes of a model share."""
+    onnx = onnx_package()
+    parsed = onnx.FunctionProto()
+    parsed.ParseFromString(body)
+    schema = onnx.defs.get_schema(op_type, opset, domain)
+    return _with_defaults(read_function(parsed, f"the definition of {op_type}"), schema)
 
 
 def _has_body(schema: Proto, opset: int) -> bool:

@@ -7,7 +7,7 @@ only provably equal is found by `same`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -36,20 +36,16 @@ def analyzer_of(*values: Size) -> Analyzer:
 
 def symbols_of(value: object) -> list[Var]:
     """The symbols in a size, a type, attributes, or a tuple of these, in order of appearance, each once."""
-    found: dict[Var, None] = {}
-    for root in _nodes(value):
-        for item in pre_order(root):
-            if type(item) is Var:
-                found[item] = None
-    return list(found)
+    if isinstance(value, (PrimExpr, Type)):
+        return list(_symbols_in(value))
+    below = value.children() if isinstance(value, Node) else value if isinstance(value, (tuple, list)) else ()
+    return list(dict.fromkeys(symbol for item in below for symbol in symbols_of(item)))
 
 
-def _nodes(value: object) -> Iterator[Node]:
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _nodes(item)
+@lru_cache(maxsize=4096)
+def _symbols_in(value: PrimExpr | Type) -> tuple[Var, ...]:
+    """The symbols in what there is once only, and what all passes ask of anew."""
+    return tuple(item for item in pre_order(value) if type(item) is Var)
 
 
 def normal(value: Size) -> Size:

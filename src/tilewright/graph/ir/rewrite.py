@@ -224,24 +224,24 @@ class _RuleTable:
 
     def may_fire(self, function: Function) -> bool:
         """Whether a function has a node that some rule starts with."""
-        return bool(self.any_root) or not self.by_root.keys().isdisjoint(_roots_in(function))
+        return bool(self.any_root) or not self.by_root.keys().isdisjoint(_roots_of(function))
 
 
 def _root(item: GraphExpr) -> str:
     """What patterns call a node that they start with: the operator of a call, or the kind of the node."""
-    if isinstance(item, Call):
+    if type(item) is Call:
         return item.callee.name if type(item.callee) is Operator else "<call>"
     return "<tuple_get>" if isinstance(item, TupleGet) else "<tuple>" if isinstance(item, Tuple) else "<other>"
 
 
-_ROOTS: Final[WeakKeyDictionary[Function, frozenset[str]]] = WeakKeyDictionary()
+_ROOTS: Final[WeakKeyDictionary[Function, list[str]]] = WeakKeyDictionary()
 
 
-def _roots_in(function: Function) -> frozenset[str]:
-    """The roots of all nodes of a function, remembered while it lives: most sets of rules are for few operators."""
+def _roots_of(function: Function) -> list[str]:
+    """The roots of a function's nodes in their order, remembered while it lives: most rules are for few operators."""
     found = _ROOTS.get(function)
     if found is None:
-        found = _ROOTS[function] = frozenset(map(_root, post_order(function)))
+        found = _ROOTS[function] = list(map(_root, post_order(function)))
     return found
 
 
@@ -268,20 +268,17 @@ class _Driver:
         self.fired = 0
         self.limit = 0
 
-    def run(self, root: GraphExpr) -> GraphExpr:
+    def run(self, root: Function) -> GraphExpr:
         order = post_order(root)
         self.uses = count_uses(order)
         self.kept.extend(order)
         self.limit = 1000 + 50 * len(order)
-        memo, rules = self.memo, self.table.for_node
-        # Children come first: what a rule builds is all that has to be looked for.
-        for item in order:
-            if id(item) in memo:
-                continue
-            below = children(item)
-            if item.type is not None and not rules(item) and all(memo[id(child)] is child for child in below):
+        memo, table = self.memo, self.table
+        # Children come first: what a rule builds is all that has to be looked for. Before the first, all is as it was.
+        for item, name in zip(order, _roots_of(root), strict=True):
+            if not self.fired and name not in table.by_root and not table.any_root and item.type is not None:
                 memo[id(item)] = item
-            elif not self._settle(item, below):
+            elif id(item) not in memo and not self._settle(item, children(item)):
                 self._finish(item)
         return memo[id(root)]
 
@@ -311,7 +308,8 @@ class _Driver:
     def _settle(self, item: GraphExpr, below: tuple[GraphExpr, ...]) -> bool:
         """Note what becomes of a node whose children are done; False if a rule fires, whose result is to be done."""
         rebuilt = self._rebuild(item, below)
-        new = self._fire(rebuilt)
+        rules = self.table.for_node(rebuilt)
+        new = self._fire(rebuilt, rules) if rules else rebuilt
         if new is rebuilt:
             self.memo[id(item)] = rebuilt
             self.memo[id(rebuilt)] = rebuilt
@@ -324,7 +322,11 @@ class _Driver:
 
     def _rebuild(self, item: GraphExpr, below: tuple[GraphExpr, ...]) -> GraphExpr:
         memo = self.memo
-        rebuilt = with_children(item, [memo[id(child)] for child in below]) if below else item
+        rebuilt = item
+        for child in below:
+            if memo[id(child)] is not child:
+                rebuilt = with_children(item, [memo[id(child)] for child in below])
+                break
         if rebuilt is not item:
             self.kept.append(rebuilt)
             self.uses[id(rebuilt)] = self.uses.get(id(item), 1)
@@ -334,8 +336,8 @@ class _Driver:
                 rebuilt.type = item.type
         return rebuilt
 
-    def _fire(self, item: GraphExpr) -> GraphExpr:
-        for rule in self.table.for_node(item):
+    def _fire(self, item: GraphExpr, rules: Sequence[Rule]) -> GraphExpr:
+        for rule in rules:
             bindings = Bindings(item, self.uses)
             if not rule.pattern.match(item, bindings):
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from operator import is_
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -73,13 +74,10 @@ def with_children(item: GraphExpr, new: Sequence[GraphExpr]) -> GraphExpr:
 
     The span is kept, and the type where those of the children stay the same.
     """
-    same, same_types = True, True
-    for old, child in zip(children(item), new, strict=True):
-        if old is not child:
-            same = False
-            same_types = same_types and old.type is child.type
-    if same:
+    before = children(item)
+    if len(before) == len(new) and all(map(is_, before, new)):
         return item
+    same_types = all(old.type is child.type for old, child in zip(before, new, strict=True) if old is not child)
     result: GraphExpr
     if isinstance(item, Call):
         if type(item.callee) is Operator:
@@ -143,8 +141,9 @@ def users(order: Sequence[GraphExpr]) -> dict[int, list[GraphExpr]]:
     result: dict[int, list[GraphExpr]] = {id(item): [] for item in order}
     for item in order:
         for child in children(item):
-            if id(child) in result:
-                result[id(child)].append(item)
+            found = result.get(id(child))
+            if found is not None:
+                found.append(item)
     return result
 
 
@@ -168,19 +167,18 @@ def rewrite(
     not entered.
     """
     memo: dict[int, GraphExpr] = dict(mapping or {})
-    stack: list[tuple[GraphExpr, bool]] = [(root, False)]
-    while stack:
-        item, expanded = stack.pop()
-        if id(item) in memo:
+    known = frozenset(memo)
+    order = (
+        children_first((root,), lambda item: () if id(item) in known else children(item)) if memo else post_order(root)
+    )
+    for item in order:
+        if id(item) in known:
             continue
-        below = _CHILDREN[type(item)](item)
-        if below and not expanded:
-            stack.append((item, True))
-            for child in reversed(below):
-                if id(child) not in memo:
-                    stack.append((child, False))
-            continue
-        rebuilt = with_children(item, [memo[id(child)] for child in below]) if below else item
+        rebuilt, below = item, children(item)
+        for child in below:
+            if memo[id(child)] is not child:
+                rebuilt = with_children(item, [memo[id(child)] for child in below])
+                break
         result = function(item, rebuilt)
         if result is None:
             result = rebuilt

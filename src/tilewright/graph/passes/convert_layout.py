@@ -316,6 +316,6 @@ class _Converter:
 
 
 def _rearranged(item: Constant, data: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Constant:
-    result = Constant(np.ascontiguousarray(data).reshape(data.shape), item.dtype)
+    result = Constant(data, item.dtype)
     result.span = item.span
     return result

@@ -46,6 +46,8 @@ def _merge_function(function: Function) -> Function:
 
 def attribute_key(value: object) -> object:
     """Attributes as something to compare: sizes and types by identity (a symbol's name is only a hint)."""
+    if type(value) is int:
+        return value
     if isinstance(value, (PrimExpr, Type)):
         return id(value)
     return tuple(attribute_key(item) for item in value) if isinstance(value, tuple) else repr(value)

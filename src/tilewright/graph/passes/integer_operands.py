@@ -171,7 +171,7 @@ def byte_weights(values: Array | None) -> ByteWeights | None:
     if high - low > 255:
         return None
     offset = 0 if low >= -128 and high <= 127 else low + 128
-    return ByteWeights(values - np.int32(offset), offset)
+    return ByteWeights(values - np.int32(offset) if offset else values, offset)
 
 
 def pad_depth(data: GraphExpr, extra: int) -> GraphExpr:
@@ -266,4 +266,4 @@ def corrected(product: GraphExpr, zero: GraphExpr | None, sums: Array) -> GraphE
 
 def column_sums(weights: Array) -> Array:
     """The sums of the weights of each output, which lie along the last axis."""
-    return np.asarray(weights.reshape(-1, weights.shape[-1]).sum(axis=0, dtype=np.int64))
+    return np.asarray(weights.sum(axis=tuple(range(weights.ndim - 1)), dtype=np.int64))

@@ -267,6 +267,8 @@ class _Rules:
         if lanes > 1 and vectors >= _MANY_VECTORS and all(vectors % count for count in range(2, _VECTORS + 1)):
             vectors += -vectors % _VECTORS
         missing = self._missing_depth(weights)
+        if not missing and vectors * lanes == columns:
+            return weights
         return np.pad(weights, [(0, 0)] * (weights.ndim - 2) + [(0, missing), (0, vectors * lanes - columns)])
 
     def _missing_depth(self, weights: Array) -> int:

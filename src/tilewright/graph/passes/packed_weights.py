@@ -124,31 +124,45 @@ class _Codes:
 
 def _as_codes(weight: _Dequantized) -> _Codes | None:
     """The fewest bits that hold integers [k, n]; None if these are no codes."""
-    depth, columns = weight.integers.shape
-    changes = np.flatnonzero((weight.scale[1:] != weight.scale[:-1]).any(axis=1)) + 1
+    depth = len(weight.integers)
+    # Of one row of scales that is read again and again, one is enough.
+    scales = weight.scale if weight.scale.strides[0] else weight.scale[:1]
+    changes = np.flatnonzero((scales[1:] != scales[:-1]).any(axis=1)) + 1
     common = gcd(*(int(place) for place in changes)) if len(changes) else 0
-    integers = np.ascontiguousarray(weight.integers)
+    bounds: dict[int, tuple[Array, Array]] = {}
     for bits in WIDTHS:
         codes = WORD_BITS // bits
         group = common or -(-depth // codes) * codes
         if group % codes or group < _LEAST_GROUP:
             continue
-        groups = -(-depth // group)
-        padded = integers
-        if groups * group > depth:
-            padded = np.pad(integers, ((0, groups * group - depth), (0, 0)))
-        zero = _zeros(padded.reshape(groups, group, columns), bits)
+        if group not in bounds:
+            bounds[group] = _bounds(_whole_groups(weight.integers, group), group)
+        zero = _zeros(*bounds[group], bits)
         if zero is not None:
+            zero = zero.astype(np.uint8)
             spread = np.repeat(zero, group, axis=0) if zero.size > 1 else zero
             scale = np.ascontiguousarray(weight.scale[::group], np.float32)
-            return _Codes((padded + spread).astype(np.uint8), scale, zero.astype(np.uint8), bits, group)
+            # Modulo 256, which the sums are below.
+            integers = _whole_groups(np.ascontiguousarray(weight.integers.astype(np.uint8)), group)
+            return _Codes(integers + spread, scale, zero, bits, group)
     return None
 
 
-def _zeros(groups: Array, bits: int) -> Array | None:
-    """Zero points [groups, n] that make codes of some bits of integers [groups, group, n]; one for all if it can be."""
-    low, high, most = groups.min(axis=1).astype(np.int32), groups.max(axis=1).astype(np.int32), (1 << bits) - 1
-    middle = 1 << (bits - 1)
+def _whole_groups(integers: Array, group: int) -> Array:
+    """Integers with zeros behind them, up to a whole group."""
+    missing = -len(integers) % group
+    return np.pad(integers, ((0, missing), (0, 0))) if missing else integers
+
+
+def _bounds(integers: Array, group: int) -> tuple[Array, Array]:
+    """The least and the greatest integer of each group and column [groups, n], of whole groups."""
+    groups = integers.reshape(-1, group, integers.shape[1])
+    return groups.min(axis=1).astype(np.int32), groups.max(axis=1).astype(np.int32)
+
+
+def _zeros(low: Array, high: Array, bits: int) -> Array | None:
+    """Zero points [groups, n] that make codes of some bits of integers in bounds; one for all if it can be."""
+    most, middle = (1 << bits) - 1, 1 << (bits - 1)
     if low.min() >= -middle and high.max() <= most - middle:
         return np.full((1, 1), middle, np.int32)
     zero = np.clip(-low, 0, most)

@@ -22,7 +22,7 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.known import is_known
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
-from tilewright.graph.ir.traverse import children, map_functions, post_order
+from tilewright.graph.ir.traverse import children, count_uses, map_functions, post_order
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.ops.convolution import Conv2dAttributes, Conv2dTransposeAttributes
 from tilewright.graph.ops.pooling import Pool2dAttributes, window_counts
@@ -68,8 +68,15 @@ def known_value(item: GraphExpr) -> Array | None:
     if not is_known(item):
         return None
     values: dict[int, Value] = {}
-    for node in post_order(item):
+    order = post_order(item)
+    uses = count_uses(order)
+    for node in order:
         parts = [values[id(child)] for child in children(node)]
+        for child in children(node):
+            uses[id(child)] -= 1
+            if not uses[id(child)]:
+                # Weights in 32 bits, of which there are several steps.
+                del values[id(child)]
         if isinstance(node, Constant):
             values[id(node)] = node.data
         elif isinstance(node, Call) and parts:

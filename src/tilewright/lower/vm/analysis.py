@@ -26,7 +26,7 @@ from tilewright.graph.ir.expr import (
 )
 from tilewright.graph.ir.op import Operator, introduces_symbols
 from tilewright.graph.ir.scopes import Scope, place
-from tilewright.graph.ir.traverse import pattern_variables, post_order
+from tilewright.graph.ir.traverse import children, pattern_variables, post_order
 from tilewright.graph.passes.fuse import is_primitive
 from tilewright.graph.views import is_view
 from tilewright.ir.expr import Var as Symbol
@@ -181,14 +181,8 @@ class Analysis:
 
 def _around_kernels(function: Function) -> Iterator[GraphExpr]:
     """Every expression of a function and its closures, needed ones first, without the insides of primitives."""
-    order = post_order(function)
-    inside = {
-        id(part)
-        for item in order
-        if isinstance(item, Function) and is_primitive(item)
-        for part in post_order(item.body)
-    }
-    return (item for item in order if id(item) not in inside)
+    roots: list[GraphExpr] = [function]
+    return iter(children_first(roots, lambda item: () if is_primitive(item) else children(item)))
 
 
 def _plain_dimensions(kind: Type | None) -> Iterator[Symbol]:

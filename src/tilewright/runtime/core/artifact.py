@@ -7,7 +7,7 @@ model needs the library file and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -351,7 +351,8 @@ def _plain(value: Any) -> Any:
         return type(value)([_plain(item) for item in value])
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
-    return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    # What `fields` makes a list of anew at every call.
+    return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
 
 
 def artifact_from_metadata(
