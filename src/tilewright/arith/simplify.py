@@ -35,7 +35,10 @@ def depends_on_memory(expr: PrimExpr) -> bool:
     kind = type(expr)
     result = kind is e.Call or kind not in CORE_NODES
     if not result:
-        result = any(depends_on_memory(child) for child in expr.children() if isinstance(child, PrimExpr))
+        for child in expr.children():
+            if isinstance(child, PrimExpr) and depends_on_memory(child):
+                result = True
+                break
     expr.reads_memory = result
     return result
 
