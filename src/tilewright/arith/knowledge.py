@@ -56,7 +56,7 @@ class State:
     `after` has the states that were made of this one by learning something, with all that was found out in them.
     """
 
-    __slots__ = ("after", "answers", "bounds", "facts", "forms", "modular", "proofs", "simplified", "touched")
+    __slots__ = ("about", "after", "answers", "bounds", "facts", "forms", "modular", "proofs", "simplified", "touched")
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -66,6 +66,8 @@ class State:
         self.modular: dict[PrimExpr, ModularSet] = {}
         self.proofs: dict[PrimExpr, bool] = {}
         self.answers: dict[object, object] = {}
+        self.about: dict[PrimExpr, list[Linear]] = {}
+        """What searches for bounds know of terms (`arith/bounds.py`), of this state alone as well."""
         self.touched: dict[object, dict[PrimExpr, Range | None]] = {}
         """What is touched (`arith/region.py`). It is of this state alone: it may say more in one that knows more."""
         self.after: dict[object, State] = {}
@@ -109,8 +111,6 @@ class Knowledge(ABC):
         self._searches = 0
         self._tried = 0
         """Forms that the outermost search has looked at."""
-        self._known_forms: dict[PrimExpr, list[Linear]] = {}
-        """What that search knows of terms."""
         self._states = 0
         """How many states are remembered."""
         self._is_learning = False
