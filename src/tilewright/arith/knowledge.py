@@ -58,24 +58,20 @@ class State:
 
     __slots__ = ("about", "after", "answers", "bounds", "facts", "forms", "modular", "proofs", "simplified", "touched")
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, before: State | None = None) -> None:
+        """A state in which nothing was found out yet, but what holds in another one."""
         self.facts = facts
-        self.simplified: dict[PrimExpr, PrimExpr] = {}
-        self.forms: dict[PrimExpr, Linear] = {}
-        self.bounds: dict[PrimExpr, Interval] = {}
-        self.modular: dict[PrimExpr, ModularSet] = {}
-        self.proofs: dict[PrimExpr, bool] = {}
-        self.answers: dict[object, object] = {}
+        self.simplified: dict[PrimExpr, PrimExpr] = {} if before is None else dict(before.simplified)
+        self.forms: dict[PrimExpr, Linear] = {} if before is None else dict(before.forms)
+        self.bounds: dict[PrimExpr, Interval] = {} if before is None else dict(before.bounds)
+        self.modular: dict[PrimExpr, ModularSet] = {} if before is None else dict(before.modular)
+        self.proofs: dict[PrimExpr, bool] = {} if before is None else dict(before.proofs)
+        self.answers: dict[object, object] = {} if before is None else dict(before.answers)
         self.about: dict[PrimExpr, list[Linear]] = {}
         """What searches for bounds know of terms (`arith/bounds.py`), of this state alone as well."""
         self.touched: dict[object, dict[PrimExpr, Range | None]] = {}
         """What is touched (`arith/region.py`). It is of this state alone: it may say more in one that knows more."""
         self.after: dict[object, State] = {}
-
-    def inherit(self, other: State) -> None:
-        """Begin with what was found out in another state, which holds in this one too."""
-        self.simplified, self.forms, self.bounds = dict(other.simplified), dict(other.forms), dict(other.bounds)
-        self.modular, self.proofs, self.answers = dict(other.modular), dict(other.proofs), dict(other.answers)
 
     def share(self, other: State) -> None:
         """Find out together with another state: neither knows anything of what the other is asked alone."""
