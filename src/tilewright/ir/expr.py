@@ -420,6 +420,7 @@ class Call(PrimExpr):
     name: str
     args: tuple[PrimExpr, ...]
     dtype: DataType
+    reads_memory = True
 
 
 @node()

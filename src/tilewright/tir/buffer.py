@@ -96,6 +96,7 @@ class BufferLoad(PrimExpr):
 
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
+    reads_memory = True
 
     def _post_init(self) -> None:
         if len(self.indices) != len(self.buffer.shape):
