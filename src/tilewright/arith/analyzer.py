@@ -121,13 +121,13 @@ class Analyzer(Prover):
 
     def _drop(self, var: Var) -> bool:
         """Drop everything that is known about a variable; whether there was anything."""
-        # Most tables know variables only: look into compound terms, and at variables only by identity.
-        terms = {t for t in self.ranges if t is var or (type(t) is not Var and var in self.variables_of(t))}
-        for table in (self.residues, self.truths):
-            if table:
-                terms.update(t for t in table if var in self.variables_of(t))
-        is_known = terms or var in self.values
-        if not is_known and not (self.inequalities and any(var in self.variables_of(t) for t in self.inequalities)):
+        terms: set[PrimExpr] = set()
+        for table in (self.ranges, self.residues, self.truths, self.inequalities):
+            for term in table:
+                # Most tables know variables only: look into compound terms, and at variables only by identity.
+                if term is var or (type(term) is not Var and var in self.variables_of(term)):
+                    terms.add(term)
+        if not terms and var not in self.values:
             return False
         self.values = {v: value for v, value in self.values.items() if v is not var}
         self.ranges = {t: known for t, known in self.ranges.items() if t not in terms}

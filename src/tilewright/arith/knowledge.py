@@ -103,6 +103,8 @@ class Knowledge(ABC):
         """How many cases were looked at inside the outermost of them."""
         self._order: dict[PrimExpr, OrderKey] = {}
         self._numbers: dict[Var, int] = {}
+        self._rendered: dict[tuple[object, ...], PrimExpr] = {}
+        """The sums that forms are: their order does not depend on the facts."""
         self._failing: dict[PrimExpr, bool] = {}
         self._searches = 0
         self._tried = 0
@@ -167,7 +169,8 @@ class Knowledge(ABC):
             if self._states < _MOST_STATES:
                 self._states += 1
                 before.after[key] = after
-        self.restore(after)
+        if after is not self._state:
+            self.restore(after)
 
     def learn_range(self, term: PrimExpr, interval: Interval) -> None:
         """A term lies in an interval (together with what was known)."""
