@@ -7,9 +7,6 @@ and the analyses are exact about it or refuse. Nodes of upper floors (loads, ...
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from tilewright.arith.interval import Interval
 from tilewright.arith.knowledge import ModularSet, State
 from tilewright.arith.linear import Linear
@@ -76,12 +73,11 @@ class Analyzer(Prover):
 
         def change() -> None:
             before = self._state
-            is_known = before.mentions(var)
-            is_new = not self._drop(var) and not is_known
-            self.learn_range(var, interval)
-            if is_new:
-                self._state.inherit(before)
-                self.restore(self._state)
+            if self._drop(var) or before.mentions(var):
+                self.learn_range(var, interval)
+            else:
+                self.ranges = {**self.ranges, var: interval}
+                self.restore(State(self._facts(), before))
 
         self.learning((var, interval), change)
 
@@ -125,12 +121,13 @@ class Analyzer(Prover):
 
     def _drop(self, var: Var) -> bool:
         """Drop everything that is known about a variable; whether there was anything."""
-        dropped = [var] if var in self.values else []
-        # Most tables know variables only: look into compound terms, and at variables only by identity.
-        terms = {t for t in self.ranges if t is var or (type(t) is not Var and var in self.variables_of(t))}
-        terms.update(t for table in (self.residues, self.truths) for t in table if var in self.variables_of(t))
-        forms = [t for t in self.inequalities if var in self.variables_of(t)]
-        if not dropped and not terms and not forms:
+        terms: set[PrimExpr] = set()
+        for table in (self.ranges, self.residues, self.truths, self.inequalities):
+            for term in table:
+                # Most tables know variables only: look into compound terms, and at variables only by identity.
+                if term is var or (type(term) is not Var and var in self.variables_of(term)):
+                    terms.add(term)
+        if not terms and var not in self.values:
             return False
         self.values = {v: value for v, value in self.values.items() if v is not var}
         self.ranges = {t: known for t, known in self.ranges.items() if t not in terms}
@@ -146,28 +143,23 @@ class Analyzer(Prover):
         """The forms that a variable does not occur in."""
         return tuple(form for form in forms if not any(var in self.variables_of(term) for term in form.terms))
 
-    @contextmanager
-    def assume(self, *conditions: PrimExpr) -> Iterator[Analyzer]:
+    def assume(self, *conditions: PrimExpr) -> Scope:
         """Take conditions as facts inside a `with` block.
 
         Conditions that read memory are ignored: statements in the block may change what they said.
         """
-        saved = self.save()
+        scope = Scope(self)
         try:
             for condition in conditions:
                 self.assume_always(condition)
-            yield self
-        finally:
-            self.restore(saved)
+        except BaseException:
+            scope.close()
+            raise
+        return scope
 
-    @contextmanager
-    def scope(self) -> Iterator[Analyzer]:
+    def scope(self) -> Scope:
         """A `with` block at whose end everything bound or assumed inside is forgotten."""
-        saved = self.save()
-        try:
-            yield self
-        finally:
-            self.restore(saved)
+        return Scope(self)
 
     def assume_always(self, condition: PrimExpr) -> None:
         """Take a condition as a fact from here on (to the end of the enclosing scope)."""
@@ -197,6 +189,26 @@ class Analyzer(Prover):
     def upper_bound(self, expr: PrimExpr) -> int | None:
         """A constant that an expression is never above."""
         return self.bounds(expr).upper
+
+
+class Scope:
+    """A `with` block of an analyzer; a class of its own, for passes enter one at every loop."""
+
+    __slots__ = ("_analyzer", "_saved")
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self._analyzer = analyzer
+        self._saved = analyzer.save()
+
+    def __enter__(self) -> Analyzer:
+        return self._analyzer
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Back to what was known at the beginning."""
+        self._analyzer.restore(self._saved)
 
 
 def conjuncts(condition: PrimExpr) -> list[PrimExpr]:

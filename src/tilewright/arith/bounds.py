@@ -94,7 +94,7 @@ class BoundsAnalysis(Knowledge):
         if depth == 0 or not form.terms or self._searches >= _NESTED_SEARCHES:
             return best
         if self._searches == 0:
-            self._tried, self._known_forms = 0, {}
+            self._tried = 0
         self._tried += 1
         if self._tried > _MOST_TRIED:
             return best
@@ -125,9 +125,10 @@ class BoundsAnalysis(Knowledge):
 
     def _facts_about(self, term: PrimExpr) -> list[Linear]:
         """Forms that are <= 0 and contain a term: assumed ones and those that hold by the meaning of the term."""
-        known = self._known_forms.get(term)
+        about = self._state.about
+        known = about.get(term)
         if known is None:
-            known = self._known_forms[term] = [fact for fact in self._all_facts(term) if term in fact.terms]
+            known = about[term] = [fact for fact in self._all_facts(term) if term in fact.terms]
         return known
 
     def _all_facts(self, term: PrimExpr) -> list[Linear]:

@@ -408,6 +408,13 @@ class CanonicalAnalysis(ModularAnalysis):
                 return single
             if not form.terms:
                 return IntImm(form.constant, INDEX)
+        key = (form.constant, *form.terms.items())
+        known = self._rendered.get(key)
+        if known is None:
+            known = self._rendered[key] = self._sum(form)
+        return known
+
+    def _sum(self, form: Linear) -> PrimExpr:
         ordered = sorted(form.terms.items(), key=self._render_key)
         constant = form.constant
         result: PrimExpr | None = None

@@ -56,24 +56,22 @@ class State:
     `after` has the states that were made of this one by learning something, with all that was found out in them.
     """
 
-    __slots__ = ("after", "answers", "bounds", "facts", "forms", "modular", "proofs", "simplified", "touched")
+    __slots__ = ("about", "after", "answers", "bounds", "facts", "forms", "modular", "proofs", "simplified", "touched")
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, before: State | None = None) -> None:
+        """A state in which nothing was found out yet, but what holds in another one."""
         self.facts = facts
-        self.simplified: dict[PrimExpr, PrimExpr] = {}
-        self.forms: dict[PrimExpr, Linear] = {}
-        self.bounds: dict[PrimExpr, Interval] = {}
-        self.modular: dict[PrimExpr, ModularSet] = {}
-        self.proofs: dict[PrimExpr, bool] = {}
-        self.answers: dict[object, object] = {}
+        self.simplified: dict[PrimExpr, PrimExpr] = {} if before is None else dict(before.simplified)
+        self.forms: dict[PrimExpr, Linear] = {} if before is None else dict(before.forms)
+        self.bounds: dict[PrimExpr, Interval] = {} if before is None else dict(before.bounds)
+        self.modular: dict[PrimExpr, ModularSet] = {} if before is None else dict(before.modular)
+        self.proofs: dict[PrimExpr, bool] = {} if before is None else dict(before.proofs)
+        self.answers: dict[object, object] = {} if before is None else dict(before.answers)
+        self.about: dict[PrimExpr, list[Linear]] = {}
+        """What searches for bounds know of terms (`arith/bounds.py`), of this state alone as well."""
         self.touched: dict[object, dict[PrimExpr, Range | None]] = {}
         """What is touched (`arith/region.py`). It is of this state alone: it may say more in one that knows more."""
         self.after: dict[object, State] = {}
-
-    def inherit(self, other: State) -> None:
-        """Begin with what was found out in another state, which holds in this one too."""
-        self.simplified, self.forms, self.bounds = dict(other.simplified), dict(other.forms), dict(other.bounds)
-        self.modular, self.proofs, self.answers = dict(other.modular), dict(other.proofs), dict(other.answers)
 
     def share(self, other: State) -> None:
         """Find out together with another state: neither knows anything of what the other is asked alone."""
@@ -105,12 +103,12 @@ class Knowledge(ABC):
         """How many cases were looked at inside the outermost of them."""
         self._order: dict[PrimExpr, OrderKey] = {}
         self._numbers: dict[Var, int] = {}
+        self._rendered: dict[tuple[object, ...], PrimExpr] = {}
+        """The sums that forms are: their order does not depend on the facts."""
         self._failing: dict[PrimExpr, bool] = {}
         self._searches = 0
         self._tried = 0
         """Forms that the outermost search has looked at."""
-        self._known_forms: dict[PrimExpr, list[Linear]] = {}
-        """What that search knows of terms."""
         self._states = 0
         """How many states are remembered."""
         self._is_learning = False
@@ -171,7 +169,8 @@ class Knowledge(ABC):
             if self._states < _MOST_STATES:
                 self._states += 1
                 before.after[key] = after
-        self.restore(after)
+        if after is not self._state:
+            self.restore(after)
 
     def learn_range(self, term: PrimExpr, interval: Interval) -> None:
         """A term lies in an interval (together with what was known)."""

@@ -32,10 +32,10 @@ def depends_on_memory(expr: PrimExpr) -> bool:
         return expr.reads_memory
     except AttributeError:
         pass
-    kind = type(expr)
-    result = kind is e.Call or kind not in CORE_NODES
-    if not result:
-        result = any(depends_on_memory(child) for child in expr.children() if isinstance(child, PrimExpr))
+    if isinstance(expr, e.BinaryExpr):
+        result = depends_on_memory(expr.a) or depends_on_memory(expr.b)
+    else:
+        result = type(expr) not in CORE_NODES or any(map(depends_on_memory, expr.children()))  # type: ignore[arg-type]
     expr.reads_memory = result
     return result
 
@@ -75,7 +75,7 @@ class Simplifier(CanonicalAnalysis):
         if kind in _SUMS and any(type(term) is e.Mul for term in form.terms):
             # Multiplying out proves more but may cost more to compute: keep the cheaper of the two.
             kept = expr.rebuild(self._child)
-            if _size(kept) < _size(result):
+            if kept is not result and _size(kept) < _size(result):
                 result = kept
         self._forms.setdefault(result, form)
         return result

@@ -110,7 +110,7 @@ class DataType:
 
     def with_lanes(self, lanes: int) -> DataType:
         """The same element type with another number of lanes."""
-        return _intern(self.code, self.bits, lanes)
+        return self if lanes == self.lanes else _intern(self.code, self.bits, lanes)
 
     @property
     def itemsize(self) -> int:

@@ -110,7 +110,7 @@ class PrimExpr(Node, ExprOperators):
     """A scalar (or vector) value. Every expression has a `dtype`.
 
     Expressions are asked the same again and again, by every pass: the other slots hold answers that only depend on the
-    expression, once they were found (`arith`).
+    expression, once they were found (`arith`). Of leaves the class knows most of them.
     """
 
     __slots__ = ("choices", "dtype", "loads", "made_of", "operations", "reads_memory", "variables")
@@ -147,6 +147,10 @@ class Var(PrimExpr):
     structural_ignored: ClassVar[tuple[str, ...]] = ("name",)
     name: str
     dtype: DataType = INDEX
+    choices = ()
+    loads = ()
+    operations = 0
+    reads_memory = False
 
 
 @node(interned=True)
@@ -155,6 +159,11 @@ class IntImm(PrimExpr):
 
     value: int
     dtype: DataType = INDEX
+    choices = ()
+    loads = ()
+    operations = 0
+    reads_memory = False
+    variables = frozenset()
 
     def _post_init(self) -> None:
         if self.dtype.is_bool:
@@ -172,6 +181,11 @@ class FloatImm(PrimExpr):
 
     value: float
     dtype: DataType
+    choices = ()
+    loads = ()
+    operations = 1
+    reads_memory = False
+    variables = frozenset()
 
     @classmethod
     def _intern_key(cls, value: float, dtype: DataType) -> tuple[object, ...]:
@@ -406,6 +420,7 @@ class Call(PrimExpr):
     name: str
     args: tuple[PrimExpr, ...]
     dtype: DataType
+    reads_memory = True
 
 
 @node()

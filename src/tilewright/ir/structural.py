@@ -108,13 +108,20 @@ class _Numbering:
             stack.append((item, True))
             below: list[Node] = []
             for name in counted_fields(type(item)):
-                _add_parts(getattr(item, name), below)
+                value = getattr(item, name)
+                if isinstance(value, Node):
+                    below.append(value)
+                else:
+                    _add_parts(value, below)
             stack.extend([(part, False) for part in reversed(below) if id(part) not in numbers])
         return self._text(root)
 
     def _number(self, item: Node) -> None:
         cls = type(item)
-        texts = [self._text(getattr(item, name)) for name in counted_fields(cls)]
+        numbers, texts = self.numbers, []
+        for name in counted_fields(cls):
+            value = getattr(item, name)
+            texts.append(f"#{numbers[id(value)]}" if isinstance(value, Node) else self._text(value))
         entry = f"{cls.__module__}.{cls.__name__}({','.join(texts)})"
         if cls.structural_unique:
             entry = f"{entry}@{len(self.entries)}"
@@ -122,7 +129,7 @@ class _Numbering:
         if number is None:
             number = self.table[entry] = len(self.entries)
             self.entries.append(entry)
-        self.numbers[id(item)] = number
+        numbers[id(item)] = number
 
     def _text(self, value: object) -> str:
         # What most values are comes first.

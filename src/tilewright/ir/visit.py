@@ -153,5 +153,7 @@ def variables(root: Node) -> list[Var]:
 
 def uses_any(root: Node, wanted: Iterable[Var]) -> bool:
     """Whether any of the given variables occurs below the root."""
+    if isinstance(root, PrimExpr):
+        return not variables_in(root).isdisjoint(wanted)
     ids = {id(var) for var in wanted}
     return bool(ids) and any(id(item) in ids for item in pre_order(root))

@@ -96,6 +96,7 @@ class BufferLoad(PrimExpr):
 
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
+    reads_memory = True
 
     def _post_init(self) -> None:
         if len(self.indices) != len(self.buffer.shape):
@@ -115,6 +116,9 @@ def loads_in(expr: PrimExpr) -> tuple[BufferLoad, ...]:
         return expr.loads  # type: ignore[return-value]
     except AttributeError:
         pass
+    if type(expr) is BufferLoad and not any(map(depends_on_memory, expr.indices)):
+        # A load that keeps itself would never be freed.
+        return (expr,)
     found: list[BufferLoad] = []
     seen: set[Node] = set()
     stack: list[Node] = [expr]
@@ -129,7 +133,6 @@ def loads_in(expr: PrimExpr) -> tuple[BufferLoad, ...]:
         stack.extend(item.children()[::-1])
     loads = tuple(found)
     if type(expr) is not BufferLoad:
-        # A load that keeps itself would never be freed.
         expr.loads = loads
     return loads
 

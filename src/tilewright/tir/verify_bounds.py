@@ -167,11 +167,12 @@ class _Walk:
 
     def _exprs(self, *exprs: PrimExpr) -> None:
         for expr in exprs:
-            if depends_on_memory(expr):
-                self._expr(expr)
+            self._expr(expr)
 
     def _expr(self, expr: PrimExpr) -> None:
         """The loads of an expression, each under the conditions under which it is evaluated."""
+        if not depends_on_memory(expr):
+            return
         key = (expr, self._conditions)
         if key in self._seen:
             return

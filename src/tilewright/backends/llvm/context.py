@@ -143,7 +143,7 @@ class FunctionContext:
         if emit is None:
             raise CompilerBug(f"the LLVM back end has no emission of {type(expr).__name__}")
         result = emit(self, expr)
-        if self.is_pure(expr):
+        if type(expr) is not BufferLoad and self.is_pure(expr):
             self.remember(expr, result)
         else:
             self._loaded[expr] = result

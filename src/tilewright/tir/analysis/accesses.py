@@ -14,9 +14,9 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import touched
 from tilewright.ir.expr import ONE, TRUE, PrimExpr, Ramp, Range, Var
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, substitute
+from tilewright.ir.visit import substitute
 from tilewright.tir.analysis.linear import mentions
-from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion, loads_in
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, LetStmt, Stmt, While
 
 Access = tuple[Buffer, tuple[PrimExpr, ...]]
@@ -71,7 +71,7 @@ class _Collector:
             for inner in item.iters:
                 self.domains[inner.var] = inner.domain
                 self.visit(inner.value)
-                if item.predicate is TRUE and not any(isinstance(part, BufferLoad) for part in pre_order(inner.value)):
+                if item.predicate is TRUE and not loads_in(inner.value):
                     values[inner.var] = inner.value
             self.visit(item.predicate)
             self.inner_reads.extend(substitute(region, values) for region in item.reads)
@@ -174,5 +174,5 @@ def _whole_where(region: BufferRegion, buffers: tuple[Buffer, ...]) -> BufferReg
 
 
 def _reads_any(part: Range, buffers: tuple[Buffer, ...]) -> bool:
-    loads = [item for item in pre_order(part) if isinstance(item, BufferLoad)]
+    loads = (*loads_in(part.min), *loads_in(part.extent))
     return any(load.buffer is buffer for load in loads for buffer in buffers)

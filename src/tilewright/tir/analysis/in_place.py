@@ -27,7 +27,7 @@ from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.index import statements
 from tilewright.tir.analysis.index_values import NotAnIndex, Numbers, evaluate
 from tilewright.tir.analysis.linear import linear
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, IterKind, LetStmt, SeqStmt, Stmt, While
 
@@ -172,7 +172,7 @@ def _reads_where_it_writes(body: Stmt, source: Buffer, result: Buffer) -> bool:
 
 def _is_harmless(root: PrimExpr, source: Buffer, result: Buffer, allowed: tuple[PrimExpr, ...]) -> bool:
     """Whether an expression reads the input at the index that is written (if any) only, and never the result."""
-    for item in pre_order(root):
+    for item in pre_order(root) if _touches(root, source, result) else ():
         if isinstance(item, BufferLoad) and item.buffer in (source, result):
             if item.buffer is result or item.indices != allowed:
                 return False
@@ -182,8 +182,8 @@ def _is_harmless(root: PrimExpr, source: Buffer, result: Buffer, allowed: tuple[
     return True
 
 
-def _touches(root: Node, *buffers: Buffer) -> bool:
-    return any(isinstance(item, BufferLoad) and item.buffer in buffers for item in pre_order(root))
+def _touches(root: PrimExpr, *buffers: Buffer) -> bool:
+    return any(load.buffer in buffers for load in loads_in(root))
 
 
 def _is_access(item: Node, *buffers: Buffer) -> bool:

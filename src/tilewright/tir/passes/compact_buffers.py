@@ -132,8 +132,9 @@ class _Compact(StmtRewriter):
         if buffer.strides:
             return Allocate(buffer, stmt)
         accesses = accesses_of(buffer, stmt)
-        window = self._window(buffer, accesses)
-        written = self._window(buffer, [access for access in accesses if access.is_store])
+        boxes = [self._boxes(access) for access in accesses]
+        window = self._window(buffer, boxes)
+        written = self._window(buffer, [box for access, box in zip(accesses, boxes, strict=True) if access.is_store])
         if written != window and are_written_first(accesses, self._analyzer):
             # A guard may hide that a load stays inside what was stored: `t < 1` turns `t * 4 + i` into `i`.
             window = written
@@ -144,9 +145,8 @@ class _Compact(StmtRewriter):
         compact = buffer.replace(shape=shape)
         return Allocate(compact, _Rebase(buffer, compact, origin, self._analyzer.simplify).stmt(stmt))
 
-    def _window(self, buffer: Buffer, accesses: list[Access]) -> list[Range | None]:
-        """The range that each dimension needs for some accesses; None for those that stay whole."""
-        boxes = [self._boxes(access) for access in accesses]
+    def _window(self, buffer: Buffer, boxes: list[list[list[Range | None]]]) -> list[Range | None]:
+        """The range that each dimension needs for the boxes of some accesses; None for those that stay whole."""
         return [self._dimension(buffer, number, boxes) for number in range(buffer.ndim)]
 
     def _boxes(self, access: Access) -> list[list[Range | None]]:

@@ -10,8 +10,8 @@ A thread then branches once, and its loads are all on their way before the first
 from __future__ import annotations
 
 from tilewright.ir.expr import PrimExpr
-from tilewright.ir.visit import pre_order, uses_any
-from tilewright.tir.buffer import BufferLoad
+from tilewright.ir.visit import uses_any
+from tilewright.tir.buffer import loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import StmtRewriter
 from tilewright.tir.stmt import For, IfThenElse, LoopKind, Stmt
@@ -45,4 +45,4 @@ class _Hoist(StmtRewriter):
 
 
 def _loads(expr: PrimExpr) -> bool:
-    return any(isinstance(item, BufferLoad) for item in pre_order(expr))
+    return bool(loads_in(expr))

@@ -20,9 +20,8 @@ from itertools import groupby
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import LE, LT, PrimExpr
-from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import linear
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import StmtRewriter
 from tilewright.tir.stmt import IfThenElse, SeqStmt, Stmt, seq
@@ -64,7 +63,7 @@ def _below_zero(stmt: Stmt) -> Linear | None:
     condition: PrimExpr = stmt.condition
     if not isinstance(condition, (LT, LE)) or not condition.dtype.is_scalar or condition.a.dtype is not INDEX:
         return None
-    if any(isinstance(item, BufferLoad) for item in pre_order(condition)):
+    if loads_in(condition):
         return None
     difference = linear(condition.a).minus(linear(condition.b))
     return difference if isinstance(condition, LT) else difference.shifted(-1)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir.expr import IntImm
-from tilewright.ir.visit import pre_order
+from tilewright.tir.analysis.flat_accesses import touches
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
@@ -79,9 +79,9 @@ def _share(buffers: list[Buffer], body: SeqStmt) -> dict[Buffer, Buffer]:
     """Which buffers go to the memory of which others, by first and last use in a sequence of statements."""
     users: dict[Buffer, list[int]] = {buffer: [] for buffer in buffers if _bytes(buffer) >= SMALLEST_SHARED}
     for number, stmt in enumerate(body.stmts if len(users) > 1 else ()):
-        touched = {item.buffer for item in pre_order(stmt) if isinstance(item, (BufferLoad, BufferStore))}
-        for buffer in touched.intersection(users):
-            users[buffer].append(number)
+        for buffer, numbers in users.items():
+            if touches(buffer, stmt):
+                numbers.append(number)
     lives = [(numbers[0], numbers[-1], buffer) for buffer, numbers in users.items() if numbers]
     lives.sort(key=lambda life: (life[0], life[1]))
     replaced: dict[Buffer, Buffer] = {}

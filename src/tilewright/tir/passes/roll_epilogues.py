@@ -20,7 +20,7 @@ from typing import Final
 from tilewright.ir.expr import Call, IntImm
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import ROLLED
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, fresh_copy
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LoopKind, Stmt, seq
@@ -52,7 +52,7 @@ class _Roll(StmtRewriter):
         if loop.kind is not LoopKind.UNROLLED or nest is None:
             return super().visit_for(loop)
         loops, store = nest
-        loads = [load for load in find_all(store.value, BufferLoad) if load.buffer in self._tiles]
+        loads = [load for load in loads_in(store.value) if load.buffer in self._tiles]
         if len(loads) != 1 or store.buffer in self._tiles or not _is_worth_it(loops, store, loads[0]):
             return super().visit_for(loop)
         (load,) = loads

@@ -16,9 +16,8 @@ from tilewright.arith.linear import Linear
 from tilewright.ir.build import const, floordiv, maximum, minimum
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import LT, And, PrimExpr, Var, const_value
-from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import expression, linear, mentions
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import StmtRewriter
 from tilewright.tir.stmt import Allocate, For, IfThenElse, LoopKind, SeqStmt, Stmt
@@ -71,7 +70,7 @@ def _limit(condition: PrimExpr, var: Var) -> tuple[int, Linear] | None:
     rest = form.plus(Linear({var: 1}, 0), -step)
     if step < 1 or not rest.terms or any(mentions(term, [var]) for term in rest.terms):
         return None
-    loads = any(isinstance(item, BufferLoad) for term in rest.terms for item in pre_order(term))
+    loads = any(loads_in(term) for term in rest.terms)
     return None if loads else (step, rest)
 
 

@@ -21,6 +21,7 @@ from tilewright.ir.expr import (
     TRUE,
     And,
     Broadcast,
+    FloatImm,
     IntImm,
     PrimExpr,
     Ramp,
@@ -62,6 +63,8 @@ class _Simplify(StmtRewriter):
         self._memo: dict[Node, PrimExpr] = {}
 
     def expr(self, expr: PrimExpr) -> PrimExpr:
+        if isinstance(expr, (IntImm, FloatImm)):
+            return expr
         done = self._memo.get(expr)
         if done is None:
             done = self._simplify(expr)

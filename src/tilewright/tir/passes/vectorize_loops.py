@@ -23,7 +23,7 @@ from tilewright.ir.dtype import BOOL, INDEX
 from tilewright.ir.expr import ONE, IntImm, PrimExpr, Var
 from tilewright.ir.intrinsics import is_pure
 from tilewright.ir.visit import pre_order, uses_any
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import (
@@ -201,7 +201,7 @@ class _Lanes:
             return IfThenElse(build.all_of(uniform), self.stmt(inner, mask))
         condition = self.expr(stmt.condition)
         bound: Var | None = None
-        if any(isinstance(item, BufferLoad) for item in pre_order(condition)):
+        if loads_in(condition):
             # The body may change what the condition read: it is decided once, before.
             bound = Var("mask", BOOL.with_lanes(self._lanes))
             value, condition = condition, bound

@@ -20,9 +20,9 @@ from typing import Final
 
 from tilewright.ir.build import add, lt, mul
 from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Var, const_value
-from tilewright.ir.visit import find_all, uses_any
+from tilewright.ir.visit import uses_any
 from tilewright.tir.annotations import REDUCTION, ROLLED
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter
 from tilewright.tir.stmt import Allocate, BufferStore, For, IfThenElse, LoopKind, SeqStmt, Stmt
 
@@ -108,7 +108,7 @@ def _stage(stmt: Stmt, tiles: list[Buffer]) -> _Stage | None:
 
 def _accesses(store: BufferStore) -> list[BufferLoad]:
     """What a store reads, and the place that it writes."""
-    return [*find_all(store.value, BufferLoad), BufferLoad(store.buffer, store.indices)]
+    return [*loads_in(store.value), BufferLoad(store.buffer, store.indices)]
 
 
 def _row_dimensions(stages: list[_Stage], tiles: list[Buffer]) -> dict[Buffer, int] | None:
@@ -130,7 +130,7 @@ def _row_dimensions(stages: list[_Stage], tiles: list[Buffer]) -> dict[Buffer, i
 def _are_apart(stages: list[_Stage]) -> bool:
     """Whether the tile reads nothing that it writes outside itself: pieces then may come one after the other."""
     written = {stage.store.buffer for stage in stages if stage.store.buffer.scope != "local"}
-    return not any(load.buffer in written for stage in stages for load in find_all(stage.store.value, BufferLoad))
+    return not any(load.buffer in written for stage in stages for load in loads_in(stage.store.value))
 
 
 class _Cut(StmtRewriter):

@@ -23,9 +23,9 @@ from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import add, all_of, ge, le, lt, maximum, minimum, mul, sub
 from tilewright.ir.expr import ONE, ZERO, Add, FloatImm, IntImm, Mul, PrimExpr, Select, Var
-from tilewright.ir.visit import find_all, pre_order, substitute, uses_any
+from tilewright.ir.visit import find_all, substitute, uses_any
 from tilewright.tir.annotations import REDUCTION, ROLLED
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
 from tilewright.tir.rewrite.statements import (
     ExprRewriter,
     StmtRewriter,
@@ -152,7 +152,7 @@ def _common_guards(stmt: Stmt) -> dict[Buffer, frozenset[PrimExpr]]:
 
 def _reads_others(store: BufferStore) -> bool:
     """Whether an element is computed from other elements of its tile, which may be among those that nobody wrote."""
-    loads = [load for load in find_all(store.value, BufferLoad) if load.buffer is store.buffer]
+    loads = [load for load in loads_in(store.value) if load.buffer is store.buffer]
     return any(load.indices != store.indices for load in loads)
 
 
@@ -246,7 +246,7 @@ class _Speculate(StmtRewriter):
         """A value whose reads are all possible; those of one side of a selection come before it."""
         value = ExprRewriter(self._inner_selection)(value)
         sides = [side for item in find_all(value, Select) for side in (item.a, item.b)]
-        guarded = {load for side in sides for load in find_all(side, BufferLoad)}
+        guarded = {load for side in sides for load in loads_in(side)}
 
         def visit(expr: PrimExpr) -> PrimExpr | None:
             if type(expr) is Select and not expr.condition.dtype.is_scalar:
@@ -275,7 +275,7 @@ class _Speculate(StmtRewriter):
         """The load at the nearest element that there is."""
         indices: list[PrimExpr] = []
         for index, size in zip(load.indices, load.buffer.shape, strict=True):
-            if any(isinstance(item, BufferLoad) for item in pre_order(index)):
+            if loads_in(index):
                 raise _MustStayGuardedError
             near = index
             if not self._analyzer.prove(lt(index, size)):

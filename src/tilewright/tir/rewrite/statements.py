@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar, Final
 
-from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.analyzer import Analyzer, Scope
 from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import PrimExpr, Range, Var
@@ -63,15 +62,14 @@ def all_statements(root: Stmt) -> Iterator[Stmt]:
         stack.extend(reversed(inner_statements(stmt)))
 
 
-@contextmanager
-def inside_loop(analyzer: Analyzer, loop: For) -> Iterator[None]:
+def inside_loop(analyzer: Analyzer, loop: For) -> Scope:
     """A `with` block in which an analyzer knows the range of a loop's variable.
 
     It must end with the loop: inside, the analyzer also knows that the loop runs at least once.
     """
-    with analyzer.scope():
-        analyzer.bind(loop.var, Range(loop.min, loop.extent))
-        yield
+    scope = analyzer.scope()
+    analyzer.bind(loop.var, Range(loop.min, loop.extent))
+    return scope
 
 
 class StmtRewriter:

@@ -12,7 +12,7 @@ from tilewright.ir.build import add, const, floordiv, neg, sub
 from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import EQ, LE, LT, TRUE, Not, PrimExpr, Range, Select, Var
 from tilewright.ir.visit import pre_order
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import loads_in
 from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, inner_statements
 from tilewright.tir.stmt import Allocate, Assert, BufferStore, Evaluate, For, IfThenElse, Stmt
 
@@ -99,7 +99,7 @@ def solve(condition: PrimExpr, var: Var, domains: dict[Var, Range], analyzer: An
     The comparison becomes `c * var + rest > 0`; the least value of the rest over the domains decides.
     """
     difference = positive_form(condition)
-    if difference is None or any(isinstance(item, BufferLoad) for item in pre_order(condition)):
+    if difference is None or loads_in(condition):
         return None
     form = analyzer.form(difference)
     coefficient = form.terms.get(var, 0)

@@ -12,6 +12,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.dependence import apart, consumers, covered, moved_flow_conflict, producers
+from tilewright.tir.analysis.index import statements
 from tilewright.tir.analysis.linear import linear, mentions
 from tilewright.tir.analysis.regions import within
 from tilewright.tir.buffer import Buffer, BufferLoad
@@ -187,7 +188,7 @@ def _remove(state: ScheduleState, block: Block, what: str) -> None:
 
 def _require_no_while(state: ScheduleState, reader: Block, buffer: Buffer, what: str) -> None:
     """What a while loop reads it may read any number of times: nothing is computed there that was computed once."""
-    loops = [item for item in pre_order(reader) if isinstance(item, While)]
+    loops = [item for item in statements(reader) if isinstance(item, While)]
     inside = [item for loop in loops for item in pre_order(loop)]
     if any(isinstance(item, BufferLoad) and item.buffer is buffer for item in inside):
         state.fail(f"{what}: block {reader.name} reads {buffer.name} in a while loop", reader)

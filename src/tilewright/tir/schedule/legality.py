@@ -39,7 +39,7 @@ from tilewright.tir.annotations import (
     TENSOR_INTRIN_RESET,
     ZIGZAG,
 )
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, loads_in
 from tilewright.tir.enclose import IN_ORDER, enclose, runs_loose_in_parallel
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.passes.align_storage import ATTRIBUTE as ALIGNED
@@ -242,7 +242,7 @@ def _read_between(stmt: Stmt) -> set[Buffer]:
         elif isinstance(item, For):
             parts.extend((item.min, item.extent))
         stack.extend(child_statements(item))
-    return {load.buffer for part in parts for load in pre_order(part) if isinstance(load, BufferLoad)}
+    return {load.buffer for part in parts for load in loads_in(part)}
 
 
 # ---------------------------------------------------------------- reductions

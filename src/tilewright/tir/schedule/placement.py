@@ -8,10 +8,9 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.linear import Linear
 from tilewright.ir.build import add, all_of, le, lt
 from tilewright.ir.expr import ZERO, FloorDiv, FloorMod, PrimExpr, Range, Var, const_value, is_const_int
-from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.linear import expression, linear, mentions
 from tilewright.tir.analysis.regions import Box, hull, within
-from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
+from tilewright.tir.buffer import Buffer, BufferRegion, loads_in
 from tilewright.tir.schedule.inverse import instances_touching, single_iterator
 from tilewright.tir.schedule.state import ScheduleState, with_value
 from tilewright.tir.stmt import Block, BlockIter, For, LoopKind, Stmt
@@ -98,11 +97,7 @@ def known_ranges(needed: Mapping[Var, Range], users: Sequence[Block]) -> dict[Va
     """
     if all(is_const_int(user.predicate, 1) for user in users):
         return dict(needed)
-    return {
-        var: value
-        for var, value in needed.items()
-        if not any(isinstance(item, BufferLoad) for part in (value.min, value.extent) for item in pre_order(part))
-    }
+    return {var: value for var, value in needed.items() if not any(map(loads_in, (value.min, value.extent)))}
 
 
 def build_nest(

@@ -10,14 +10,14 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import logical_and
 from tilewright.ir.expr import TRUE, Add, FloorDiv, FloorMod, PrimExpr, Range, Sub, Var, const_value
 from tilewright.ir.node import Node
-from tilewright.ir.visit import find_all, pre_order, substitute
+from tilewright.ir.visit import pre_order, substitute, variables, variables_in
 from tilewright.support.errors import CompilerBug
 from tilewright.tir.analysis.bindings import visits_domains
 from tilewright.tir.analysis.index import ProgramIndex, child_statements, statements
 from tilewright.tir.analysis.match_intrin import intrinsic_mismatch
 from tilewright.tir.analysis.reduction_order import last_step_conflict
 from tilewright.tir.annotations import LAST_STEP, TENSOR_INTRIN, TENSOR_INTRIN_RESET
-from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.buffer import Buffer, loads_in
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.stmt import Allocate, Block, BlockIter, For, IfThenElse, LetStmt, SeqStmt, Stmt, seq
@@ -263,8 +263,12 @@ def require_closed_blocks(func: PrimFunc) -> None:
             visit(child, loops, hidden, block)
 
     def check(root: Node, hidden: frozenset[Var], block: Block) -> None:
-        for item in pre_order(root) if hidden else ():
-            if isinstance(item, Var) and item in hidden:
+        if not isinstance(root, PrimExpr):
+            for child in root.children() if hidden else ():
+                check(child, hidden, block)
+            return
+        for item in () if hidden.isdisjoint(variables_in(root)) else variables(root):
+            if item in hidden:
                 raise ScheduleError(
                     f"block {block.name} uses the loop variable {item.name} inside",
                     func=func,
@@ -454,7 +458,7 @@ def with_value(item: BlockIter, value: PrimExpr) -> BlockIter:
 def guard(stmt: Stmt, condition: PrimExpr) -> Stmt:
     """A statement whose work happens only where a condition on loops holds: blocks take it into their predicates."""
     if isinstance(stmt, Block):
-        if any(isinstance(item, BufferLoad) for item in pre_order(stmt.predicate)):
+        if loads_in(stmt.predicate):
             # What the predicate reads may exist only where the condition holds.
             return stmt.replace(predicate=logical_and(condition, stmt.predicate))
         return stmt.replace(predicate=logical_and(stmt.predicate, condition))
@@ -484,7 +488,7 @@ def transform_users(root: N, buffers: Collection[Buffer], function: Callable[[No
         if isinstance(item, PrimExpr):
             result = done.get(item)
             if result is None:
-                reads = any(buffer in buffers for buffer in _buffers_in(item))
+                reads = any(load.buffer in buffers for load in loads_in(item))
                 result = done[item] = rewritten(item) if reads else item
             return result
         return rewritten(item) if not isinstance(item, Block) or _uses(item, buffers) else item
@@ -511,6 +515,10 @@ def _uses(block: Block, buffers: Collection[Buffer]) -> bool:
 
 
 @lru_cache(maxsize=1 << 13)
-def _buffers_in(node: Node) -> tuple[Buffer, ...]:
+def _buffers_in(node: Node) -> frozenset[Node]:
     """The buffers that occur in an expression or a statement."""
-    return tuple(find_all(node, Buffer))
+    if isinstance(node, Buffer):
+        return frozenset((node,))
+    if isinstance(node, PrimExpr):
+        return frozenset([load.buffer for load in loads_in(node)])
+    return frozenset().union(*map(_buffers_in, node.children()))
