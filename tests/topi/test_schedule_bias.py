@@ -52,6 +52,15 @@ def test_short_sums_begin_at_the_bias(target: str, channels: int, columns: int, 
     compare(func, scheduled)
 
 
+def test_sums_of_computed_columns_begin_at_the_bias() -> None:
+    """Columns that fill whole panels are copied, not padded: sums that begin at a bias could not be."""
+    rows, columns, bias = var("x", 4, 50, 96), var("w", 4, 96, 2), var("b", 2)
+    func = kernel([rows, columns, bias], call("nn.relu", call("add", call("matmul", rows, columns), bias)))
+    scheduled = schedule_cpu(func.replace(attributes={CONSTANTS: (2,)}), TARGETS["neon"].replace(cores=64))
+    assert starts(scheduled) == {"matmul"}
+    compare(func, scheduled)
+
+
 def test_only_constants_come_first() -> None:
     # A residual may lie where results are written: it is read when they are.
     assert not starts(check(expansion(24, 24), TARGETS["neon"]))

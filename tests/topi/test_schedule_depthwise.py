@@ -235,6 +235,29 @@ def test_many_channels_are_taken_some_at_a_time(near: int, far: int, expected: i
     np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [((5, 5), {"kh"}), ((7, 3), {"kh"}), ((3, 5), set()), ((1, 7), set()), ((7, 1), set()), ((1, 1), set())],
+)
+def test_rows_of_large_windows_are_a_loop(window: tuple[int, int], expected: set[str]) -> None:
+    """Each reads other elements: unrolled they are as quick, and take twice the time to compile."""
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((1, 7, 7, 16), (*window, 1, 16))]
+    x, w = (Var(name, tensor_type(array.shape, "float32")) for name, array in zip("xw", arrays, strict=True))
+    padding = tuple(size // 2 for size in window) * 2
+    body = call("nn.relu", call("nn.conv2d", x, w, groups=16, padding=padding, **LAYOUT))
+    function = infer_types(Function("main", (x, w), body))
+    assert isinstance(function, Function)
+    native = Target("native").replace(cores=1)
+    scheduled = schedule_cpu(lower_primitive(function, "main", (1,), on_cpu=True), native)
+    kept = {loop.var.name for loop in find_all(scheduled.body, For) if loop.kind is LoopKind.SERIAL}
+    assert kept & {"kh", "kw"} == expected
+    result = np.full((1, 7, 7, 16), np.nan, np.float32)
+    packed = arrays[1] if 1 not in packing_of(scheduled) else packing_of(scheduled)[1].rearrange(arrays[1])
+    tw.build(scheduled, target=native)(arrays[0], np.ascontiguousarray(packed), result)
+    np.testing.assert_allclose(result, evaluate(IRModule([function]), *arrays), rtol=0, atol=1e-5)
+
+
 def _alone(epilogue: str, stride: int = 1) -> PrimFunc:
     """A depthwise convolution of 8 x 8 pixels with a bias, a residual and ReLU, or some of them, scheduled."""
     params = [Var("x", tensor_type((1, 8, 8, 32), "float32")), Var("w", tensor_type((3, 3, 1, 32), "float32"))]

@@ -115,7 +115,7 @@ def schedule_taps(
     if context.choose("unroll_taps", (False, True), True):
         # Rows of taps that are missing at the edge of an open size are left out: those stay a loop. So do many rows of
         # which each reads other elements: unrolled they are as quick, and take twice the time to compile.
-        shares_rows = lines > 1 or taps[0] <= _FEW_ROWS
+        shares_rows = lines > 1 or len(taps) < 2 or taps[0] <= _FEW_ROWS
         all_rows = not is_open and context.choose("unroll_rows_of_taps", (False, True), shares_rows)
         for loop in reduction if all_rows else reduction[1:] or reduction:
             context.sch.unroll(loop)

@@ -181,11 +181,10 @@ def pad_columns(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTil
     a hundred times as long to multiply.
     """
     sch = context.sch
-    spatial = [item.kind is IterKind.SPATIAL for item in context.block(anchor).iters]
-    last = max(n for n, is_spatial in enumerate(spatial) if is_spatial)
-    padded = sch.pad_einsum(anchor, [tile.columns if n == last else 1 for n in range(len(spatial))])
-    if padded:
-        copy, crop = padded
+    iters = context.block(anchor).iters
+    last = max(n for n, item in enumerate(iters) if item.kind is IterKind.SPATIAL)
+    if (const_value(iters[last].domain.extent) or 1) % tile.columns:
+        copy, crop = sch.pad_einsum(anchor, [tile.columns if n == last else 1 for n in range(len(iters))])
         sch.compute_inline(crop)
     else:
         copy = sch.cache_read(anchor, _columns_of(context, anchor).buffer.name, "global")
