@@ -9,8 +9,8 @@ import pytest
 from tests import house
 from tests.source_tree import find_cycles
 
-MOST_LINES = 239_000
-"""The package may not grow past this without a reason; the last was that compiling remembers what it has found out."""
+MOST_LINES = 239_200
+"""The package may not grow past this without a reason; the last was that importers check more of the sizes that must fit."""
 
 
 @pytest.mark.parametrize("rule", house.RULES)

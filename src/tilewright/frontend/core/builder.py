@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.frontend.core.fitting import fitting_rule, stretched
 from tilewright.frontend.core.ranks import MOST_RANK, Ranks
 from tilewright.frontend.core.symbolic_values import SymbolicArray, apply_symbolic
 from tilewright.frontend.core.texts import concerns_texts, on_host
@@ -395,54 +396,9 @@ class Builder:
             return given
         if not all(isinstance(kind, TensorType) and kind.shape is not None for kind in kinds):
             return given
-        if operator.name == "matmul":
-            return self._fitted_matmul(given, attributes)
-        if operator.name == "concatenate":
-            axis = attributes["axis"]
-            if any(rank_of(arg) != rank_of(given[0]) for arg in given):
-                return given
-            common = [dimensions.simplest(column) for column in zip(*(sizes_of(arg) for arg in given), strict=True)]
-            return [
-                self._fit(arg, [size if at == axis else common[at] for at, size in enumerate(sizes_of(arg))])
-                for arg in given
-            ]
-        if operator.elementwise:
-            return self._fitted_broadcast(given, [len(sizes_of(arg)) for arg in given])
-        return given
-
-    def _fitted_broadcast(self, given: list[GraphExpr], outer: list[int]) -> list[GraphExpr]:
-        """Inputs whose first dimensions (so many of each) broadcast, aligned at the last of them."""
-        rank = max(outer)
-        target: list[Size] = [1] * rank
-        shapes = [sizes_of(arg) for arg in given]
-        for shape, count in zip(shapes, outer, strict=True):
-            for at in range(1, count + 1):
-                size = shape[count - at]
-                known = target[rank - at]
-                if known == 1 or (dimensions.acts_as_one(known) and size != 1):
-                    target[rank - at] = size
-                elif not dimensions.acts_as_one(size):
-                    target[rank - at] = dimensions.simplest((known, size))
-        fitted: list[GraphExpr] = []
-        for arg, shape, count in zip(given, shapes, outer, strict=True):
-            sizes = list(shape)
-            for at in range(1, count + 1):
-                size, wanted = sizes[count - at], target[rank - at]
-                if size != 1 and wanted != 1 and not (isinstance(size, int) and isinstance(wanted, int)):
-                    sizes[count - at] = _stretched(size, wanted)
-            fitted.append(self._fit(arg, sizes))
-        return fitted
-
-    def _fitted_matmul(self, given: list[GraphExpr], attributes: dict[str, object]) -> list[GraphExpr]:
-        if any(rank_of(arg) < 2 for arg in given):
-            return given
-        places = [-2 if attributes.get("transpose_a") else -1, -1 if attributes.get("transpose_b") else -2]
-        inner = dimensions.simplest([sizes_of(arg)[place] for arg, place in zip(given, places, strict=True)])
-        fitted = [
-            self._fit(arg, [inner if at == place + rank_of(arg) else size for at, size in enumerate(sizes_of(arg))])
-            for arg, place in zip(given, places, strict=True)
-        ]
-        return self._fitted_broadcast(fitted, [rank_of(arg) - 2 for arg in fitted])
+        rule = fitting_rule(operator)
+        wanted = None if rule is None else rule([list(sizes_of(arg)) for arg in given], attributes)
+        return given if wanted is None else list(map(self._fit, given, wanted))
 
     def _fit(self, value: GraphExpr, sizes: Sequence[Size]) -> GraphExpr:
         """A value whose shape is said, unless it certainly is another: the operator complains about that."""
@@ -518,7 +474,7 @@ class Builder:
             return value
         for at in range(1, min(len(known), len(wanted)) + 1):
             if not isinstance(known[-at], int) or (known[-at] != 1 and not isinstance(wanted[-at], int)):
-                known[-at] = _stretched(known[-at], wanted[-at])
+                known[-at] = stretched(known[-at], wanted[-at])
         return self.call("broadcast_to", self.match(value, known), shape=wanted)
 
     def slice_axis(self, value: GraphExpr, axis: int, begin: Size, end: Size) -> GraphExpr:
@@ -547,11 +503,6 @@ class Builder:
             kinds.append(item.type)
         made.type, made.span = TupleType(tuple(kinds)), self.span
         return made
-
-
-def _stretched(size: Size, wanted: Size) -> Size:
-    """What a size is taken for where it broadcasts to another one, which is checked: 1, or equal."""
-    return 1 if dimensions.acts_as_one(size) and not dimensions.same(size, wanted) else wanted
 
 
 def _normalised(value: object) -> object:

@@ -13,7 +13,7 @@ from tilewright.frontend.core.indexing import along, limit_work, scalar, wrapped
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.onnx.context import NodeContext
 from tilewright.frontend.onnx.registry import converter
-from tilewright.graph.ir.dimensions import Size, Sizes, add, at_least, constants, different, product, same
+from tilewright.graph.ir.dimensions import Size, Sizes, add, at_least, constants, different, maximum, product, same
 from tilewright.graph.ir.expr import GraphExpr
 from tilewright.graph.ir.op import Array
 from tilewright.graph.ops.common import size_text, sizes_text
@@ -46,18 +46,24 @@ def gather_elements(node: NodeContext) -> GraphExpr:
     if len(wanted) != len(dims):
         raise UserError(f"indices of shape {sizes_text(wanted)} do not fit data of shape {sizes_text(dims)}")
     steps = [product(dims[place + 1 :]) for place in range(len(dims))]
-    indices = checked_index(node.builder, indices, [dims[axis]], [axis])
+    indices = _within(node, checked_index(node.builder, indices, [dims[axis]], [axis]), dims, axis)
     place = wrapped(node.builder, indices, dims[axis])
     place = node.call("multiply", place, scalar(node.builder, steps[axis]))
-    for other, (size, limit) in enumerate(zip(wanted, dims, strict=True)):
-        if other == axis:
-            continue
-        if at_least(size, add(limit, 1)):
-            raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
-        if not same(size, 1):
+    for other, size in enumerate(wanted):
+        if other != axis and not same(size, 1):
             place = node.call("add", place, along(node.builder, other, len(dims), size, steps[other]))
     flat = node.builder.reshape(data, (product(dims),))
     return node.call("take", flat, place, axis=0, mode="inside")
+
+
+def _within(node: NodeContext, indices: GraphExpr, dims: Sizes, axis: int) -> GraphExpr:
+    """Indices that are no longer than the data on the other axes, on which each stands at its own place."""
+    wanted = sizes_of(indices)
+    others = [(size, limit) for at, (size, limit) in enumerate(zip(wanted, dims, strict=True)) if at != axis]
+    if any(at_least(size, add(limit, 1)) for size, limit in others):
+        raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
+    open_sizes = [(maximum(size, limit), limit) for size, limit in others if not at_least(limit, size)]
+    return node.builder.under(indices, open_sizes) if open_sizes else indices
 
 
 @converter("GatherND")
@@ -141,11 +147,7 @@ def _scatter_computed_elements(node: NodeContext, axis: int) -> GraphExpr:
     if len(wanted) != len(dims) or _do_not_fit(sizes_of(updates), wanted) or 0 in wanted:
         raise _misfit(indices, updates, dims)
     updates = builder.match(updates, wanted)
-    indices = checked_index(builder, indices, [dims[axis]], [axis])
-    if any(
-        at_least(size, add(limit, 1)) for n, (size, limit) in enumerate(zip(wanted, dims, strict=True)) if n != axis
-    ):
-        raise UserError(f"indices of shape {sizes_text(wanted)} reach beyond data of shape {sizes_text(dims)}")
+    indices = _within(node, checked_index(builder, indices, [dims[axis]], [axis]), dims, axis)
     reduction = _reduction(node)
     limit_work(product((*dims, wanted[axis])), sizes_text(dims))
     return node.call("scatter_elements", data, indices, updates, axis=axis, reduction=reduction, inside=True)

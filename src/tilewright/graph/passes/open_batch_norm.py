@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.graph.ir.expr import Constant, GraphExpr
-from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, make, static_shape
+from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions
 from tilewright.graph.ops.normalization import BatchNormAttributes
 from tilewright.graph.passes.float_types import rounded
@@ -33,12 +33,13 @@ def open_batch_norm(module: IRModule) -> IRModule:
 def _opened(b: Bindings) -> GraphExpr | None:
     call = b.call("root")
     data, scale, bias, mean, variance = call.args
-    attributes, rank, channels = call.attributes, data.tensor_type.rank, static_shape(scale)
+    attributes, sizes, channels = call.attributes, known_sizes(data), static_shape(scale)
     assert isinstance(attributes, BatchNormAttributes)
     dtype, wide = data.tensor_type.dtype, mean.tensor_type.dtype
-    if rank is None or channels is None or dtype.name not in _FLOATS:
+    # A number of channels that only a run tells is not known to be that of the statistics: the operator checks it.
+    if sizes is None or channels != tuple(sizes[attributes.axis : attributes.axis + 1]) or dtype.name not in _FLOATS:
         return None
-    column = channels + (1,) * (rank - attributes.axis - 1)
+    column = channels + (1,) * (len(sizes) - attributes.axis - 1)
 
     def apply(name: str, *args: GraphExpr) -> GraphExpr:
         return make(name, *args, span=call.span)
