@@ -10,7 +10,7 @@ from tests import house
 from tests.source_tree import find_cycles
 
 MOST_LINES = 239_200
-"""The package may not grow past this without a reason; the last was that importers check more of the sizes that must fit."""
+"""The package may not grow past this without a reason; the last was that importers check more sizes."""
 
 
 @pytest.mark.parametrize("rule", house.RULES)
