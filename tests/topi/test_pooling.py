@@ -102,6 +102,7 @@ def test_empty_batch() -> None:
         ((1, 1, 30, 41), {"kernel": (11, 12), "strides": (1, 3), "padding": (5, 6, 5, 5)}),
         ((1, 1, 17, 19), {"kernel": (3, 3), "dilation": (2, 3), "padding": (2, 3, 2, 3)}),
         ((1, 1, 1, 200), {"kernel": (1, 4), "strides": (1, 4)}),
+        ((2, 4, 1, 28), {"kernel": (2, 1), "padding": (0, 0, 1, 0)}),  # no window lies in the plane
         ((1, 3, 5, 7), {"kernel": (2, 2), "strides": (2, 2), "padding": (0, 0, 1, 1)}),
     ],
 )

@@ -132,7 +132,8 @@ class _Plane:
         first = y * a.strides[0] - low
         start = number * pool.line + a.padding[1]
         one_by_one = self._row_by_row(first, start)
-        if kernel > _MOST_TERMS:
+        # A window that is higher than the plane never lies in it.
+        if kernel > _MOST_TERMS or (kernel - 1) * dilation >= pool.rows:
             return one_by_one
 
         def value(column: PrimExpr) -> PrimExpr:

@@ -452,6 +452,43 @@ def test_roll_epilogues() -> None:
     )
 
 
+def test_roll_epilogues_of_tiles_that_are_smaller_than_their_loops() -> None:
+    """A guard keeps the last vector of a row inside the tile: without it the copy would write past its end."""
+    assert_becomes(
+        roll_epilogues,
+        """
+        def f(A: Buffer[(4, 6), "float32"], B: Buffer[(4, 6), "float32"]):
+            acc = allocate((4, 6), "float32", scope="local")
+            for i in unroll(4):
+                for j in vectorized(6):
+                    acc[i, j] = A[i, j] * 2.0
+            for i in unroll(4):
+                for h in unroll(2):
+                    for j in vectorized(4):
+                        if h * 4 + j < 6:
+                            B[i, h * 4 + j] = exp(acc[i, h * 4 + j])
+        """,
+        """
+        def f(A: Buffer[(4, 6), "float32"], B: Buffer[(4, 6), "float32"]):
+            acc = allocate((4, 6), "float32", scope="local")
+            for i in unroll(4):
+                for j in vectorized(6):
+                    acc[i, j] = A[i, j] * 2.0
+            acc_rows = allocate((4, 6), "float32", scope="local")
+            for i in unroll(4):
+                for h in unroll(2):
+                    for j in vectorized(4):
+                        if h * 4 + j < 6:
+                            acc_rows[i, h * 4 + j] = acc[i, h * 4 + j]
+            for i in serial(4, annotations={"rolled": True}):
+                for h in unroll(2):
+                    for j in vectorized(4):
+                        if h * 4 + j < 6:
+                            B[i, h * 4 + j] = exp(acc_rows[i, h * 4 + j])
+        """,
+    )
+
+
 def test_scratch_parameters() -> None:
     """What is too large for the stack comes from the caller; a tile stays where it is."""
     before = """

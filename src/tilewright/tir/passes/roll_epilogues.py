@@ -9,6 +9,8 @@
                                                       for i in serial(6, annotations={"rolled": True}):
                                                           for j in unroll(4): ... = exp(rows[i, j*4 + l])
 
+Where a guard keeps the loops inside a tile that is smaller than they are, the copy is guarded as well.
+
 A function is some thirty instructions: 24 copies of it are most of a kernel's code, and of the time to compile it. A
 row at a time keeps the processor as busy, and a store and a load of each element are nothing beside a function.
 """
@@ -17,7 +19,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.ir.expr import Call, IntImm
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import le, lt
+from tilewright.ir.expr import ZERO, Call, IntImm, Range
 from tilewright.ir.visit import find_all, uses_any
 from tilewright.tir.annotations import ROLLED
 from tilewright.tir.buffer import Buffer, BufferLoad, loads_in
@@ -51,15 +55,20 @@ class _Roll(StmtRewriter):
         nest = _nest(loop)
         if loop.kind is not LoopKind.UNROLLED or nest is None:
             return super().visit_for(loop)
-        loops, store = nest
+        levels, store = nest
+        loops = [item for item in levels if isinstance(item, For)]
         loads = [load for load in loads_in(store.value) if load.buffer in self._tiles]
         if len(loads) != 1 or store.buffer in self._tiles or not _is_worth_it(loops, store, loads[0]):
             return super().visit_for(loop)
         (load,) = loads
         rows = load.buffer.replace(name=f"{load.buffer.name}_rows")
         copy: Stmt = BufferStore(rows, load.indices, load)
-        for item in reversed(loops):
-            copy = item.replace(body=copy)
+        is_whole = _lies_inside(load, loops)
+        for item in reversed(levels):
+            if isinstance(item, For):
+                copy = item.replace(body=copy)
+            elif not is_whole:
+                copy = item.replace(then_body=copy)
         read = ExprRewriter(lambda expr: BufferLoad(rows, load.indices) if expr is load else None)
         rolled = ROLLED.put(loop.replace(kind=LoopKind.SERIAL, body=_Reads(read).stmt(loop.body)), True)
         return Allocate(rows, seq(fresh_copy(copy, {}), rolled))
@@ -70,19 +79,29 @@ class _Reads(StmtRewriter):
         self.expr = rewriter  # type: ignore[method-assign]
 
 
-def _nest(loop: For) -> tuple[list[For], BufferStore] | None:
-    """The loops around a single store, guarded or not; None if they are no such nest."""
-    loops: list[For] = []
+def _nest(loop: For) -> tuple[list[For | IfThenElse], BufferStore] | None:
+    """The loops and guards around a single store, outermost first; None if they are no such nest."""
+    levels: list[For | IfThenElse] = []
     stmt: Stmt = loop
     while not isinstance(stmt, BufferStore):
         if isinstance(stmt, For) and isinstance(stmt.min, IntImm) and isinstance(stmt.extent, IntImm):
-            loops.append(stmt)
+            levels.append(stmt)
             stmt = stmt.body
         elif isinstance(stmt, IfThenElse) and stmt.else_body is None:
+            levels.append(stmt)
             stmt = stmt.then_body
         else:
             return None
-    return loops, stmt
+    return levels, stmt
+
+
+def _lies_inside(load: BufferLoad, loops: list[For]) -> bool:
+    """Whether a load is inside its buffer in every iteration, also those that guards leave out."""
+    analyzer = Analyzer()
+    for loop in loops:
+        analyzer.bind(loop.var, Range(loop.min, loop.extent))
+    pairs = zip(load.indices, load.buffer.shape, strict=True)
+    return all(analyzer.prove(le(ZERO, index)) and analyzer.prove(lt(index, size)) for index, size in pairs)
 
 
 def _is_worth_it(loops: list[For], store: BufferStore, load: BufferLoad) -> bool:
