@@ -2,7 +2,8 @@
 
 Every case is a small model of some family, of odd sizes, for a target and a number of threads. Most are scheduled and
 lowered only, for whatever target; some are compiled to an object; those for this machine may run and are compared with
-onnxruntime. A template that fails raises (TILEWRIGHT_STRICT_TEMPLATES), as does one whose program cannot be lowered.
+onnxruntime. A template that fails raises (TILEWRIGHT_STRICT_TEMPLATES), as does one whose program cannot be lowered, or
+leaves its buffers once it is.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from tests.fuzz.lowered_bounds import refuse_lowered_outside
 from tests.fuzz.template_families import FAMILIES, draw
 from tests.integration import small_models
 from tilewright.backends.device import device_kernels, device_source
@@ -119,7 +121,7 @@ def lower_all(
         else:
             scheduled = schedule_kernel(kernel.func, compilation.target).func
         if compilation.target.is_cpu:
-            lower_planned(scheduled, compilation.target)
+            refuse_lowered_outside(lower_planned(scheduled, compilation.target))
             continue
         try:
             split = device_kernels(scheduled, compilation.target)
