@@ -454,7 +454,7 @@ class TestOpenPixels:
             for pixels in (None, (H, W))
         )
         counts = [len(find_all(func.body, BufferStore)) for func in (fixed, open_sizes)]
-        assert counts[1] < 1.5 * counts[0]
+        assert counts[1] <= 1.5 * counts[0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 23), st.integers(1, 23)), min_size=1, max_size=6))
