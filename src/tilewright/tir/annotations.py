@@ -387,7 +387,7 @@ ROLLED: Final = Annotation(
     "rolled",
     _SWITCH,
     Place.LOOP,
-    "compilers of kernels must not unroll the loop, nor lowering where it is not told to",
+    "the loop stays a loop: compilers of kernels must not unroll it, and an unrolled one is copied by no pass",
 )
 WHOLE: Final = Annotation(
     "whole",

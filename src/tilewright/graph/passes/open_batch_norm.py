@@ -36,7 +36,7 @@ def _opened(b: Bindings) -> GraphExpr | None:
     attributes, sizes, channels = call.attributes, known_sizes(data), static_shape(scale)
     assert isinstance(attributes, BatchNormAttributes)
     dtype, wide = data.tensor_type.dtype, mean.tensor_type.dtype
-    # A number of channels that only a run tells is not known to be that of the statistics: the operator checks it.
+    # Data of an open number of channels keep it in their type; importers have it checked, and say what it is.
     if sizes is None or channels != tuple(sizes[attributes.axis : attributes.axis + 1]) or dtype.name not in _FLOATS:
         return None
     column = channels + (1,) * (len(sizes) - attributes.axis - 1)

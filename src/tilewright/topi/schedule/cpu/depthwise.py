@@ -113,12 +113,19 @@ def schedule_taps(
     if taps is None or prod(taps) > context.cpu.depthwise.most_unrolled_taps:
         return
     if context.choose("unroll_taps", (False, True), True):
-        # Rows of taps that are missing at the edge of an open size are left out: those stay a loop. So do many rows of
-        # which each reads other elements: unrolled they are as quick, and take twice the time to compile.
-        shares_rows = lines > 1 or len(taps) < 2 or taps[0] <= _FEW_ROWS
-        all_rows = not is_open and context.choose("unroll_rows_of_taps", (False, True), shares_rows)
-        for loop in reduction if all_rows else reduction[1:] or reduction:
+        for loop in reduction[1:] if _rows_stay(context, taps, lines, is_open) else reduction:
             context.sch.unroll(loop)
+
+
+def _rows_stay(context: ScheduleContext, taps: list[int], lines: int, is_open: bool) -> bool:
+    """Whether rows of taps stay a loop.
+
+    Those that are missing at the edge of an open size are left out there. Many rows of which each reads other elements
+    are as quick unrolled, and take twice the time to compile.
+    """
+    if len(taps) < 2 or is_open:
+        return len(taps) > 1
+    return not context.choose("unroll_rows_of_taps", (False, True), lines > 1 or taps[0] <= _FEW_ROWS)
 
 
 def _channels_together(
