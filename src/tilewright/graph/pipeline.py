@@ -42,6 +42,7 @@ from tilewright.graph.passes.open_batch_norm import open_batch_norm
 from tilewright.graph.passes.operand_order import operand_order
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
+from tilewright.graph.passes.paired_columns import paired_columns
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
 from tilewright.graph.passes.recompute_late import recompute_late
@@ -190,6 +191,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             with_options("half_products", half_products),
             with_options("single_steps", single_steps),
             with_options("attention", attention),
+            with_options("paired_columns", paired_columns),
             with_options("joint_products", joint_products),
             with_options("kept_exponentials", kept_exponentials),
             *_SIMPLIFY,

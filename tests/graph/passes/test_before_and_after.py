@@ -47,6 +47,7 @@ from tilewright.graph.passes.open_batch_norm import open_batch_norm
 from tilewright.graph.passes.operand_order import operand_order
 from tilewright.graph.passes.packed_weights import packed_weights
 from tilewright.graph.passes.pad_channels import pad_channels
+from tilewright.graph.passes.paired_columns import paired_columns
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.quantized_products import quantized_products
 from tilewright.graph.passes.recognize import recognize
@@ -754,6 +755,28 @@ def test_joint_products() -> None:
         return (reshape(first, shape=(5, 6)), reshape(second, shape=(5, 6)))
         """,
         constants=[queries, keys, np.stack([queries, keys])],
+        x="f32[5, 8]",
+    )
+
+
+def test_paired_columns() -> None:
+    """Both parts of a result are neighbours, so that the product's kernel multiplies them."""
+    weights = random(0, 8, 6)
+    assert_becomes(
+        partial(paired_columns, options=GraphOptions(target=HOPPER)),
+        """
+        both = matmul(x, const[0])
+        gate = slice(both, begin=(0, 0), end=(5, 3), strides=(1, 1))
+        up = slice(both, begin=(0, 3), end=(5, 6), strides=(1, 1))
+        return multiply(sigmoid(gate), up)
+        """,
+        """
+        both = matmul(x, const[1])
+        gate = slice(both, begin=(0, 0), end=(5, 6), strides=(1, 2))
+        up = slice(both, begin=(0, 1), end=(5, 6), strides=(1, 2))
+        return multiply(sigmoid(gate), up)
+        """,
+        constants=[weights, weights[:, [0, 3, 1, 4, 2, 5]]],
         x="f32[5, 8]",
     )
 

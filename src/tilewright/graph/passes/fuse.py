@@ -6,7 +6,7 @@ After:   fused_nn_conv2d_add_nn_relu(x, w, b)       a call to a function with th
 Four kinds of operator take part by these rules, over the post-dominator tree of the dataflow:
  1. An out-fusable operator (conv2d, matmul) takes the elementwise operators that follow it, up to the next
     post-dominator, while they have the shape of its result. A residual add is one of them: its other operand is an
-    input of the group.
+    input of the group. Its even and odd columns may meet there (`paired_columns`): half as many from there on.
  2. Injective operators merge into the injective operator or the reduction that post-dominates them.
  3. Reductions end a group (but for the rounding of their results for tensor cores); opaque operators are alone.
  4. A convolution of an image of few channels takes the change of layout before it.
@@ -48,11 +48,12 @@ from tilewright.graph.ir.traverse import (
     with_children,
 )
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.graph.ops.shape import TransposeAttributes
+from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.joined_convolutions import joining_pays, may_join
 from tilewright.graph.views import DEPENDENT_VIEWS, is_view, is_whole_view
 from tilewright.ir.dtype import BFLOAT16, BOOL, INT8, UINT8
+from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.support.order import children_first
@@ -138,6 +139,16 @@ def _has_more_elements(item: GraphExpr, other: GraphExpr) -> bool:
     """Whether a value may have more elements than another."""
     mine, its = known_sizes(item), known_sizes(other)
     return mine is None or its is None or not at_least(product(its), product(mine))
+
+
+def is_alternate_columns(item: GraphExpr, shape: Sequence[PrimExpr | None] | None) -> bool:
+    """Whether a value is the even or the odd columns of one of a shape."""
+    if not is_call_to(item, "slice") or shape is None or item.tensor_type.shape is None:
+        return False
+    assert isinstance(item, Call) and isinstance(item.attributes, SliceAttributes)
+    first, strides = item.attributes.begin, item.attributes.strides
+    whole = item.tensor_type.shape[:-1] == tuple(shape)[:-1] and set(strides[:-1]) <= {1}
+    return whole and strides[-1] == 2 and first[-1] in (0, 1) and set(first[:-1]) <= {0}
 
 
 def _contractions(group: _Group) -> int:
@@ -251,11 +262,14 @@ class _Fuser:
             between = self._between(current, end)
             if between is None:
                 return
+            if between and all(is_alternate_columns(reader, shape) for reader in self.users[id(current)]):
+                # Parts of the product meet: what follows has the shape of a part.
+                shape = between[0].tensor_type.shape
             for item in (*between, end):
                 operator = _operator(item)
                 if (
                     operator is None
-                    or not operator.elementwise
+                    or not (operator.elementwise or is_alternate_columns(item, current.tensor_type.shape))
                     or item.tensor_type.shape != shape
                     or self.group[id(item)].kind is not FusionKind.INJECTIVE
                     or not self._same_scope(item, anchor)

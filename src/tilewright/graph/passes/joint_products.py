@@ -22,6 +22,7 @@ from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
 from tilewright.graph.ops.contract import MatmulAttributes
 from tilewright.graph.options import GraphOptions
+from tilewright.graph.passes.fuse import is_alternate_columns
 from tilewright.ir.function import IRModule
 
 
@@ -46,25 +47,25 @@ class _Family:
     @property
     def widths(self) -> list[int]:
         """The columns of each matrix."""
-        return [_matrix(call).shape[1] for call in self.calls]
+        return [matrix_of(call).shape[1] for call in self.calls]
 
 
 def _joined(function: Function) -> Function:
     products: dict[tuple[int, bool], list[Call]] = {}
     order = post_order(function, closures=False)
+    readers = users(post_order(function))
     # Calls of one scope only: what a branch computes must not move out of it.
     for item in order:
-        if isinstance(item, Call) and _is_candidate(item):
+        if isinstance(item, Call) and is_constant_product(item) and not _is_paired(item, readers):
             assert isinstance(item.attributes, MatmulAttributes)
             products.setdefault((id(item.args[0]), item.attributes.transpose_b), []).append(item)
     if all(len(calls) == 1 for calls in products.values()):
         return function
-    readers = users(post_order(function))
     places: dict[int, tuple[_Family, int]] = {}
     for calls in products.values():
         if len(calls) > 1:
             family, ends = _Family(calls), list[Call]()
-            sums = [_sum(call, readers[id(call)]) for call in calls]
+            sums = [constant_row(call, readers[id(call)]) for call in calls]
             if all(sums):
                 family.rows = [row for _, row in filter(None, sums)]
                 ends = [end for end, _ in filter(None, sums)]
@@ -88,7 +89,15 @@ def _joined(function: Function) -> Function:
     return changed
 
 
-def _sum(call: Call, readers: list[GraphExpr]) -> tuple[Call, np.ndarray] | None:
+def _is_paired(product: Call, readers: dict[int, list[GraphExpr]]) -> bool:
+    """Whether even and odd columns of a product meet in its kernel (`paired_columns`)."""
+    added = constant_row(product, readers[id(product)])
+    end = product if added is None else added[0]
+    shape = end.tensor_type.shape
+    return bool(readers[id(end)]) and all(is_alternate_columns(reader, shape) for reader in readers[id(end)])
+
+
+def constant_row(call: Call, readers: list[GraphExpr]) -> tuple[Call, np.ndarray] | None:
     """The sum of a product with a constant row, and the row, if nothing else reads the product."""
     if len(readers) != 1 or not is_call_to(readers[0], "add"):
         return None
@@ -102,7 +111,8 @@ def _sum(call: Call, readers: list[GraphExpr]) -> tuple[Call, np.ndarray] | None
     return (end, other.data.reshape(-1)) if static_shape(end) == shape else None
 
 
-def _is_candidate(call: Call) -> bool:
+def is_constant_product(call: Call) -> bool:
+    """Whether a call is a product with a constant matrix, of known sizes."""
     if not is_call_to(call, "matmul"):
         return False
     assert isinstance(call.attributes, MatmulAttributes)
@@ -113,7 +123,8 @@ def _is_candidate(call: Call) -> bool:
     return shape is not None and 0 not in shape
 
 
-def _matrix(call: Call) -> np.ndarray:
+def matrix_of(call: Call) -> np.ndarray:
+    """The constant matrix of a product: steps, columns."""
     weights, attributes = call.args[1], call.attributes
     assert isinstance(weights, Constant) and isinstance(attributes, MatmulAttributes)
     return weights.data.T if attributes.transpose_b else weights.data
@@ -131,17 +142,18 @@ def _product(item: GraphExpr, family: _Family) -> GraphExpr:
     even = len(set(family.widths)) == 1
     if even:
         value = make("reshape", value, shape=(prod(shape[:-1]), shape[-1]), span=item.span)
-        weights = _constant(np.stack([_matrix(call) for call in calls]), calls[0].args[1])
+        weights = constant_like(np.stack([matrix_of(call) for call in calls]), calls[0].args[1])
     else:
-        weights = _constant(np.concatenate([_matrix(call) for call in calls], axis=1), calls[0].args[1])
+        weights = constant_like(np.concatenate([matrix_of(call) for call in calls], axis=1), calls[0].args[1])
     result = make("matmul", value, weights, span=item.span)
     if family.rows:
         rows = np.stack(family.rows)[:, None] if even else np.concatenate(family.rows)
-        result = make("add", result, _constant(rows, calls[0].args[1]), span=item.span)
+        result = make("add", result, constant_like(rows, calls[0].args[1]), span=item.span)
     return result
 
 
-def _constant(data: np.ndarray, like: GraphExpr) -> Constant:
+def constant_like(data: np.ndarray, like: GraphExpr) -> Constant:
+    """A constant of the type of another one."""
     assert isinstance(like, Constant)
     joined = Constant(np.ascontiguousarray(data), like.dtype)
     joined.span = like.span

@@ -17,7 +17,7 @@ from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.op import FusionKind, Operator, is_call_to
 from tilewright.graph.ir.rewrite import Bindings, P, Rule, apply_rules, known_sizes, make
 from tilewright.graph.ir.traverse import map_functions
-from tilewright.graph.passes.fuse import MAX_GROUP
+from tilewright.graph.passes.fuse import MAX_GROUP, is_alternate_columns
 from tilewright.ir.function import IRModule
 
 
@@ -50,14 +50,18 @@ def _sink(b: Bindings) -> GraphExpr | None:
 
 
 def _is_product(item: GraphExpr, shape: Sizes) -> bool:
-    """Whether a value is a product of matrices, or is computed from one element by element in the same kernel."""
+    """Whether a value is a product of matrices, or is computed from one in the same kernel (`fuse`, rule 1)."""
     for _ in range(MAX_GROUP):
         if not isinstance(item, Call) or not isinstance(item.callee, Operator):
             return False
         if item.callee.kind is FusionKind.OUT_FUSABLE:
             return True
         below = next((arg for arg in item.args if known_sizes(arg) == shape), None)
-        if not item.callee.elementwise or below is None:
+        if item.args and is_alternate_columns(item, item.args[0].tensor_type.shape):
+            below, shape = item.args[0], known_sizes(item.args[0]) or ()
+        elif not item.callee.elementwise:
+            return False
+        if below is None:
             return False
         item = below
     return False

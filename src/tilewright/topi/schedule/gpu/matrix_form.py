@@ -7,7 +7,7 @@ known as implicit GEMM), and makes one iterator each of what rows, columns and s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,6 +17,7 @@ from tilewright.ir.dtype import INDEX
 from tilewright.ir.expr import Add, Call, Cast, Mul, PrimExpr, Range, Select, Var, const_value
 from tilewright.ir.node import Node
 from tilewright.ir.visit import find_all, rewrite_nodes, substitute, uses_any
+from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import KEPT
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.index_map import IndexMap
@@ -47,6 +48,8 @@ class MatrixForm:
     row_count: int
     column_count: int
     depth: int
+    paired: int = 1
+    """Neighbouring columns of the product that each column of the result is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,8 @@ def _steps_in_order(block: Block, depth: Sequence[int], rows: BufferLoad) -> lis
 def has_matrix_form(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> bool:
     """Whether `matrix_form` takes a product and the stage that gives its result (the product itself, or its epilogue).
 
-    All loops must be plain, and an epilogue must be elementwise, in the order of the product.
+    All loops must be plain, and an epilogue must be elementwise, in the order of the product; it may make one result of
+    two neighbouring columns.
     """
     sch = context.sch
     for handle in {anchor, output}:
@@ -166,13 +170,30 @@ def has_matrix_form(context: ScheduleContext, anchor: BlockHandle, output: Block
         return False
     if anchor == output:
         return True
-    final = context.block(output)
-    same = [const_value(item.domain.extent) for item in final.iters] == [
-        const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.SPATIAL
-    ]
-    loads = [item for item in find_all(final.body, BufferLoad) if item.buffer is body.buffer]
-    own_vars = tuple(item.var for item in final.iters)
-    return same and not final.is_reduction and all(tuple(load.indices) == own_vars for load in loads)
+    return not context.block(output).is_reduction and columns_of_result(context, anchor, output) > 0
+
+
+def columns_of_result(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> int:
+    """Neighbouring columns of a product that an epilogue makes one column of: 1 or 2; 0 if it reads them otherwise."""
+    block, final = context.block(anchor), context.block(output)
+    if anchor == output:
+        return 1
+    counts = [const_value(item.domain.extent) for item in block.iters if item.kind is IterKind.SPATIAL]
+    results = [const_value(item.domain.extent) for item in final.iters]
+    own = tuple(item.var for item in final.iters)
+    buffer = block.writes[0].buffer
+    places = [tuple(load.indices) for load in find_all(final.body, BufferLoad) if load.buffer is buffer]
+    if results == counts:
+        return int(all(place == own for place in places))
+    if not own or results[:-1] != counts[:-1] or counts[-1] != 2 * (results[-1] or 0):
+        return 0
+    return 2 if all(place[:-1] == own[:-1] and _is_of_pair(place[-1], own[-1]) for place in places) else 0
+
+
+def _is_of_pair(place: PrimExpr, column: Var) -> bool:
+    """Whether a place is one of the two columns that a column of the result is made of."""
+    form = linear(place)
+    return dict(form.terms) == {column: 2} and form.constant in (0, 1)
 
 
 def matrix_form(
@@ -192,6 +213,7 @@ def matrix_form(
     block = context.block(anchor)
     product = find_product(block)
     assert product is not None
+    paired = columns_of_result(context, anchor, output)
     axes = _Axes.of(block, product)
     _pack(context, anchor, product.rows, [n for group in axes.groups["rows"] for n in group])
     stored = (product.batch, product.column, product.depth) if steps_last else axes.groups["columns"]
@@ -222,6 +244,7 @@ def matrix_form(
         product.size(product.row),
         product.size(product.column),
         product.size(product.depth),
+        paired,
     )
 
 
@@ -340,26 +363,44 @@ def _padded_copy(context: ScheduleContext, form: MatrixForm, copy: BlockHandle) 
     return reader
 
 
+def result_lanes(context: ScheduleContext, output: BlockHandle, most: int, paired: int = 1) -> int:
+    """How many neighbours of a row of the result can be written at once, for up to `most` columns of the product.
+
+    Where each is made of two columns, how these are read does not count: they are in registers.
+    """
+    last = len(context.block(output).iters) - 1
+    if paired == 1:
+        return lanes_along(context, output, last, most)
+    producers = context.sch.get_producers(output)
+    sums = [region.buffer for handle in producers for region in context.block(handle).writes]
+    return lanes_along(context, output, last, most // paired, apart=sums)
+
+
 def lanes_along(
-    context: ScheduleContext, handle: BlockHandle, number: int, most: int = 4, reads_only: bool = False
+    context: ScheduleContext,
+    handle: BlockHandle,
+    number: int,
+    most: int = 4,
+    reads_only: bool = False,
+    apart: Collection[Buffer] = (),
 ) -> int:
     """How many neighbours along an iterator can be read and written at once: each access moves on by one or not at all.
 
     1, or a power of two up to `most` such that vectors start at multiples of their size. `reads_only`: what is written
-    does not count, as it will be arranged otherwise.
+    does not count, as it will be arranged otherwise; nor does what is read of the buffers `apart`.
     """
     block = context.block(handle)
     item = block.iters[number]
     extent = const_value(item.domain.extent)
     lanes = most
     while lanes > 1:
-        if extent is not None and extent % lanes == 0 and _is_vector(block, item.var, extent, lanes, reads_only):
+        if extent is not None and extent % lanes == 0 and _is_vector(block, item.var, extent, lanes, reads_only, apart):
             return lanes
         lanes //= 2
     return 1
 
 
-def _is_vector(block: Block, var: Var, extent: int, lanes: int, reads_only: bool) -> bool:
+def _is_vector(block: Block, var: Var, extent: int, lanes: int, reads_only: bool, apart: Collection[Buffer]) -> bool:
     analyzer = Analyzer()
     for item in block.iters:
         if item.var is not var:
@@ -369,7 +410,9 @@ def _is_vector(block: Block, var: Var, extent: int, lanes: int, reads_only: bool
     analyzer.bind(lane, Range(const(0), const(lanes)))
     place = {var: add(mul(outer, const(lanes)), lane)}
     first = {var: mul(outer, const(lanes))}
-    accesses: list[BufferLoad | BufferStore] = [*find_all(block.body, BufferLoad)]
+    accesses: list[BufferLoad | BufferStore] = [
+        load for load in find_all(block.body, BufferLoad) if load.buffer not in apart
+    ]
     if not reads_only:
         accesses += find_all(block.body, BufferStore)
     for access in accesses:

@@ -18,14 +18,22 @@ from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.block_tile import VECTOR, residual_operands
 from tilewright.topi.schedule.gpu.group_choice import LEAST_COLUMNS, group_cost, ranked_group_tiles, steps_at_a_time
-from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, find_product, has_matrix_form, lanes_along, matrix_form
+from tilewright.topi.schedule.gpu.matrix_form import (
+    MatrixForm,
+    columns_of_result,
+    find_product,
+    has_matrix_form,
+    lanes_along,
+    matrix_form,
+    result_lanes,
+)
 from tilewright.topi.schedule.gpu.private_tiles import keep_padding, private_tiles, schedule_private_tile
 from tilewright.topi.schedule.gpu.register_tiles import Tile, schedule_tiles
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.warp_choice import ranked_warp_tiles, warp_cost, warp_tiles
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile, holds_residuals, schedule_group_tiles
-from tilewright.topi.schedule.template import Template, TemplateChoice, apply_first, apply_first_legal
+from tilewright.topi.schedule.template import PassedOver, Template, TemplateChoice, apply_first, apply_first_legal
 
 _TRIED = 8
 """Tiles that are tried: the first whose steps can all be shown to be right is taken."""
@@ -98,17 +106,25 @@ class ProductContext(ScheduleContext):
         return self.choose_again(name, [*options, *late], options[0] if default is None else default)
 
 
-def schedule_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> TemplateChoice:
-    """Schedule a product with its epilogue; the choice has no name where no template could."""
+def schedule_product(
+    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, before: Sequence[PassedOver] = ()
+) -> tuple[TemplateChoice, BlockHandle]:
+    """Schedule a product with its epilogue; the choice has no name where no template could.
+
+    Gives the choice, and the stage that it ends with: where no template takes an epilogue which makes one result of two
+    columns, this is left for a kernel of its own.
+    """
     product = ProductContext(
         context.sch, context.target, context.packing, context.choices, anchor=anchor, output=output
     )
     if context.target.is_software:
         keep_padding(product, anchor)
     product.group_tile = _choose_group_tile(product)
-    choice = apply_first(PRODUCTS, product)
+    choice = apply_first(PRODUCTS, product, before)
+    if not choice.name and output != anchor and has_matrix_form(context, anchor, anchor):
+        return schedule_product(context, anchor, anchor, choice.passed_over)
     context.take(product)
-    return replace(choice, stage=anchor.name)
+    return replace(choice, stage=anchor.name), output
 
 
 # ---------------------------------------------------------------- warp groups
@@ -235,8 +251,8 @@ def _schedule_by_warp_groups(product: ProductContext) -> None:
     item = group_product(product.target, dtype, second, product.group_tile.columns, *order)
     assert item is not None
     if not item.panels and item.columns % 32 == 0 and dtype.bits == 16:
-        last = len(context.block(form.output).iters) - 1
-        item = replace(item, wide=lanes_along(context, form.output, last, 8) == 8)
+        lanes = result_lanes(context, form.output, 8, form.paired)
+        item = replace(item, wide=lanes == 8 // form.paired)
     schedule_group_tiles(context, form, item, product.group_tile)
     product.take(context)
 
@@ -284,6 +300,9 @@ def _instruction(product: ProductContext) -> WarpProduct | str:
 
 
 def _why_not_tensor_cores(product: ProductContext) -> str | None:
+    reason = _why_not_plain(product)
+    if reason is not None:
+        return reason
     item = _instruction(product)
     return item if isinstance(item, str) else None
 
@@ -311,12 +330,16 @@ def _widened(item: WarpProduct, tile: WarpTile) -> WarpProduct:
 # ---------------------------------------------------------------- threads
 
 
-def _always(product: ProductContext) -> str | None:
-    return None
+def _why_not_plain(product: ProductContext) -> str | None:
+    """Why templates whose results are single columns of the product cannot compute it with its epilogue."""
+    paired = columns_of_result(product, product.anchor, product.output)
+    return "each result is made of two columns" if paired > 1 else None
 
 
 def _why_not_private(product: ProductContext) -> str | None:
-    return None if product.target.is_software else "shared memory of the target is nearer than other memory"
+    if not product.target.is_software:
+        return "shared memory of the target is nearer than other memory"
+    return _why_not_plain(product)
 
 
 def _schedule_by_threads(product: ProductContext) -> None:
@@ -383,8 +406,8 @@ PRODUCTS: Final = (
     Template(
         "register_tile_product",
         "a tile of results in the registers of each thread, operands staged in shared memory",
-        _always,
+        _why_not_plain,
         _schedule_by_threads,
     ),
 )
-"""Ways to compute a product that can be tiled, the fastest first; the last one fits all of them."""
+"""Ways to compute a product that can be tiled, the fastest first; the last one fits all of a plain epilogue."""

@@ -120,8 +120,9 @@ def _schedule(context: KernelContext) -> None:
     for stage in (total, done, sums):
         buffer = context.block(stage).writes[0].buffer
         sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
-    for loops in (loops_below(context, start, place), [row, column]):
-        sch.unroll(divide_tile(context, item, tile, *loops))
+    start_row, start_column = loops_below(context, start, place)
+    for tile_row, tile_column in ((start_row, start_column), (row, column)):
+        sch.unroll(divide_tile(context, item, tile, tile_row, tile_column))
     # Rows of columns in the order that gives threads neighbours.
     shared = context.block(copies[1]).writes[0].buffer
     sch.transform_layout(copies[1], shared.name, IndexMap.of(lambda j, k: item.columns_layout(k, j), 2))

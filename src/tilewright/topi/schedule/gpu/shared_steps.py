@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
-from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along
+from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, result_lanes
 
 _THREADS = 128
 """Threads of a block that adds up sums."""
@@ -23,13 +23,14 @@ def share_steps(context: ScheduleContext, form: MatrixForm, parts: int) -> Matri
     written = sch.cache_write(partial, 0, "local")
     _add_parts(context, form)
     batch = parts if form.batch == 1 else form.batch
-    return replace(form, anchor=partial, output=written, batch=batch, depth=-(-form.depth // parts))
+    depth = -(-form.depth // parts)
+    return replace(form, anchor=partial, output=written, batch=batch, depth=depth, paired=1)
 
 
 def _add_parts(context: ScheduleContext, form: MatrixForm) -> None:
     """The sum of the parts with the epilogue: a vector of neighbours a thread."""
     sch = context.sch
-    lanes = lanes_along(context, form.output, len(context.block(form.output).iters) - 1, _VECTOR)
+    lanes = result_lanes(context, form.output, _VECTOR, form.paired)
     *batch, row, column = sch.get_loops(form.output)
     vector, lane = sch.split(column, [None, lanes])
     across = context.extent(vector) or 1

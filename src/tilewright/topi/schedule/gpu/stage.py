@@ -11,6 +11,7 @@ from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.tir.stmt import IterKind
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.gpu.matrix_form import columns_of_result
 
 
 @dataclass(slots=True)
@@ -20,12 +21,16 @@ class StageContext(ScheduleContext):
     stage: BlockHandle = field(kw_only=True)
     epilogue: BlockHandle | None = field(default=None, kw_only=True)
     """The stage that goes on with the results of a reduction, one by one, and is the only one to read them."""
+    paired: int = field(default=1, kw_only=True)
+    """Neighbouring results of the reduction that the epilogue makes one of."""
 
     @staticmethod
-    def of(context: ScheduleContext, stage: BlockHandle, epilogue: BlockHandle | None = None) -> StageContext:
+    def of(
+        context: ScheduleContext, stage: BlockHandle, epilogue: BlockHandle | None = None, paired: int = 1
+    ) -> StageContext:
         """A stage of a kernel; what is done to it is done to a copy (`take`)."""
         shared = (context.sch, context.target, context.packing, context.choices)
-        return StageContext(*shared, stage=stage, epilogue=epilogue)
+        return StageContext(*shared, stage=stage, epilogue=epilogue, paired=paired)
 
     def stages_in_loops(self) -> list[BlockHandle]:
         """The stages that share the outermost loop of this one, itself included; none without loops."""
@@ -41,6 +46,15 @@ def reduce_loops(context: ScheduleContext, handle: BlockHandle) -> list[LoopHand
     """The loops that count the steps of a reduction."""
     iters = [item for item in context.block(handle).iters if item.kind is IterKind.REDUCE]
     return [loop for loop in context.sch.get_loops(handle) if any(uses_any(item.value, [loop.var]) for item in iters)]
+
+
+def find_pairs(context: ScheduleContext, handle: BlockHandle) -> BlockHandle | None:
+    """The stage that makes one result of two neighbouring ones of a reduction, and is the only one to read them."""
+    sch = context.sch
+    consumers = sch.get_consumers(handle)
+    if len(consumers) != 1 or sch.get_consumers(consumers[0]) or context.block(consumers[0]).is_reduction:
+        return None
+    return consumers[0] if columns_of_result(context, handle, consumers[0]) == 2 else None
 
 
 def find_epilogue(context: ScheduleContext, handle: BlockHandle) -> BlockHandle | None:

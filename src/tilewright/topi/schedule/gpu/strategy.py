@@ -27,7 +27,7 @@ from tilewright.topi.schedule.gpu.injective import INJECTIVE
 from tilewright.topi.schedule.gpu.products import schedule_product, tileable_output
 from tilewright.topi.schedule.gpu.reduction import REDUCTIONS, inline_large_windows, keep_windows, kept_windows
 from tilewright.topi.schedule.gpu.rows import KernelContext
-from tilewright.topi.schedule.gpu.stage import StageContext, find_epilogue
+from tilewright.topi.schedule.gpu.stage import StageContext, find_epilogue, find_pairs
 from tilewright.topi.schedule.inline import inline_stages
 from tilewright.topi.schedule.packing import with_packing
 from tilewright.topi.schedule.template import (
@@ -76,9 +76,10 @@ def _schedule(context: KernelContext) -> list[TemplateChoice]:
         output = tileable_output(context, handle)
         if isinstance(output, str):
             continue
-        others = {other.name for other in context.sch.blocks()} - {handle.name, output.name}
-        choice = schedule_product(context, handle, output)
+        names = {other.name for other in context.sch.blocks()}
+        choice, end = schedule_product(context, handle, output)
         if choice.name:
+            others = names - {handle.name, end.name}
             choices.append(replace(choice, passed_over=(*whole.passed_over, *choice.passed_over)))
             done.update(other.name for other in context.sch.blocks() if other.name not in others)
         else:
@@ -120,6 +121,14 @@ def _schedule_stage(
     together = stage.stages_in_loops()
     if context.block(handle).is_reduction and _why_not_shared_loops(stage) and _why_not_bound(stage):
         inline_large_windows(context, handle)
+        pairs = find_pairs(context, handle)
+        if pairs is not None:
+            stage = StageContext.of(context, handle, pairs, 2)
+            choice = apply_first(PAIRS, stage, before)
+            if choice.name:
+                context.take(stage)
+                return replace(choice, stage=handle.name), [handle, pairs]
+            before = choice.passed_over
         stage = StageContext.of(context, handle, find_epilogue(context, handle))
     choice = apply_first(STAGES, stage, before)
     context.take(stage)
@@ -165,6 +174,9 @@ KERNELS: Final = (
     rows.TEMPLATE,
 )
 """Templates of whole kernels. What they pass over is scheduled stage by stage: products first (`products.py`)."""
+
+PAIRS: Final = (vector_product.TEMPLATE,)
+"""Templates of single stages with an epilogue that makes one result of two neighbours."""
 
 STAGES: Final = (
     Template(

@@ -68,7 +68,8 @@ def _schedule_vector_product(context: StageContext) -> None:
     loops = sch.get_loops(output)
     column = loops[form.column]
     (count,) = context.sizes([column])
-    division, results = _divide(context, length, count, form.dtype)
+    division, columns = _divide(context, length, count * context.paired, form.dtype)
+    results = columns // context.paired
     partial = rfactor_sums(context, product, division)
     block, warp, result = sch.split(column, [None, division.warps, results])
     vectors = [loop for loop in loops if loop != column]
@@ -121,8 +122,8 @@ def _find(context: ScheduleContext, product: BlockHandle) -> _Form | str:
     )
 
 
-def _divide(context: ScheduleContext, length: int, count: int, dtype: DataType) -> tuple[Division, int]:
-    """How sums are divided, and how many results a warp has."""
+def _divide(context: StageContext, length: int, count: int, dtype: DataType) -> tuple[Division, int]:
+    """How sums are divided, and how many of them a warp has."""
     target = context.target
     machine = context.gpu.vector_product
     busy = target.cores * machine.busy_warps
@@ -137,9 +138,11 @@ def _divide(context: ScheduleContext, length: int, count: int, dtype: DataType) 
     possible = [n for n in (32, 64, 128, 256, 512) if n <= min(target.max_threads, max(WARP, length))]
     lanes = context.choose_again("lanes", possible, lanes) if lanes in possible else lanes
     own = -(-length // lanes) * dtype.itemsize
-    options = [n for n in (1, 2, 4, 8) if count % n == 0 and (n == 1 or n * own <= 2 * machine.thread_bytes)]
+    least = context.paired
+    options = [n for n in (1, 2, 4, 8) if n >= least and count % n == 0]
+    options = [n for n in options if n == least or n * own <= 2 * machine.thread_bytes]
     enough = [n for n in options if n * own <= machine.thread_bytes and count // n * lanes >= busy * WARP]
-    results = context.choose_again("results", options, max(enough, default=1))
+    results = context.choose_again("results", options, max(enough, default=least))
     rows = [n for n in (1, 2, 4, 8) if n * lanes <= target.max_threads and count // results % n == 0]
     small = [n for n in rows if n * lanes <= 4 * WARP]
     warps = context.choose_again("warps", rows, max(small, default=1))

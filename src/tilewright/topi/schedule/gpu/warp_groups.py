@@ -31,7 +31,7 @@ from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.intrinsics.warp_group import ROWS, GroupProduct
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.block_tile import bind_blocks, residual_operands, write_lanes
-from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form
+from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form, result_lanes
 from tilewright.topi.schedule.gpu.shared_steps import share_steps
 
 _REGISTERS = 65536
@@ -111,7 +111,7 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     sch.set_scope(anchor, 0, "local")
     done = sch.cache_write(anchor, 0, "local")
     sums = sch.cache_read(form.output, context.block(done).writes[0].buffer.name, "shared") if in_rows else None
-    place = place_output(context, form.output, item, tile, in_rows)
+    place = place_output(context, form.output, item, tile, in_rows, form.paired)
     if sums is not None:
         _stage_sums(context, form.output, sums, item, tile, place)
     for stage in (done, anchor):
@@ -174,7 +174,7 @@ def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile,
 
     With results in rows the sums are in shared memory by then.
     """
-    residuals = residual_operands(context, form)
+    residuals = residual_operands(context, form) if form.paired == 1 else {}
     if not holds_residuals(form, tile, list(residuals.values()), in_rows, context.target):
         return []
     sch = context.sch
@@ -204,7 +204,7 @@ def _writes_in_rows(context: ScheduleContext, form: MatrixForm, item: GroupProdu
     are short, and the way through shared memory costs more than it saves (`python -m bench.gpu_quantized`).
     """
     dtype = context.block(form.output).writes[0].buffer.dtype
-    if dtype.itemsize == 1:
+    if dtype.itemsize == 1 or form.paired > 1:
         return False
     steps = -(-form.depth // item.steps)
     if 4 * item.vector * dtype.itemsize >= _SECTOR_BYTES or tile.parts > 1 or form.column_count % tile.columns:
@@ -240,20 +240,25 @@ def _stage_sums(
 
 
 def place_output(
-    context: ScheduleContext, output: BlockHandle, item: GroupProduct, tile: GroupTile, in_rows: bool = False
+    context: ScheduleContext,
+    output: BlockHandle,
+    item: GroupProduct,
+    tile: GroupTile,
+    in_rows: bool = False,
+    paired: int = 1,
 ) -> LoopHandle:
     """The loops of the result: blocks of threads, warp groups, threads as the sums lie in them, or along rows."""
     sch = context.sch
-    lanes = lanes_along(context, output, len(context.block(output).iters) - 1, item.vector)
+    lanes = result_lanes(context, output, item.vector, paired)
     *batch, row, column = sch.get_loops(output)
     block_row, rest_row = sch.split(row, [None, tile.rows])
-    block_column, rest_column = sch.split(column, [None, tile.columns])
+    block_column, rest_column = sch.split(column, [None, tile.columns // paired])
     outer_row, block_row = sch.split(block_row, [None, gcd(tile.together, context.extent(block_row) or 1)])
     sch.reorder(outer_row, block_column, block_row, rest_row, rest_column)
     if in_rows:
         _divide_rows(context, _row_lanes(context, output, tile), tile, rest_row, rest_column)
     else:
-        write_lanes(context, divide_tile(context, item, tile, rest_row, rest_column), lanes)
+        write_lanes(context, divide_tile(context, item, tile, rest_row, rest_column, paired), lanes)
     bind_blocks(context, [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row])
     return block_row
 
@@ -275,12 +280,15 @@ def _divide_rows(context: ScheduleContext, lanes: int, tile: GroupTile, row: Loo
 
 
 def divide_tile(
-    context: ScheduleContext, item: GroupProduct, tile: GroupTile, row: LoopHandle, column: LoopHandle
+    context: ScheduleContext, item: GroupProduct, tile: GroupTile, row: LoopHandle, column: LoopHandle, paired: int = 1
 ) -> LoopHandle:
-    """Loops over a block's tile by warp groups and threads; gives the loop over neighbours."""
+    """Loops over a block's tile by warp groups and threads; gives the loop over neighbours.
+
+    `paired`: each column is made of so many of the sums.
+    """
     sch = context.sch
     group, warp, half, row_thread = sch.split(row, [tile.groups, 4, 2, 8])
-    part, column_thread, element = sch.split(column, [None, 4, item.vector])
+    part, column_thread, element = sch.split(column, [None, 4, item.vector // paired])
     sch.reorder(group, warp, row_thread, column_thread, part, half, element)
     for loop in (part, half):
         sch.unroll(loop)
