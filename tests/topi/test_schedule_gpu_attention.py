@@ -318,3 +318,12 @@ def test_diagonals(dtype: str, given: dict[str, Any], tolerance: float, packed: 
     shapes: list[Shape] = [(1, 50, packed, 16), (1, 1, 70, 16), (1, 70, 1, 16)]
     func = program(shapes, dtype, scale=0.3, keys_by_head=True, first=first, last=last)
     check(func, given, arrays(func), tolerance)
+
+
+@pytest.mark.parametrize(("last", "backwards"), [(0, True), (ANY_DIAGONAL, False)])
+def test_tiles_with_the_most_keys_come_first(last: int, backwards: bool) -> None:
+    """Where queries see keys up to a diagonal, the first block of a head has its last queries."""
+    func = program([(1, 70, 3, 16)] * 3, "float16", scale=0.3, first=-ANY_DIAGONAL, last=last)
+    scheduled = check(func, WARPS, arrays(func), KINDS[0][2])
+    (kernel,) = device_kernels(scheduled, HOPPER).kernels
+    assert ("- (block_x_ % 3" in device_source([kernel], HOPPER)) == backwards

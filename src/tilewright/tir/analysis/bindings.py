@@ -113,6 +113,10 @@ def _map_tells_apart(
     for loop in (*outer, *loops):
         known.bind(loop.var, Range(loop.min, loop.extent))
     values = joined_digits(values, conjuncts(predicate), known)
+    forwards = [_forward(value) for value in values]
+    if forwards != list(values):
+        # The digits of terms that count backwards count forwards instead; a guard would speak of others then.
+        values, predicate = forwards, TRUE
     for running in (loops, [*outer, *loops]):
         domains = {
             loop.var: Range(loop.min, loop.extent)
@@ -123,6 +127,18 @@ def _map_tells_apart(
         if iter_map is not None and iter_map.injective:
             return True
     return False
+
+
+def _forward(value: PrimExpr) -> PrimExpr:
+    """A value with terms added that it subtracts.
+
+    Where each digit of all loops is in one place only, it tells apart what the value does: such a term is its greatest
+    value less another that runs over the same numbers.
+    """
+    form = linear(value)
+    if all(coefficient > 0 for coefficient in form.terms.values()):
+        return value
+    return expression(Linear({term: abs(coefficient) for term, coefficient in form.terms.items()}, form.constant))
 
 
 def _while_running(loops: Iterable[For]) -> Analyzer:
