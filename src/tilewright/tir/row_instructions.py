@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.machine import define
-from tilewright.tir.warp_instructions import GROUP_PRODUCTS, PRODUCTS
+from tilewright.tir.warp_instructions import GROUP_PRODUCTS, HELD, PRODUCTS
 
 ROW_MAX: Final = {parts: f"cuda.row.max.{parts}" for parts in (2, 4, 8, 16, 32)}
 """The greatest of the values that the threads of a row have, by their number."""
@@ -34,7 +34,7 @@ def held_product(dtype: str, turned: bool, columns: int, steps: int, fresh: bool
     sums, or (`fresh`) takes their place.
     """
     order = f"{'turned' if turned else 'panels'}{'.fresh' if fresh else ''}"
-    return f"{GROUP_PRODUCTS[dtype, dtype]}.held.{order}.n{columns}.k{steps}"
+    return f"{GROUP_PRODUCTS[dtype, dtype]}{HELD}{order}.n{columns}.k{steps}"
 
 
 def _refuse(*arguments: object) -> NoReturn:

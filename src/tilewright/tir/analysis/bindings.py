@@ -13,8 +13,24 @@ from tilewright.arith.digits import joined_digits
 from tilewright.arith.itermap import detect_iter_map
 from tilewright.arith.linear import Linear
 from tilewright.ir.build import add, all_of, ge, sub
-from tilewright.ir.expr import FALSE, LE, LT, ONE, TRUE, And, Mul, PrimExpr, Range, Var, const_value
-from tilewright.ir.visit import substitute
+from tilewright.ir.expr import (
+    FALSE,
+    LE,
+    LT,
+    ONE,
+    TRUE,
+    Add,
+    And,
+    FloorMod,
+    Mul,
+    PrimExpr,
+    Range,
+    Sub,
+    Var,
+    const_value,
+)
+from tilewright.ir.node import Node
+from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import expression, linear, linear_substituted, mentions
 from tilewright.tir.analysis.regions import Box, iterator_forms, not_negative, within
@@ -113,9 +129,9 @@ def _map_tells_apart(
     for loop in (*outer, *loops):
         known.bind(loop.var, Range(loop.min, loop.extent))
     values = joined_digits(values, conjuncts(predicate), known)
-    forwards = [_forward(value) for value in values]
-    if forwards != list(values):
-        # The digits of terms that count backwards count forwards instead; a guard would speak of others then.
+    forwards = _forwards(values, known)
+    if forwards is not None:
+        # A guard would speak of other iterations then.
         values, predicate = forwards, TRUE
     for running in (loops, [*outer, *loops]):
         domains = {
@@ -129,16 +145,26 @@ def _map_tells_apart(
     return False
 
 
-def _forward(value: PrimExpr) -> PrimExpr:
-    """A value with terms added that it subtracts.
+def _forwards(values: Sequence[PrimExpr], known: Analyzer) -> list[PrimExpr] | None:
+    """Values whose digits count forwards, where some (`x % 4`) count backwards: they tell the same iterations apart.
 
-    Where each digit of all loops is in one place only, it tells apart what the value does: such a term is its greatest
-    value less another that runs over the same numbers.
+    A digit that is in one place only runs over the same numbers both ways, whatever the others are.
     """
-    form = linear(value)
-    if all(coefficient > 0 for coefficient in form.terms.values()):
-        return value
-    return expression(Linear({term: abs(coefficient) for term, coefficient in form.terms.items()}, form.constant))
+    backwards: dict[PrimExpr, PrimExpr] = {}
+    for value in values:
+        for item in pre_order(value):
+            if isinstance(item, (Add, Sub, Mul)):
+                for term, coefficient in linear(item).terms.items():
+                    size = const_value(term.b) if isinstance(term, FloorMod) else None
+                    if coefficient < 0 and size is not None:
+                        backwards[term] = sub(size - 1, term)
+    if not backwards:
+        return None
+
+    def turned(item: Node) -> Node | None:
+        return backwards.get(item) if isinstance(item, PrimExpr) else None
+
+    return [known.simplify(transform(value, turned)) for value in values]
 
 
 def _while_running(loops: Iterable[For]) -> Analyzer:

@@ -104,12 +104,12 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     allocations: list[Buffer] = []
     parts = _in_order(_staged(loop.body, allocations))
     if not _speak_in_private(parts, allocations):
-        return PIPELINE.drop(loop)
+        return _as_it_is(loop)
     depth = max(stage for stage, _ in parts)
     overlaps = WOVEN.is_on(loop) and depth == 1 and _can_interleave(loop)
     versions = _with_copies(loop, parts, allocations, overlaps)
     if versions is None:
-        return PIPELINE.drop(loop)
+        return _as_it_is(loop)
     if overlaps:
         return _interleaved(loop, parts, allocations, versions)
     ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
@@ -120,6 +120,11 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     for buffer in allocations:
         result = Allocate(versions[buffer], result)
     return result
+
+
+def _as_it_is(loop: For) -> For:
+    """A loop whose iterations do not overlap: no thread runs ahead in it either."""
+    return PRODUCERS.drop(PIPELINE.drop(loop))
 
 
 def _with_copies(

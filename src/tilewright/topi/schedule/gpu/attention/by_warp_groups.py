@@ -2,13 +2,16 @@
 
 Queries, exponentials and sums are fragments in registers (`by_warps.py`); tiles of keys and values lie in shared
 memory in swizzled rows of 128 bytes (`intrinsics/group_rows.py`). Products of one group go on while others compute
-exponentials, so that a core needs several groups.
+exponentials, so that a core needs several groups. These are of several blocks, or of one, where a group more copies
+keys and values for them (`specialize_warps`): then they need not meet either.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from tilewright.tir.annotations import PRODUCERS
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.intrinsics.group_rows import PANEL, ROWS, WARPS, HeldProduct
 from tilewright.topi.intrinsics.rows import PARTS
@@ -17,6 +20,15 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attention.by_warps import WarpMapping
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile
 from tilewright.topi.schedule.gpu.attention.thread_mapping import RowMapping
+
+COPYING: Final = {2: (24, 240), 3: (32, 160)}
+"""Registers of a thread that copies for others, and of one of these, by the groups that compute: all together."""
+_MOST_REGISTERS = 224
+"""Registers of a thread for fragments, where compilers are free to choose how many it has."""
+_OTHER_REGISTERS = 16
+"""Registers of a thread beside its fragments, at least, where its registers are counted."""
+_BARRIER_BYTES = 48
+"""Bytes of the barriers of a stage: two each for keys, values and masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +41,18 @@ class WarpGroupsTile:
     """Keys of a tile."""
     stages: int = 2
     """Tiles of keys and values in shared memory: one is computed with, the others are on their way."""
+    copying: int = 0
+    """Warp groups that do nothing but copy keys and values for the others."""
 
     @property
     def answer(self) -> tuple[int, ...]:
         """The tile as an answer of a tuner."""
-        return self.groups, self.keys, self.stages
+        return self.groups, self.keys, self.stages, *((self.copying,) if self.copying else ())
+
+    @property
+    def most_registers(self) -> int:
+        """Registers of a thread for fragments: the others hold places and what is on its way."""
+        return COPYING[self.groups][1] - _OTHER_REGISTERS if self.copying else _MOST_REGISTERS
 
     def registers(self, sizes: AttentionSizes) -> int:
         """Registers of a thread for queries, sums, scores and exponentials: of 64 rows it has one in 128."""
@@ -42,7 +61,8 @@ class WarpGroupsTile:
     def shared_bytes(self, sizes: AttentionSizes) -> int:
         """Shared memory that a block needs."""
         rows = self.keys * 2 * (sizes.depth + sizes.width)
-        return self.stages * (rows + sizes.mask_tile_bytes(self.groups * ROWS, self.keys + 16))
+        barriers = _BARRIER_BYTES if self.copying else 0
+        return self.stages * (rows + sizes.mask_tile_bytes(self.groups * ROWS, self.keys + 16) + barriers)
 
 
 def map_to_warp_groups(
@@ -50,8 +70,11 @@ def map_to_warp_groups(
 ) -> None:
     """Compute an attention by a tile of warp groups; elements of a head are whole panels."""
     shape = AttentionTile(tile.groups * ROWS, tile.keys, sizes.depth, sizes.width, PARTS, 2, 2, True, PANEL)
-    rows = RowMapping(tile.groups * WARPS, (1, 2), 8)
-    _WarpGroupMapping(context, sizes, shape, rows, tile.stages).schedule(item)
+    rows = RowMapping(tile.groups * WARPS, (1, 2), 8, WARPS * tile.copying)
+    mapping = _WarpGroupMapping(context, sizes, shape, rows, tile.stages)
+    mapping.schedule(item)
+    if tile.copying:
+        context.sch.annotate(mapping.step, PRODUCERS, list(COPYING[tile.groups]))
 
 
 class _WarpGroupMapping(WarpMapping):
@@ -62,6 +85,13 @@ class _WarpGroupMapping(WarpMapping):
         group, inside = self.sch.split(warp, [None, WARPS])
         self.sch.bind(group, "threadIdx.z")
         self.sch.bind(inside, "threadIdx.y")
+
+    def bind_copying(self, warp: LoopHandle) -> None:
+        """The warps of one group, or of all."""
+        if self.rows.copying:
+            self.sch.bind(warp, "threadIdx.y")
+        else:
+            self.bind_warps(warp)
 
     def copy_operands(self, item: WarpProduct) -> None:
         """Keys and values in swizzled rows."""
