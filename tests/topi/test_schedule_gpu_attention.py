@@ -359,7 +359,7 @@ def test_a_warp_group_that_copies_for_others(
     # Sums in float16, as the reference of float16 would have them, say nothing.
     inputs = [value if value.dtype == bool else value.astype(np.float32) for value in values[:-1]]
     (wanted,) = run_reference("nn.attention", inputs, **attributes)
-    np.testing.assert_allclose(values[-1].astype(np.float32), wanted, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(values[-1].astype(np.float32), wanted.astype(np.float32), rtol=2e-3, atol=2e-3)
     text = device_source(device_kernels(scheduled, target).kernels, target)
     assert "tw_mbarrier_wait(" in text and "tw_registers_more_" in text
     require_nvrtc()

@@ -167,7 +167,7 @@ class _Kernel:
 
     def _parts(self, body: Stmt) -> tuple[list[Stmt], For, list[Stmt]]:
         """What comes before the pipeline, it, and what comes after."""
-        items = _flat(body)
+        items = _in_order(body)
         number = next((number for number, item in enumerate(items) if PRODUCERS.is_on(item)), None)
         if number is None:
             raise self._refuse("the pipeline is inside other loops")
@@ -181,7 +181,7 @@ class _Kernel:
     def _sides(self, pipeline: For) -> tuple[list[Stmt], list[Stmt]]:
         """The statements that fill the buffers of the pipeline, by the first group; the others."""
         names = ORDERED.of(pipeline) or ()
-        items = _flat(pipeline.body)
+        items = _in_order(pipeline.body)
         copies = [item for item in items if any(buffer.name in names for buffer in _stored(item))]
         products = [item for item in items if item not in copies]
         copies = [self._alone(item) for item in copies]
@@ -212,6 +212,8 @@ class _Kernel:
             stages = self._stages(filling, names)
             calls = _products_of(products, {buffer for copy in filling for buffer in _stored(copy)})
             later = any(goes_on(name) for name in calls)
+            # That products of the iteration before are done is known at the end of this one.
+            first, last = (0, len(products) - 1) if later else (first, last)
             result.append(_Exchange(filling, first, last, stages, start, bool(calls), later))
             start += 2 * stages
         if not result:
@@ -289,9 +291,9 @@ def _loop(pipeline: For, time: Var, body: Stmt) -> For:
     )
 
 
-def _flat(stmt: Stmt) -> list[Stmt]:
+def _in_order(stmt: Stmt) -> list[Stmt]:
     """Statements that follow each other."""
-    return [part for item in stmt.stmts for part in _flat(item)] if isinstance(stmt, SeqStmt) else [stmt]
+    return list(stmt.stmts) if isinstance(stmt, SeqStmt) else [stmt]
 
 
 def _loads(item: Node, buffers: Collection[Buffer]) -> int:
