@@ -218,5 +218,6 @@ static inline void multiply_later(Sum* sums, int columns, unsigned long long a, 
 template <Kind A, Kind B>
 static inline void multiply_held(float* sums, int columns, unsigned r0, unsigned r1, unsigned r2, unsigned r3, unsigned long long b, int across_b, bool adds) {
   GroupProduct<float> product = {sums, 0, b, (short)columns, 0, (short)across_b, adds, {r0, r1, r2, r3}};
-  multiply_group<A, B, float, true>(&product);
+  static_assert(sizeof product <= PAYLOAD);
+  do_later(PRODUCTS, multiply_group<A, B, float, true>, &product, sizeof product);
 }

@@ -55,7 +55,7 @@ from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringI
 from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.flat_accesses import touches
-from tilewright.tir.annotations import LATE, ORDER, ORDERED, PIPELINE, PRODUCERS, ROLLED, STAGE, WOVEN, without
+from tilewright.tir.annotations import BEHIND, LATE, ORDER, ORDERED, PIPELINE, PRODUCERS, ROLLED, STAGE, WOVEN, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.machine import TILE_SCOPE, machine_call
@@ -116,7 +116,14 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     if PRODUCERS.is_on(loop) and asynchronous and ordered:
         result: Stmt = _for_producers(loop, parts, versions, ordered)
     else:
-        result = _overlapped(PRODUCERS.drop(loop), parts, versions, ordered, asynchronous, constants)
+        result = _overlapped(
+            loop.replace(annotations=without(loop, PRODUCERS, BEHIND)),
+            parts,
+            versions,
+            ordered,
+            asynchronous,
+            constants,
+        )
     for buffer in allocations:
         result = Allocate(versions[buffer], result)
     return result
@@ -124,7 +131,7 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
 
 def _as_it_is(loop: For) -> For:
     """A loop whose iterations do not overlap: no thread runs ahead in it either."""
-    return PRODUCERS.drop(PIPELINE.drop(loop))
+    return loop.replace(annotations=without(loop, PIPELINE, PRODUCERS, BEHIND))
 
 
 def _with_copies(

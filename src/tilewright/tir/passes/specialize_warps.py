@@ -40,10 +40,11 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.analysis.flat_accesses import touches
-from tilewright.tir.annotations import ORDERED, PRODUCERS, without
+from tilewright.tir.annotations import BEHIND, ORDERED, PRODUCERS, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.machine import machine_call
+from tilewright.tir.rewrite.started_products import StartedProducts, depend, started
 from tilewright.tir.rewrite.statements import StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 from tilewright.tir.warp_instructions import FENCE, GROUP, WARP, goes_on, reads_by_itself
@@ -257,19 +258,66 @@ class _Kernel:
         return _loop(pipeline, time, seq(*body))
 
     def _consumers(self, pipeline: For, products: list[Stmt], exchanges: list[_Exchange], places: Buffer) -> Stmt:
+        """The loop of those that compute; where some products are behind, one iteration of theirs comes after it."""
         time = Var(pipeline.var.name, pipeline.var.dtype)
-        step = sub(time, pipeline.min)
-        body: list[Stmt] = []
-        for number, product in enumerate(products):
-            for item in exchanges:
-                if item.first == number:
-                    slot, turn = floormod(step, const(item.stages)), floordiv(step, const(item.stages))
-                    parity = cast(floormod(turn, const(2)), INT32)
-                    body.append(self._call("wait", places, add(slot, const(item.start)), parity))
-                    body += [Evaluate(machine_call(FENCE))] if item.by_themselves else []
-            body.append(fresh_copy(product, {pipeline.var: time}))
-            body += [self._given_back(item, step, places) for item in exchanges if item.last == number]
-        return _loop(pipeline, time, seq(*body))
+        behind = self._behind(pipeline, products)
+
+        def iteration(numbers: Sequence[int], at: PrimExpr) -> Stmt:
+            before = sub(at, const(1))
+            items = [(number, before if number in behind else at) for number in numbers]
+            return self._computed(pipeline, products, items, exchanges, places)
+
+        if not behind:
+            return _loop(pipeline, time, iteration(range(len(products)), time))
+        place = 1 + max(item.last for item in exchanges if item.by_themselves and item.first not in behind)
+        front, rest = range(place), range(place, behind[0])
+        if any(depend(products[one], products[other]) for one in front for other in behind):
+            raise self._refuse("products need what others compute in the next iteration")
+        start, end = pipeline.min, add(pipeline.min, pipeline.extent)
+        fewer = pipeline.replace(min=add(start, const(1)), extent=sub(pipeline.extent, const(1)))
+        return seq(
+            iteration([*front, *rest], start),
+            _loop(fewer, time, iteration([*front, *behind, *rest], time)),
+            iteration(behind, end),
+        )
+
+    def _behind(self, pipeline: For, products: list[Stmt]) -> list[int]:
+        """The statements of an iteration, by their numbers, that are computed in the next one."""
+        names = BEHIND.of(pipeline) or ()
+        found = [n for n, item in enumerate(products) if any(buffer.name in names for buffer in _loaded(item))]
+        if found != list(range(len(products) - len(found), len(products))):
+            raise self._refuse("products that are behind others do not come last")
+        return found
+
+    def _computed(
+        self,
+        pipeline: For,
+        products: list[Stmt],
+        items: list[tuple[int, PrimExpr]],
+        exchanges: list[_Exchange],
+        places: Buffer,
+    ) -> Stmt:
+        """Statements (by their numbers) of some iterations, between the barriers of what they read."""
+        stmts = [fresh_copy(products[number], {pipeline.var: at}) for number, at in items]
+        every = list(range(len(stmts)))
+        computed = started(stmts) if BEHIND.is_on(pipeline) else StartedProducts(stmts, every, every)
+        around: list[tuple[list[Stmt], list[Stmt]]] = [([], []) for _ in computed.stmts]
+        for item in exchanges:
+            for position, (number, at) in enumerate(items):
+                step = sub(at, pipeline.min)
+                if number == item.first:
+                    around[computed.places[position]][0].extend(self._awaited(item, step, places))
+                if number == item.last:
+                    around[computed.done[position]][1].append(self._given_back(item, step, places))
+        together = zip(around, computed.stmts, strict=True)
+        return seq(*[part for (before, after), stmt in together for part in (*before, stmt, *after)])
+
+    def _awaited(self, item: _Exchange, step: PrimExpr, places: Buffer) -> list[Stmt]:
+        """What is read has been copied."""
+        slot, turn = floormod(step, const(item.stages)), floordiv(step, const(item.stages))
+        parity = cast(floormod(turn, const(2)), INT32)
+        wait = self._call("wait", places, add(slot, const(item.start)), parity)
+        return [wait, Evaluate(machine_call(FENCE))] if item.by_themselves else [wait]
 
     def _given_back(self, item: _Exchange, step: PrimExpr, places: Buffer) -> Stmt:
         """What has been read may be overwritten.
@@ -287,7 +335,7 @@ class _Kernel:
 
 def _loop(pipeline: For, time: Var, body: Stmt) -> For:
     return pipeline.replace(
-        var=time, kind=LoopKind.SERIAL, body=body, annotations=without(pipeline, PRODUCERS, ORDERED)
+        var=time, kind=LoopKind.SERIAL, body=body, annotations=without(pipeline, PRODUCERS, ORDERED, BEHIND)
     )
 
 
@@ -330,3 +378,7 @@ def _is_asynchronous(stmt: Stmt, lanes: int = 1) -> bool:
 
 def _stored(stmt: Stmt) -> list[Buffer]:
     return [item.buffer for item in all_statements(stmt) if isinstance(item, BufferStore)]
+
+
+def _loaded(stmt: Stmt) -> set[Buffer]:
+    return {item.buffer for item in pre_order(stmt) if isinstance(item, BufferLoad)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.tir.annotations import PRODUCERS
+from tilewright.tir.annotations import BEHIND, PRODUCERS
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.intrinsics.group_rows import PANEL, ROWS, WARPS, HeldProduct
 from tilewright.topi.intrinsics.rows import PARTS
@@ -43,11 +43,14 @@ class WarpGroupsTile:
     """Tiles of keys and values in shared memory: one is computed with, the others are on their way."""
     copying: int = 0
     """Warp groups that do nothing but copy keys and values for the others."""
+    behind: int = 0
+    """Tiles of keys by which products with values are behind those with keys: they go on during the softmax."""
 
     @property
     def answer(self) -> tuple[int, ...]:
-        """The tile as an answer of a tuner."""
-        return self.groups, self.keys, self.stages, *((self.copying,) if self.copying else ())
+        """The tile as an answer of a tuner: its last numbers where they are not zeros."""
+        more = (self.copying, self.behind) if self.behind else (self.copying,) if self.copying else ()
+        return self.groups, self.keys, self.stages, *more
 
     @property
     def most_registers(self) -> int:
@@ -75,6 +78,8 @@ def map_to_warp_groups(
     mapping.schedule(item)
     if tile.copying:
         context.sch.annotate(mapping.step, PRODUCERS, list(COPYING[tile.groups]))
+    if tile.behind:
+        context.sch.annotate(mapping.step, BEHIND, ["values_shared"])
 
 
 class _WarpGroupMapping(WarpMapping):

@@ -47,8 +47,8 @@ _PARTS = tuple(
 )
 """Where queries are few and keys many."""
 _GROUPS = tuple(
-    WarpGroupsTile(groups, keys, stages, copying)
-    for copying in (0, 1)
+    WarpGroupsTile(groups, keys, stages, copying, behind)
+    for copying, behind in ((0, 0), (1, 0), (1, 1))
     for groups in ((1, 2, 3) if copying == 0 else COPYING)
     for keys in (32, 64, 96, 128)
     for stages in (2, 3)
