@@ -343,12 +343,13 @@ GROUPS: list[tuple[tuple[int, ...], list[Shape], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.parametrize("behind", [(), (1,)])
 @pytest.mark.parametrize(("tile", "shapes", "attributes"), GROUPS)
 def test_a_warp_group_that_copies_for_others(
-    tile: tuple[int, ...], shapes: list[Shape], attributes: dict[str, Any]
+    tile: tuple[int, ...], shapes: list[Shape], attributes: dict[str, Any], behind: tuple[int, ...]
 ) -> None:
     """Kernels run on fibers: whoever waits for an arrival that never comes fails, and what is not there is NaN."""
-    target, attributes = HOPPER.replace(arch="sm_90a"), {"scale": 0.125, **attributes}
+    target, tile, attributes = HOPPER.replace(arch="sm_90a"), (*tile, *behind), {"scale": 0.125, **attributes}
     func = program(shapes, "float16", **attributes)
     choices = Choices({"attention_tile": tile})
     scheduled = schedule_gpu(func, target, choices)
@@ -362,5 +363,6 @@ def test_a_warp_group_that_copies_for_others(
     np.testing.assert_allclose(values[-1].astype(np.float32), wanted.astype(np.float32), rtol=2e-3, atol=2e-3)
     text = device_source(device_kernels(scheduled, target).kernels, target)
     assert "tw_mbarrier_wait(" in text and "tw_registers_more_" in text
+    assert ("tw_wgmma_held_wait_1_" in text) == bool(behind)
     require_nvrtc()
     assert compile_cuda(text, "sm_90a")

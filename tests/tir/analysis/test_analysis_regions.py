@@ -141,8 +141,10 @@ def test_digits_that_count_backwards_are_told_apart() -> None:
         ([head, 9 - fused.var % 4 * 3 + row.var * 2], False),
         ([fused.var // 3, place], False),
         ([head - fused.var % 4 + 3], False),
+        ([(row.var - fused.var * 3 + 69) // 2, (row.var - fused.var * 3 + 69) % 2], True),
+        ([(row.var - fused.var * 3 + 69) // 2, (row.var - fused.var * 2 + 69) % 2], False),
     ):
-        block = block_of(values, [24, 24][: len(values)])
+        block = block_of(values, [72, 72][: len(values)])
         guarded = block.replace(predicate=lt(values[-1], 11))
         for item in (block, guarded):
             assert region_tells_apart(item, item.writes[0], fused, [fused, row], []) == apart

@@ -129,7 +129,7 @@ def _map_tells_apart(
     for loop in (*outer, *loops):
         known.bind(loop.var, Range(loop.min, loop.extent))
     values = joined_digits(values, conjuncts(predicate), known)
-    forwards = _forwards(values, known)
+    forwards = _forwards(values, [*outer, *loops], known)
     if forwards is not None:
         # A guard would speak of other iterations then.
         values, predicate = forwards, TRUE
@@ -145,19 +145,21 @@ def _map_tells_apart(
     return False
 
 
-def _forwards(values: Sequence[PrimExpr], known: Analyzer) -> list[PrimExpr] | None:
-    """Values whose digits count forwards, where some (`x % 4`) count backwards: they tell the same iterations apart.
+def _forwards(values: Sequence[PrimExpr], loops: Sequence[For], known: Analyzer) -> list[PrimExpr] | None:
+    """Values whose digits count forwards, where some (`x`, `x % 4`) count backwards: they tell the same loops apart.
 
     A digit that is in one place only runs over the same numbers both ways, whatever the others are.
     """
+    sums = {loop.var: const_value(add(add(loop.min, loop.min), sub(loop.extent, 1))) for loop in loops}
     backwards: dict[PrimExpr, PrimExpr] = {}
     for value in values:
         for item in pre_order(value):
             if isinstance(item, (Add, Sub, Mul)):
                 for term, coefficient in linear(item).terms.items():
                     size = const_value(term.b) if isinstance(term, FloorMod) else None
-                    if coefficient < 0 and size is not None:
-                        backwards[term] = sub(size - 1, term)
+                    both = sums.get(term) if type(term) is Var else None if size is None else size - 1
+                    if coefficient < 0 and both is not None:
+                        backwards[term] = sub(both, term)
     if not backwards:
         return None
 

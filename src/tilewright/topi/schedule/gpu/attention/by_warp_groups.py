@@ -21,12 +21,13 @@ from tilewright.topi.schedule.gpu.attention.by_warps import WarpMapping
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile
 from tilewright.topi.schedule.gpu.attention.thread_mapping import RowMapping
 
-COPYING: Final = {2: (24, 240), 3: (32, 160)}
+COPYING: Final = {2: (40, 232), 3: (32, 160)}
 """Registers of a thread that copies for others, and of one of these, by the groups that compute: all together."""
 _MOST_REGISTERS = 224
 """Registers of a thread for fragments, where compilers are free to choose how many it has."""
-_OTHER_REGISTERS = 16
-"""Registers of a thread beside its fragments, at least, where its registers are counted."""
+_MOST_COUNTED: Final = {2: (208, 200), 3: (144, 128)}
+"""The same where a group copies for so many: where products are waited for at once, and where they go on, since their
+registers cannot be moved meanwhile. With more, compilers keep some in memory, and wait for every product."""
 _BARRIER_BYTES = 48
 """Bytes of the barriers of a stage: two each for keys, values and masks."""
 
@@ -55,7 +56,9 @@ class WarpGroupsTile:
     @property
     def most_registers(self) -> int:
         """Registers of a thread for fragments: the others hold places and what is on its way."""
-        return COPYING[self.groups][1] - _OTHER_REGISTERS if self.copying else _MOST_REGISTERS
+        if not self.copying:
+            return _MOST_REGISTERS
+        return _MOST_COUNTED[self.groups][self.behind]
 
     def registers(self, sizes: AttentionSizes) -> int:
         """Registers of a thread for queries, sums, scores and exponentials: of 64 rows it has one in 128."""
