@@ -420,6 +420,100 @@ def test_buffers_that_are_read_one_after_the_other_have_barriers_of_their_own() 
     )
 
 
+_BEHIND = """
+def f(A: Buffer[(8, 128), "float16"], C: Buffer[(8, 128), "float16"], B: Buffer[(256,), "float32"]):
+    for b in thread_binding("blockIdx.x", 1):
+        S = allocate((2, 128), "float16", "shared")
+        T = allocate((2, 128), "float16", "shared")
+        for g in thread_binding("threadIdx.y", 2):
+            for t in thread_binding("threadIdx.x", 128):
+                X = allocate((16,), "float32", "local")
+                Y = allocate((32,), "float32", "local")
+                P = allocate((16,), "float16", "local")
+                Q = allocate((32,), "float16", "local")
+                for k in serial(8, annotations={notes}):
+                    if g == 0:
+                        for v in vectorized(2):
+                            S[k % 2, t + v] = call("async_copy", A[k, t + v], dtype="float16")
+                    if g == 0:
+                        for v in vectorized(2):
+                            T[k % 2, t + v] = call("async_copy", C[k, t + v], dtype="float16")
+                    evaluate(call("cuda.wgmma.f16.held.turned.fresh.n32.k64", {w} X[0], X[15], {h}, \
+                        {r} Q[0], Q[31], {h}, {r} S[k % 2, 0], S[k % 2, 127], {h}, dtype="int32"))
+                    X[0] = X[0] + 1.0
+                    P[0] = float16(X[0])
+                    evaluate(call("cuda.wgmma.f16.held.panels.n64.k32", {w} Y[0], Y[31], {h}, {r} P[0], P[15], {h}, \
+                        {r} T[k % 2, 0], T[k % 2, 127], {h}, int64(64), dtype="int32"))
+                B[g * 128 + t] = Y[0]
+""".replace(" \\\n                        ", " ")
+_BEHIND = _BEHIND.replace("{w}", 'call("access_ptr", "rw",').replace("{r}", 'call("access_ptr", "r",')
+_BEHIND = _BEHIND.replace("{h}", 'dtype="handle")')
+_BEHIND = _BEHIND.replace(
+    "{notes}",
+    '{"software_pipeline_producers": [24, 240], "software_pipeline_buffers": ["S", "T"], '
+    '"software_pipeline_behind": ["T"]}',
+)
+
+
+def test_products_that_go_on_during_the_next_iteration() -> None:
+    """They are behind by one; what they need registers for waits, and nothing else."""
+
+    def described(func: PrimFunc) -> str:
+        text = _without_words(to_script(specialize_warps(func)))
+        text = re.sub(r'call\("access_ptr", "rw?", (\w)\[.*?\], \w\[.*?\], dtype="handle"\)', r"\1", text)
+        return text[text.index("registers.more") :].replace("\n" + 20 * " ", "\n")
+
+    assert_becomes(
+        described,
+        _BEHIND,
+        """
+        registers.more.240()
+        mbarrier.wait(barriers, int32(0), int32(0))
+        fence.async()
+        wgmma.f16.held.turned.fresh.n32.k64.started(X, Q, S)
+        wgmma.held.wait.0.n32(X)
+        if t % 32 == 0:
+            mbarrier.arrive(barriers, int32(2))
+        X[0] = X[0] + 1.0
+        P[0] = float16(X[0])
+        for k in serial(7, start=1):
+            mbarrier.wait(barriers, int32(k % 2), int32(k // 2 % 2))
+            fence.async()
+            wgmma.f16.held.turned.fresh.n32.k64.started(X, Q, S)
+            mbarrier.wait(barriers, int32((k - 1) % 2 + 4), int32((k - 1) // 2 % 2))
+            fence.async()
+            wgmma.f16.held.panels.n64.k32.started(Y, P, T, int64(64))
+            wgmma.held.wait.1.n32(X)
+            if t % 32 == 0:
+                mbarrier.arrive(barriers, int32(k % 2 + 2))
+            X[0] = X[0] + 1.0
+            wgmma.held.wait.0.n64.k32(Y, P)
+            if t % 32 == 0:
+                mbarrier.arrive(barriers, int32((k - 1) % 2 + 6))
+            P[0] = float16(X[0])
+        mbarrier.wait(barriers, int32(5), int32(1))
+        fence.async()
+        wgmma.f16.held.panels.n64.k32.started(Y, P, T, int64(64))
+        wgmma.held.wait.0.n64(Y)
+        if t % 32 == 0:
+            mbarrier.arrive(barriers, int32(7))
+        B[g * 128 + t] = Y[0]
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('behind": ["T"]', 'behind": ["S"]', "products that are behind others do not come last"),
+        ("Y[0], Y[31]", "Q[0], Q[31]", "products need what others compute in the next iteration"),
+    ],
+)
+def test_products_that_are_not_behind_others(old: str, new: str, reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        specialize_warps(parse(_BEHIND.replace(old, new)))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

@@ -23,6 +23,18 @@ of the first reader and arrived at behind the last, so that a product begins bef
 
 Products of warp groups may still read the buffers of one iteration during the next
 (`topi/intrinsics/warp_group.py`), so these are given back one iteration later.
+
+With the annotation `BEHIND` the last products of an iteration, those that read the buffers it names, are computed in
+the next one, behind its first products, and go on while threads compute with the sums of these
+(`rewrite/started_products.py`); the first iteration is without them, and they alone come after the last:
+
+    for k in range(8):                          start sums = product(S[0]);  wait for sums
+        sums = product(S[k])                    P = round(sums)
+        P = round(sums)                  ->     for k in range(1, 8):
+        more += product(P, T[k])                    start sums = product(S[k]);  start more += product(P, T[k - 1])
+                                                    wait for sums;  wait for more
+                                                    P = round(sums)
+                                                start more += product(P, T[7]);  wait for more
 """
 
 from __future__ import annotations

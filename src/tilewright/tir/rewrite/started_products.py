@@ -118,8 +118,9 @@ def _needs(stmt: Stmt, product: _Product | None, earlier: _Product) -> bool:
 
 
 def _start(item: Node) -> Node | None:
-    is_product = isinstance(item, Call) and HELD in item.name
-    return machine_call(started_product(item.name), *item.args) if is_product else None
+    if not isinstance(item, Call) or HELD not in item.name:
+        return None
+    return machine_call(started_product(item.name), *item.args)
 
 
 def _wait(call: Call, left: int, names_rows: bool) -> Stmt:
