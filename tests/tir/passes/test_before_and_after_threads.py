@@ -179,6 +179,30 @@ def test_pipeline_loops_with_copies_under_way() -> None:
     )
 
 
+def test_pipeline_loops_that_cannot_overlap() -> None:
+    """What stages exchange lives longer than an iteration: nobody copies ahead either."""
+    ahead = '"software_pipeline_producers": [24, 240], "software_pipeline_behind": ["S"]'
+    notes = f'{{"software_pipeline": 1, {ahead}, "mine": 1}}'
+    before = """
+        def f(A: Buffer[(8, 32), "float32"], B: Buffer[(32,), "float32"]):
+            S = allocate((32,), "float32", "shared")
+            for i in serial(8, annotations={notes}):
+                for t in thread_binding("threadIdx.x", 32, annotations={first}):
+                    S[t] = S[t] + A[i, t]
+                for t in thread_binding("threadIdx.x", 32, annotations={last}):
+                    B[t] = S[31 - t]
+            for t in thread_binding("threadIdx.x", 32):
+                B[t] = S[t]
+        """
+    stages = before.replace("{first}", '{"software_pipeline_stage": 0}')
+    stages = stages.replace("{last}", '{"software_pipeline_stage": 1}')
+    assert_becomes(
+        lambda func: pipeline_loops(func, PipelineLoopsOptions(asynchronous=True)),
+        stages.replace("{notes}", notes),
+        stages.replace("{notes}", '{"mine": 1}'),
+    )
+
+
 def test_pipeline_loops_with_constants_alone() -> None:
     """Copies for the first iterations are a group each, though all of them stand where constants are read."""
     assert_becomes(
