@@ -40,7 +40,7 @@ _CALLS = {
     r"cp\.async\.commit_group": "commit_later(COPIES)",
     r"cp\.async\.wait_group (\d+)": r"wait_later(COPIES, \1)",
     r"wgmma\.commit_group\.sync\.aligned": "commit_later(PRODUCTS)",
-    r"wgmma\.wait_group\.sync\.aligned (\d+)": r"wait_later(PRODUCTS, \1)",
+    r"wgmma\.wait_group\.sync\.aligned (\d+)": r"wait_for_products(\1)",
     r"mbarrier\.init\.shared::cta\.b64 \[at\], %2": f"start_barrier({_AT}, {{2}})",
     r"mbarrier\.arrive\.shared::cta\.b64 _, \[at\]": f"arrive({_AT})",
     r"cp\.async\.mbarrier\.arrive\.noinc\.shared::cta\.b64 \[at\]": f"arrive_with_copies({_AT})",

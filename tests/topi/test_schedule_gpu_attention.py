@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
+from tests.codegen.cuda_on_fibers import on_cuda
 from tests.codegen.on_device import require_nvrtc
+from tests.topi.differential import run_reference
 from tests.topi.scheduling import schedule_gpu
 from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.backends.device import device_kernels, device_source
@@ -318,3 +320,49 @@ def test_diagonals(dtype: str, given: dict[str, Any], tolerance: float, packed: 
     shapes: list[Shape] = [(1, 50, packed, 16), (1, 1, 70, 16), (1, 70, 1, 16)]
     func = program(shapes, dtype, scale=0.3, keys_by_head=True, first=first, last=last)
     check(func, given, arrays(func), tolerance)
+
+
+@pytest.mark.parametrize(("last", "backwards"), [(0, True), (ANY_DIAGONAL, False)])
+def test_tiles_with_the_most_keys_come_first(last: int, backwards: bool) -> None:
+    """Where queries see keys up to a diagonal, the first block of a head has its last queries."""
+    func = program([(1, 70, 3, 16)] * 3, "float16", scale=0.3, first=-ANY_DIAGONAL, last=last)
+    scheduled = check(func, WARPS, arrays(func), KINDS[0][2])
+    (kernel,) = device_kernels(scheduled, HOPPER).kernels
+    assert ("- (block_x_ % 3" in device_source([kernel], HOPPER)) == backwards
+
+
+GROUPS: list[tuple[tuple[int, ...], list[Shape], dict[str, Any]]] = [
+    ((2, 64, 2, 1), [(1, 140, 1, 64), *[(1, 256, 1, 64)] * 2], {}),
+    ((3, 32, 3, 1), [(1, 180, 2, 64), *[(1, 101, 2, 64)] * 2], {"first": -ANY_DIAGONAL, "last": 0}),
+    ((2, 64, 2, 1), [(1, 70, 1, 128), *[(1, 170, 1, 128)] * 2], {"first": -90, "last": 10}),
+    ((2, 32, 2, 1), [(1, 33, 8, 64), *[(1, 101, 2, 64)] * 2], {"first": -ANY_DIAGONAL, "last": 10}),
+    ((2, 64, 2, 1), [(1, 70, 1, 64), *[(1, 201, 1, 64)] * 2, (70, 201)], {"mask": "bool"}),
+    ((2, 64, 2, 1), [(1, 70, 1, 64), *[(1, 200, 1, 64)] * 2, (70, 200)], {"mask": "float16"}),
+    # A tile of keys is all that these queries see.
+    ((2, 64, 2, 1), [(1, 70, 1, 64), *[(1, 201, 1, 64)] * 2], {"first": 150, "last": ANY_DIAGONAL}),
+]
+
+
+@pytest.mark.parametrize("behind", [(), (1,)])
+@pytest.mark.parametrize(("tile", "shapes", "attributes"), GROUPS)
+def test_a_warp_group_that_copies_for_others(
+    tile: tuple[int, ...], shapes: list[Shape], attributes: dict[str, Any], behind: tuple[int, ...]
+) -> None:
+    """Kernels run on fibers: whoever waits for an arrival that never comes fails, and what is not there is NaN."""
+    target, tile, attributes = HOPPER.replace(arch="sm_90a"), (*tile, *behind), {"scale": 0.125, **attributes}
+    func = program(shapes, "float16", **attributes)
+    choices = Choices({"attention_tile": tile})
+    scheduled = schedule_gpu(func, target, choices)
+    assert choices.answers["attention_tile"] == tile
+    values = arrays(func)
+    on_cuda([scheduled], target)["attention"](*values)
+    attributes.pop("mask", None)
+    # Sums in float16, as the reference of float16 would have them, say nothing.
+    inputs = [value if value.dtype == bool else value.astype(np.float32) for value in values[:-1]]
+    (wanted,) = run_reference("nn.attention", inputs, **attributes)
+    np.testing.assert_allclose(values[-1].astype(np.float32), wanted.astype(np.float32), rtol=2e-3, atol=2e-3)
+    text = device_source(device_kernels(scheduled, target).kernels, target)
+    assert "tw_mbarrier_wait(" in text and "tw_registers_more_" in text
+    assert ("tw_wgmma_held_wait_1_" in text) == bool(behind)
+    require_nvrtc()
+    assert compile_cuda(text, "sm_90a")

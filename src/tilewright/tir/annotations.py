@@ -370,6 +370,13 @@ PRODUCERS: Final = Annotation(
     Place.LOOP,
     "a warp group of its own makes the copies of this software pipeline: registers of its threads, and of the others",
 )
+BEHIND: Final = Annotation(
+    "software_pipeline_behind",
+    _NAMES,
+    Place.LOOP,
+    "buffers of a software pipeline with producers: products that read them go on during the next iteration",
+    needs=PRODUCERS,
+)
 ORDERED: Final = Annotation(
     "software_pipeline_buffers",
     _NAMES,

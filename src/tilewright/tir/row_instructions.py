@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.machine import define
-from tilewright.tir.warp_instructions import GROUP_PRODUCTS, PRODUCTS
+from tilewright.tir.warp_instructions import GROUP_PANELS, GROUP_PRODUCTS, HELD, PRODUCTS
 
 ROW_MAX: Final = {parts: f"cuda.row.max.{parts}" for parts in (2, 4, 8, 16, 32)}
 """The greatest of the values that the threads of a row have, by their number."""
@@ -34,7 +34,32 @@ def held_product(dtype: str, turned: bool, columns: int, steps: int, fresh: bool
     sums, or (`fresh`) takes their place.
     """
     order = f"{'turned' if turned else 'panels'}{'.fresh' if fresh else ''}"
-    return f"{GROUP_PRODUCTS[dtype, dtype]}.held.{order}.n{columns}.k{steps}"
+    return f"{GROUP_PRODUCTS[dtype, dtype]}{HELD}{order}.n{columns}.k{steps}"
+
+
+STARTED: Final = ".started"
+"""What the names of products end with that are not waited for."""
+_MOST_LEFT: Final = 4
+"""Products that may be under way when others are waited for."""
+
+
+def started_product(product: str) -> str:
+    """The same product, not waited for: a group of products of its own."""
+    return f"{product}{STARTED}"
+
+
+def is_fresh(product: str) -> bool:
+    """Whether sums begin with a product."""
+    return ".fresh." in product
+
+
+def wait_for_product(product: str, left: int, names_rows: bool) -> str:
+    """The wait for a started product and those before it, while so many that were started later may go on.
+
+    It is given the sums, and where they are to be written again the rows.
+    """
+    columns, steps = product.removesuffix(STARTED).split(".")[-2:]
+    return f"cuda.wgmma{HELD}wait.{left}.{columns}{f'.{steps}' if names_rows else ''}"
 
 
 def _refuse(*arguments: object) -> NoReturn:
@@ -59,17 +84,43 @@ for _name in ROUND_PAIR.values():
 _HANDLES: Final = ("handle", "handle", "handle")
 for _name in FIRST_PRODUCTS.values():
     define(_name, "", "int32", _HANDLES, ("sm_80",), _refuse, "makes sums of the product of two fragments", pure=False)
+_HELD_STEPS: Final = (32, 64, 96, 128)
+"""Steps of products with panels of columns."""
+
+
+def _define_held(name: str, arguments: tuple[str, ...], doc: str) -> None:
+    define(name, "", "int32", arguments, ("sm_90a",), _refuse, f"{doc}, and waits for it", pure=False)
+    define(started_product(name), "", "int32", arguments, ("sm_90a",), _refuse, f"starts what {doc}", pure=False)
+
+
 for _kind in ROUND_PAIR:
     for _columns in HELD_COLUMNS:
-        _doc = "adds a product of rows in registers with swizzled rows of steps in shared memory, and waits for it"
+        _doc = "adds a product of rows in registers with swizzled rows of steps in shared memory"
         for _fresh in (False, True):
-            _name = held_product(_kind, True, _columns, 64, _fresh)
-            define(_name, "", "int32", _HANDLES, ("sm_90a",), _refuse, _doc, pure=False)
-    for _columns in (64, 128, 192, 256):
-        for _steps in (32, 64, 96, 128):
-            _doc = "the same with panels of columns, which lie so many bytes apart"
-            _name = held_product(_kind, False, _columns, _steps)
-            define(_name, "", "int32", (*_HANDLES, "int64"), ("sm_90a",), _refuse, _doc, pure=False)
+            _define_held(held_product(_kind, True, _columns, 64, _fresh), _HANDLES, _doc)
+    for _columns in GROUP_PANELS:
+        for _steps in _HELD_STEPS:
+            _doc = "adds a product of rows in registers with panels of columns, which lie so many bytes apart"
+            _define_held(held_product(_kind, False, _columns, _steps), (*_HANDLES, "int64"), _doc)
+for _left in range(_MOST_LEFT + 1):
+    for _columns in HELD_COLUMNS:
+        _name = f"cuda.wgmma{HELD}wait.{_left}.n{_columns}"
+        _doc = "waits for products with rows in registers"
+        define(_name, "", "int32", _HANDLES[:1], ("sm_90a",), _refuse, _doc, pure=False)
+        for _steps in _HELD_STEPS:
+            define(f"{_name}.k{_steps}", "", "int32", _HANDLES[:2], ("sm_90a",), _refuse, _doc, pure=False)
 define(POWER_OF_TWO, "", "float32", ("float32",), ("sm_75",), _power_of_two, "2^x, subnormal results are zeros")
 
-__all__ = ["FIRST_PRODUCTS", "HELD_COLUMNS", "POWER_OF_TWO", "ROUND_PAIR", "ROW_MAX", "ROW_SUM", "held_product"]
+__all__ = [
+    "FIRST_PRODUCTS",
+    "HELD_COLUMNS",
+    "POWER_OF_TWO",
+    "ROUND_PAIR",
+    "ROW_MAX",
+    "ROW_SUM",
+    "STARTED",
+    "held_product",
+    "is_fresh",
+    "started_product",
+    "wait_for_product",
+]

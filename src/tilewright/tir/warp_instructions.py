@@ -155,6 +155,15 @@ def reads_by_itself(name: str) -> bool:
     return any(name.startswith(f"{product}.") for product in GROUP_PRODUCTS.values())
 
 
+HELD: Final = ".held."
+"""What the names of products have in them whose rows are in registers: they are complete when the instruction is."""
+
+
+def goes_on(name: str) -> bool:
+    """Whether an instruction may read shared memory while threads are in the next iteration of a loop."""
+    return reads_by_itself(name) and HELD not in name
+
+
 __all__ = [
     "CODE_PRODUCTS",
     "FENCE",
@@ -162,10 +171,12 @@ __all__ = [
     "GROUP_COLUMNS",
     "GROUP_PANELS",
     "GROUP_PRODUCTS",
+    "HELD",
     "IN_PANELS",
     "PRODUCTS",
     "REGISTERS",
     "ROUNDED",
     "WARP",
+    "goes_on",
     "reads_by_itself",
 ]

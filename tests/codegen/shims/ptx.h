@@ -204,6 +204,11 @@ template <Kind A, Kind B, class Sum, bool held> static void multiply_group(void*
       of->sums[eight * 4 + 2 + n] = high;
     }
 }
+// The threads of a warp wait together: what one of them does then, it does for all.
+static inline void wait_for_products(int groups) {
+  wait_later(PRODUCTS, groups);
+  meet_warp();
+}
 template <Kind A, Kind B, class Sum>
 static inline void multiply_later(Sum* sums, int columns, unsigned long long a, unsigned long long b, int across_a, int across_b) {
   GroupProduct<Sum> product = {sums, a, b, (short)columns, (short)across_a, (short)across_b, 1};
@@ -213,5 +218,6 @@ static inline void multiply_later(Sum* sums, int columns, unsigned long long a, 
 template <Kind A, Kind B>
 static inline void multiply_held(float* sums, int columns, unsigned r0, unsigned r1, unsigned r2, unsigned r3, unsigned long long b, int across_b, bool adds) {
   GroupProduct<float> product = {sums, 0, b, (short)columns, 0, (short)across_b, adds, {r0, r1, r2, r3}};
-  multiply_group<A, B, float, true>(&product);
+  static_assert(sizeof product <= PAYLOAD);
+  do_later(PRODUCTS, multiply_group<A, B, float, true>, &product, sizeof product);
 }

@@ -132,6 +132,24 @@ def test_fused_loops_of_symbolic_extents_are_told_apart() -> None:
     assert not region_tells_apart(other, other.writes[0], fused, [fused], [])
 
 
+def test_digits_that_count_backwards_are_told_apart() -> None:
+    """Tiles of three rows from the last of four on, for each of six heads; a guard may leave rows out."""
+    fused, row = loop("f", 24), loop("row", 3)
+    head, place = fused.var // 4, row.var - fused.var % 4 * 3 + 9
+    for values, apart in (
+        ([head, place], True),
+        ([head, 9 - fused.var % 4 * 3 + row.var * 2], False),
+        ([fused.var // 3, place], False),
+        ([head - fused.var % 4 + 3], False),
+        ([(row.var - fused.var * 3 + 69) // 2, (row.var - fused.var * 3 + 69) % 2], True),
+        ([(row.var - fused.var * 3 + 69) // 2, (row.var - fused.var * 2 + 69) % 2], False),
+    ):
+        block = block_of(values, [72, 72][: len(values)])
+        guarded = block.replace(predicate=lt(values[-1], 11))
+        for item in (block, guarded):
+            assert region_tells_apart(item, item.writes[0], fused, [fused, row], []) == apart
+
+
 def test_unused_loops_repeat() -> None:
     i, j = loop("i", 4), loop("j", 3)
     block = block_of([i.var], [4])

@@ -584,6 +584,27 @@ def test_simplify_loops() -> None:
     )
 
 
+def test_simplify_loops_that_others_copy_for() -> None:
+    """Threads that copy for others do so once, too: the loop stays until they do."""
+    notes = 'annotations={"software_pipeline_producers": [24, 240]}'
+    assert_becomes(
+        simplify_loops,
+        f"""
+        def f(A: Buffer[(4,), "float32"], B: Buffer[(4,), "float32"]):
+            for i in serial(1, {notes}):
+                B[i + 2] = A[i]
+            for i in range(1):
+                B[i + 3] = A[i]
+        """,
+        f"""
+        def f(A: Buffer[(4,), "float32"], B: Buffer[(4,), "float32"]):
+            for i in serial(1, {notes}):
+                B[2] = A[0]
+            B[3] = A[0]
+        """,
+    )
+
+
 def test_simplify_loops_and_lanes_past_an_end() -> None:
     """A mask whose lanes are all alike is none; one that tells lanes apart stays."""
     assert_becomes(

@@ -179,6 +179,30 @@ def test_pipeline_loops_with_copies_under_way() -> None:
     )
 
 
+def test_pipeline_loops_that_cannot_overlap() -> None:
+    """What stages exchange lives longer than an iteration: nobody copies ahead either."""
+    ahead = '"software_pipeline_producers": [24, 240], "software_pipeline_behind": ["S"]'
+    notes = f'{{"software_pipeline": 1, {ahead}, "mine": 1}}'
+    before = """
+        def f(A: Buffer[(8, 32), "float32"], B: Buffer[(32,), "float32"]):
+            S = allocate((32,), "float32", "shared")
+            for i in serial(8, annotations={notes}):
+                for t in thread_binding("threadIdx.x", 32, annotations={first}):
+                    S[t] = S[t] + A[i, t]
+                for t in thread_binding("threadIdx.x", 32, annotations={last}):
+                    B[t] = S[31 - t]
+            for t in thread_binding("threadIdx.x", 32):
+                B[t] = S[t]
+        """
+    stages = before.replace("{first}", '{"software_pipeline_stage": 0}')
+    stages = stages.replace("{last}", '{"software_pipeline_stage": 1}')
+    assert_becomes(
+        lambda func: pipeline_loops(func, PipelineLoopsOptions(asynchronous=True)),
+        stages.replace("{notes}", notes),
+        stages.replace("{notes}", '{"mine": 1}'),
+    )
+
+
 def test_pipeline_loops_with_constants_alone() -> None:
     """Copies for the first iterations are a group each, though all of them stand where constants are read."""
     assert_becomes(
@@ -318,7 +342,7 @@ def f(A: Buffer[(8, 128), "float32"], B: Buffer[(256,), "float32"]):
 
 def _without_words(text: str) -> str:
     """A script in which calls of instructions are short."""
-    text = text.replace('call("access_ptr", "rw", barriers[0], barriers[7], dtype="handle")', "barriers")
+    text = re.sub(r'call\("access_ptr", "rw", barriers\[0\], barriers\[\d+\], dtype="handle"\)', "barriers", text)
     return re.sub(
         r'evaluate\(call\("(?:cuda\.)?([a-z_.0-9]+)"(?:, )?(.*?)(?:, )?dtype="int32"\)\)', r"\1(\2)", text
     ).strip()
@@ -365,12 +389,161 @@ def test_specialize_warps() -> None:
     assert sorted(order, key=copying.index) == order and "copied" not in copying
 
 
+def test_buffers_that_are_read_one_after_the_other_have_barriers_of_their_own() -> None:
+    """Threads of a group may have two axes. S is read before T is there; each has its own number of copies."""
+
+    def described(func: PrimFunc) -> str:
+        text = _without_words(to_script(specialize_warps(func)))
+        return text[text.index("if g == 2") :].replace("\n" + 20 * " ", "\n")
+
+    assert_becomes(
+        described,
+        """
+        def f(A: Buffer[(8, 128), "float32"], B: Buffer[(256,), "float32"]):
+            for b in thread_binding("blockIdx.x", 1):
+                S = allocate((2, 128), "float32", "shared")
+                T = allocate((3, 128), "float16", "shared")
+                for g in thread_binding("threadIdx.z", 2):
+                    for w in thread_binding("threadIdx.y", 4):
+                        for t in thread_binding("threadIdx.x", 32):
+                            R = allocate((2,), "float32", "local")
+                            for k in serial(8, annotations={notes}):
+                                if g == 0:
+                                    S[k % 2, w * 32 + t] = call("async_copy", A[k, w * 32 + t], dtype="float32")
+                                if g == 0:
+                                    T[k % 3, w * 32 + t] = call("async_copy", float16(A[k, t]), dtype="float16")
+                                R[0] = S[k % 2, t]
+                                R[1] = R[0] + S[k % 2, t + w]
+                                B[g * 128 + w * 32 + t] = R[1] * float32(T[k % 3, t])
+        """.replace("{notes}", '{"software_pipeline_producers": [24, 240], "software_pipeline_buffers": ["S", "T"]}'),
+        """
+        if g == 2:
+            registers.less.24()
+            for k in range(8):
+                mbarrier.wait(barriers, int32(k % 2 + 2), int32((k // 2 + 1) % 2))
+                if int64(0) == int64(0):
+                    S[k % 2, w * 32 + t] = call("async_copy", A[k, w * 32 + t], dtype="float32")
+                mbarrier.copied(barriers, int32(k % 2))
+                mbarrier.wait(barriers, int32(k % 3 + 7), int32((k // 3 + 1) % 2))
+                if int64(0) == int64(0):
+                    T[k % 3, w * 32 + t] = call("async_copy", float16(A[k, t]), dtype="float16")
+                async_wait(int32(0))
+                fence.async()
+                mbarrier.arrive(barriers, int32(k % 3 + 4))
+        else:
+            registers.more.240()
+            for k in range(8):
+                mbarrier.wait(barriers, int32(k % 2), int32(k // 2 % 2))
+                R[0] = S[k % 2, t]
+                R[1] = R[0] + S[k % 2, t + w]
+                mbarrier.arrive(barriers, int32(k % 2 + 2))
+                mbarrier.wait(barriers, int32(k % 3 + 4), int32(k // 3 % 2))
+                B[g * 128 + w * 32 + t] = R[1] * float32(T[k % 3, t])
+                mbarrier.arrive(barriers, int32(k % 3 + 7))
+        """,
+    )
+
+
+_BEHIND = """
+def f(A: Buffer[(8, 128), "float16"], C: Buffer[(8, 128), "float16"], B: Buffer[(256,), "float32"]):
+    for b in thread_binding("blockIdx.x", 1):
+        S = allocate((2, 128), "float16", "shared")
+        T = allocate((2, 128), "float16", "shared")
+        for g in thread_binding("threadIdx.y", 2):
+            for t in thread_binding("threadIdx.x", 128):
+                X = allocate((16,), "float32", "local")
+                Y = allocate((32,), "float32", "local")
+                P = allocate((16,), "float16", "local")
+                Q = allocate((32,), "float16", "local")
+                for k in serial(8, annotations={notes}):
+                    if g == 0:
+                        for v in vectorized(2):
+                            S[k % 2, t + v] = call("async_copy", A[k, t + v], dtype="float16")
+                    if g == 0:
+                        for v in vectorized(2):
+                            T[k % 2, t + v] = call("async_copy", C[k, t + v], dtype="float16")
+                    evaluate(call("cuda.wgmma.f16.held.turned.fresh.n32.k64", {w} X[0], X[15], {h}, \
+                        {r} Q[0], Q[31], {h}, {r} S[k % 2, 0], S[k % 2, 127], {h}, dtype="int32"))
+                    X[0] = X[0] + 1.0
+                    P[0] = float16(X[0])
+                    evaluate(call("cuda.wgmma.f16.held.panels.n64.k32", {w} Y[0], Y[31], {h}, {r} P[0], P[15], {h}, \
+                        {r} T[k % 2, 0], T[k % 2, 127], {h}, int64(64), dtype="int32"))
+                B[g * 128 + t] = Y[0]
+""".replace(" \\\n                        ", " ")
+_BEHIND = _BEHIND.replace("{w}", 'call("access_ptr", "rw",').replace("{r}", 'call("access_ptr", "r",')
+_BEHIND = _BEHIND.replace("{h}", 'dtype="handle")')
+_BEHIND = _BEHIND.replace(
+    "{notes}",
+    '{"software_pipeline_producers": [24, 240], "software_pipeline_buffers": ["S", "T"], '
+    '"software_pipeline_behind": ["T"]}',
+)
+
+
+def test_products_that_go_on_during_the_next_iteration() -> None:
+    """They are behind by one; what they need registers for waits, and nothing else."""
+
+    def described(func: PrimFunc) -> str:
+        text = _without_words(to_script(specialize_warps(func)))
+        text = re.sub(r'call\("access_ptr", "rw?", (\w)\[.*?\], \w\[.*?\], dtype="handle"\)', r"\1", text)
+        return text[text.index("registers.more") :].replace("\n" + 20 * " ", "\n")
+
+    assert_becomes(
+        described,
+        _BEHIND,
+        """
+        registers.more.240()
+        mbarrier.wait(barriers, int32(0), int32(0))
+        fence.async()
+        wgmma.f16.held.turned.fresh.n32.k64.started(X, Q, S)
+        wgmma.held.wait.0.n32(X)
+        if t % 32 == 0:
+            mbarrier.arrive(barriers, int32(2))
+        X[0] = X[0] + 1.0
+        P[0] = float16(X[0])
+        for k in serial(7, start=1):
+            mbarrier.wait(barriers, int32(k % 2), int32(k // 2 % 2))
+            fence.async()
+            wgmma.f16.held.turned.fresh.n32.k64.started(X, Q, S)
+            mbarrier.wait(barriers, int32((k - 1) % 2 + 4), int32((k - 1) // 2 % 2))
+            fence.async()
+            wgmma.f16.held.panels.n64.k32.started(Y, P, T, int64(64))
+            wgmma.held.wait.1.n32(X)
+            if t % 32 == 0:
+                mbarrier.arrive(barriers, int32(k % 2 + 2))
+            X[0] = X[0] + 1.0
+            wgmma.held.wait.0.n64.k32(Y, P)
+            if t % 32 == 0:
+                mbarrier.arrive(barriers, int32((k - 1) % 2 + 6))
+            P[0] = float16(X[0])
+        mbarrier.wait(barriers, int32(5), int32(1))
+        fence.async()
+        wgmma.f16.held.panels.n64.k32.started(Y, P, T, int64(64))
+        wgmma.held.wait.0.n64(Y)
+        if t % 32 == 0:
+            mbarrier.arrive(barriers, int32(7))
+        B[g * 128 + t] = Y[0]
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('behind": ["T"]', 'behind": ["S"]', "products that are behind others do not come last"),
+        ("Y[0], Y[31]", "Q[0], Q[31]", "products need what others compute in the next iteration"),
+    ],
+)
+def test_products_that_are_not_behind_others(old: str, new: str, reason: str) -> None:
+    with pytest.raises(UnsupportedError, match=reason):
+        specialize_warps(parse(_BEHIND.replace(old, new)))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         ("B[g * 128 + t] = T[0]", 'evaluate(barrier("shared"))', "threads meet outside the pipeline"),
         ("if g == 0:", "if g < 2:", "several groups share the copies"),
-        ("S[k % 4, t] = {copied}", "B[t] = A[k, t]", "buffers have different numbers of copies"),
+        ("S[k % 4, t] = {copied}", "B[t] = A[k, t]", "nothing is copied"),
     ],
 )
 def test_what_no_warp_group_can_copy_for_others(old: str, new: str, reason: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilewright.backends.cuda.instructions import function_name
-from tilewright.tir.row_instructions import POWER_OF_TWO, ROUND_PAIR, ROW_MAX, ROW_SUM
+from tilewright.tir.row_instructions import POWER_OF_TWO, ROUND_PAIR, ROW_MAX, ROW_SUM, STARTED
+from tilewright.tir.warp_instructions import HELD
 
 _PREFIX = "static __device__ __forceinline__"
 
@@ -20,7 +21,9 @@ def row_instruction_text(instruction: str) -> str | None:
         rounded = f'asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(from[1]), "f"(from[0]));'
         head = f"{_PREFIX} void {name}(unsigned short* to, const float* from)"
         return f"{head} {{ unsigned int bits; {rounded} *(unsigned int*)to = bits; }}"
-    if ".held." in instruction:
+    if f"{HELD}wait." in instruction:
+        return _wait(instruction)
+    if HELD in instruction:
         return _held(instruction)
     if instruction in (*ROW_MAX.values(), *ROW_SUM.values()):
         combined = "max.NaN.f32" if instruction in ROW_MAX.values() else "add.f32"
@@ -40,9 +43,11 @@ def row_instruction_text(instruction: str) -> str | None:
 def _held(instruction: str) -> str:
     """A product of a warp group with rows in registers: all steps, and the wait for them, in one piece.
 
-    Nothing comes between: the registers are in use until the wait is over.
+    Nothing comes between: the registers are in use until the wait is over. Products that are started only have a wait
+    elsewhere, which names the registers.
     """
-    _, _, kind, _, order, *more, columns_text, steps_text = instruction.split(".")
+    _, _, kind, _, order, *more, columns_text, steps_text = instruction.removesuffix(STARTED).split(".")
+    wait = "" if instruction.endswith(STARTED) else "\\nwgmma.wait_group.sync.aligned 0;"
     columns, steps = int(columns_text[1:]), int(steps_text[1:])
     panels, fresh = order == "panels", bool(more)
     count, slabs = columns // 2, steps // 16
@@ -67,7 +72,20 @@ def _held(instruction: str) -> str:
         "  const unsigned long long y = (((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
         f" | {distance};\n"
         '  asm volatile("{.reg .pred p, q;\\nsetp.ne.b32 p, 1, 0;\\nsetp.ne.b32 q, 0, 0;\\nwgmma.fence.sync.aligned;\\n'
-        f'{lines}wgmma.commit_group.sync.aligned;\\nwgmma.wait_group.sync.aligned 0;}}"\n'
+        f'{lines}wgmma.commit_group.sync.aligned;{wait}}}"\n'
         f'    : {outputs} : {rows}, {places} : "memory");\n'
+        "}"
+    )
+
+
+def _wait(instruction: str) -> str:
+    """The wait for started products, whose registers it names: no use of them may move in front of it."""
+    _, _, _, _, left, columns, *steps = instruction.split(".")
+    named = [f'"+f"(d[{n}])' for n in range(int(columns[1:]) // 2)]
+    named += [f'"+r"(x[{n}])' for text in steps for n in range(int(text[1:]) // 4)]
+    rows = "  unsigned int* x = (unsigned int*)a;\n" if steps else ""
+    return (
+        f"{_PREFIX} void {function_name(instruction)}(float* d{', void* a' if steps else ''}) {{\n{rows}"
+        f'  asm volatile("wgmma.wait_group.sync.aligned {left};" : {", ".join(named)} :: "memory");\n'
         "}"
     )

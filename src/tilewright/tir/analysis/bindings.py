@@ -13,8 +13,24 @@ from tilewright.arith.digits import joined_digits
 from tilewright.arith.itermap import detect_iter_map
 from tilewright.arith.linear import Linear
 from tilewright.ir.build import add, all_of, ge, sub
-from tilewright.ir.expr import FALSE, LE, LT, ONE, TRUE, And, Mul, PrimExpr, Range, Var, const_value
-from tilewright.ir.visit import substitute
+from tilewright.ir.expr import (
+    FALSE,
+    LE,
+    LT,
+    ONE,
+    TRUE,
+    Add,
+    And,
+    FloorMod,
+    Mul,
+    PrimExpr,
+    Range,
+    Sub,
+    Var,
+    const_value,
+)
+from tilewright.ir.node import Node
+from tilewright.ir.visit import pre_order, substitute, transform
 from tilewright.tir.analysis.index import ProgramIndex
 from tilewright.tir.analysis.linear import expression, linear, linear_substituted, mentions
 from tilewright.tir.analysis.regions import Box, iterator_forms, not_negative, within
@@ -113,6 +129,10 @@ def _map_tells_apart(
     for loop in (*outer, *loops):
         known.bind(loop.var, Range(loop.min, loop.extent))
     values = joined_digits(values, conjuncts(predicate), known)
+    forwards = _forwards(values, [*outer, *loops], known)
+    if forwards is not None:
+        # A guard would speak of other iterations then.
+        values, predicate = forwards, TRUE
     for running in (loops, [*outer, *loops]):
         domains = {
             loop.var: Range(loop.min, loop.extent)
@@ -123,6 +143,30 @@ def _map_tells_apart(
         if iter_map is not None and iter_map.injective:
             return True
     return False
+
+
+def _forwards(values: Sequence[PrimExpr], loops: Sequence[For], known: Analyzer) -> list[PrimExpr] | None:
+    """Values whose digits count forwards, where some (`x`, `x % 4`) count backwards: they tell the same loops apart.
+
+    A digit that is in one place only runs over the same numbers both ways, whatever the others are.
+    """
+    sums = {loop.var: const_value(add(add(loop.min, loop.min), sub(loop.extent, 1))) for loop in loops}
+    backwards: dict[PrimExpr, PrimExpr] = {}
+    for value in values:
+        for item in pre_order(value):
+            if isinstance(item, (Add, Sub, Mul)):
+                for term, coefficient in linear(item).terms.items():
+                    size = const_value(term.b) if isinstance(term, FloorMod) else None
+                    both = sums.get(term) if type(term) is Var else None if size is None else size - 1
+                    if coefficient < 0 and both is not None:
+                        backwards[term] = sub(both, term)
+    if not backwards:
+        return None
+
+    def turned(item: Node) -> Node | None:
+        return backwards.get(item) if isinstance(item, PrimExpr) else None
+
+    return [known.simplify(transform(value, turned)) for value in values]
 
 
 def _while_running(loops: Iterable[For]) -> Analyzer:

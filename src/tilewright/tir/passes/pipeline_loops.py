@@ -55,7 +55,7 @@ from tilewright.ir.expr import Call, FloatImm, IntImm, PrimExpr, Select, StringI
 from tilewright.ir.intrinsics import async_commit, async_copy, async_wait, barrier
 from tilewright.ir.visit import pre_order
 from tilewright.tir.analysis.flat_accesses import touches
-from tilewright.tir.annotations import LATE, ORDER, ORDERED, PIPELINE, PRODUCERS, ROLLED, STAGE, WOVEN, without
+from tilewright.tir.annotations import BEHIND, LATE, ORDER, ORDERED, PIPELINE, PRODUCERS, ROLLED, STAGE, WOVEN, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc, constant_buffers
 from tilewright.tir.machine import TILE_SCOPE, machine_call
@@ -104,22 +104,34 @@ def _pipelined(loop: For, asynchronous: bool, constants: Collection[Buffer]) -> 
     allocations: list[Buffer] = []
     parts = _in_order(_staged(loop.body, allocations))
     if not _speak_in_private(parts, allocations):
-        return PIPELINE.drop(loop)
+        return _as_it_is(loop)
     depth = max(stage for stage, _ in parts)
     overlaps = WOVEN.is_on(loop) and depth == 1 and _can_interleave(loop)
     versions = _with_copies(loop, parts, allocations, overlaps)
     if versions is None:
-        return PIPELINE.drop(loop)
+        return _as_it_is(loop)
     if overlaps:
         return _interleaved(loop, parts, allocations, versions)
     ordered = _ordered(parts, allocations) if _has_threads(loop.body) else {}
     if PRODUCERS.is_on(loop) and asynchronous and ordered:
         result: Stmt = _for_producers(loop, parts, versions, ordered)
     else:
-        result = _overlapped(PRODUCERS.drop(loop), parts, versions, ordered, asynchronous, constants)
+        result = _overlapped(
+            loop.replace(annotations=without(loop, PRODUCERS, BEHIND)),
+            parts,
+            versions,
+            ordered,
+            asynchronous,
+            constants,
+        )
     for buffer in allocations:
         result = Allocate(versions[buffer], result)
     return result
+
+
+def _as_it_is(loop: For) -> For:
+    """A loop whose iterations do not overlap: no thread runs ahead in it either."""
+    return loop.replace(annotations=without(loop, PIPELINE, PRODUCERS, BEHIND))
 
 
 def _with_copies(

@@ -31,6 +31,7 @@ from tilewright.ir.expr import (
     const_value,
 )
 from tilewright.ir.node import Node
+from tilewright.tir.annotations import PRODUCERS
 from tilewright.tir.buffer import BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.folding import fold_node
@@ -104,7 +105,9 @@ class _Simplify(StmtRewriter):
         low, extent = self.expr(loop.min), self.expr(loop.extent)
         if isinstance(extent, IntImm) and extent.value <= 0:
             return NOTHING
-        if isinstance(extent, IntImm) and extent.value == 1 and loop.kind is not LoopKind.THREAD:
+        # A loop whose copies other threads will make is there for them, even if it runs once (`specialize_warps`).
+        is_kept = loop.kind is LoopKind.THREAD or PRODUCERS.is_on(loop)
+        if isinstance(extent, IntImm) and extent.value == 1 and not is_kept:
             return self.stmt(substitute_stmt(loop.body, {loop.var: low}))
         loop = loop.replace(min=low, extent=extent)
         if isinstance(low, IntImm) and isinstance(extent, IntImm):

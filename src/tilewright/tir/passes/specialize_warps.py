@@ -12,31 +12,57 @@
 
 Barriers in shared memory order the two sides, two for each copy of the buffers: `full` is complete when all copies of
 an iteration are there, `free` when all warps have read them. So groups that compute need not meet: while one waits or
-stores results, another multiplies. Products of warp groups may still read the buffers of one iteration during the
-next (`topi/intrinsics/warp_group.py`), so these are given back one iteration later. The side that copies needs few
-registers, and gives the rest to the side that computes.
+stores results, another multiplies. The side that copies needs few registers, and gives the rest to the side that
+computes. Buffers that the same statements read share barriers; others have their own, which are waited for in front
+of the first reader and arrived at behind the last, so that a product begins before what a later one reads is there:
+
+    S[k % 2] = async_copy(A[k])                  wait(full_s[k % 2]);  sums = product(S[k % 2])
+    T[k % 2] = async_copy(B[k])          ->      arrive(free_s[k % 2])
+    sums = product(S[k % 2])                     wait(full_t[k % 2]);  more += product(sums, T[k % 2])
+    more += product(sums, T[k % 2])              arrive(free_t[k % 2])
+
+Products of warp groups may still read the buffers of one iteration during the next
+(`topi/intrinsics/warp_group.py`), so these are given back one iteration later.
+
+With the annotation `BEHIND` the last products of an iteration, those that read the buffers it names, are computed in
+the next one, behind its first products, and go on while threads compute with the sums of these
+(`rewrite/started_products.py`); the first iteration is without them, and they alone come after the last:
+
+    for k in range(8):                          start sums = product(S[0]);  wait for sums
+        sums = product(S[k])                    P = round(sums)
+        P = round(sums)                  ->     for k in range(1, 8):
+        more += product(P, T[k])                    start sums = product(S[k]);  start more += product(P, T[k - 1])
+                                                    wait for sums;  wait for more
+                                                    P = round(sums)
+                                                start more += product(P, T[7]);  wait for more
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import Final
 
 from tilewright.ir.build import add, all_of, cast, const, eq, floordiv, floormod, le, sub
 from tilewright.ir.dtype import HANDLE, INT32, INT64
-from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, StringImm, Var
+from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, StringImm, Var, const_value
 from tilewright.ir.intrinsics import async_wait, barrier
+from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.support.errors import UnsupportedError
-from tilewright.tir.annotations import ORDERED, PRODUCERS, without
+from tilewright.tir.analysis.flat_accesses import touches
+from tilewright.tir.annotations import BEHIND, ORDERED, PRODUCERS, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.machine import machine_call
+from tilewright.tir.rewrite.started_products import StartedProducts, depend, started
 from tilewright.tir.rewrite.statements import StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
-from tilewright.tir.warp_instructions import FENCE, GROUP, WARP, reads_by_itself
+from tilewright.tir.warp_instructions import FENCE, GROUP, WARP, goes_on, reads_by_itself
 
-_GROUPS, _THREADS = "threadIdx.y", "threadIdx.x"
-"""The axes of warp groups, and of the threads of one."""
+_WORD_BYTES: Final = 4
+"""Bytes that a copy has at least that comes later."""
 
 
 def specialize_warps(func: PrimFunc) -> PrimFunc:
@@ -51,70 +77,110 @@ class _Kernels(StmtRewriter):
         self._where = where
 
     def visit_for(self, loop: For) -> Stmt:
-        if loop.thread != _GROUPS:
+        if not _is_of_threads(loop):
             return super().visit_for(loop)
         found = [item for item in all_statements(loop) if PRODUCERS.is_on(item)]
         if not found:
             return loop
-        threads = loop.body
-        if len(found) != 1 or not isinstance(threads, For) or threads.thread != _THREADS:
-            raise UnsupportedError("threads that copy for others need one pipeline", where=f"function {self._where}")
-        return _Kernel(self._where, loop, threads).specialized()
+        groups, *threads = _thread_nest(loop)
+        sizes = [loop.extent.value for loop in threads if isinstance(loop.extent, IntImm)]
+        if len(found) != 1 or not threads or prod(sizes) != GROUP:
+            raise UnsupportedError(
+                "threads that copy for others need one pipeline, and an axis of warp groups",
+                where=f"function {self._where}",
+            )
+        return _Kernel(self._where, groups, threads).specialized()
+
+
+def _is_of_threads(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and (stmt.thread or "").startswith("threadIdx")
+
+
+def _thread_nest(loop: For) -> list[For]:
+    """A loop over threads and those just inside it."""
+    nest = [loop]
+    while isinstance(inner := nest[-1].body, For) and _is_of_threads(inner):
+        nest.append(inner)
+    return nest
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """Buffers that the same statements read, and the barriers of their copies."""
+
+    copies: list[Stmt]
+    """What fills them."""
+    first: int
+    """The first of the statements that read them, by its number, and the last one."""
+    last: int
+    stages: int
+    """Copies of each buffer: so many barriers say that one is full, and as many that it is free."""
+    start: int
+    """The number of the first barrier."""
+    by_themselves: bool
+    """Whether products read them, by instructions of a whole warp."""
+    read_later: bool
+    """Whether these may go on during the next iteration."""
 
 
 @dataclass(slots=True)
 class _Kernel:
-    """A kernel whose loop over warp groups is `groups`, and `threads` that over the threads of one."""
+    """A kernel whose loop over warp groups is `groups`, and `threads` those over the threads of one."""
 
     where: str
     groups: For
-    threads: For
+    threads: list[For]
 
     def specialized(self) -> Stmt:
         """The loop over warp groups, with one more; barriers are around it."""
-        body, private = self.threads.body, []
+        body, private = self.threads[-1].body, []
         while isinstance(body, Allocate):
             private.append(body.buffer)
             body = body.body
         before, pipeline, after = self._parts(body)
         copies, products = self._sides(pipeline)
-        stages = self._stages(pipeline)
-        places = Buffer("barriers", (const(2 * stages),), INT64, "shared")
+        exchanges = self._exchanges(pipeline, copies, products)
+        places = Buffer("barriers", (const(sum(2 * item.stages for item in exchanges)),), INT64, "shared")
         count = self.groups.extent
         assert isinstance(count, IntImm)
-        arrivals = count.value * GROUP // (WARP if _read_by_themselves(products) else 1)
         less, more = PRODUCERS.of(pipeline) or (0, 0)
-        first = all_of([eq(self.groups.var, ZERO), eq(self.threads.var, ZERO)])
-        start = [
-            *(self._call("start", places, const(n), const(GROUP, INT32)) for n in range(stages)),
-            *(self._call("start", places, const(n + stages), const(arrivals, INT32)) for n in range(stages)),
-            Evaluate(machine_call("cuda.mbarrier.started")),
-        ]
+        first = all_of([eq(loop.var, ZERO) for loop in (self.groups, *self.threads)])
         producing = seq(
-            Evaluate(machine_call(f"cuda.registers.less.{less}")), self._producers(pipeline, copies, places, stages)
+            Evaluate(machine_call(f"cuda.registers.less.{less}")), self._producers(pipeline, exchanges, places)
         )
         computing = seq(
             Evaluate(machine_call(f"cuda.registers.more.{more}")),
             *before,
-            self._consumers(pipeline, products, places, stages),
+            self._consumers(pipeline, products, exchanges, places),
             *after,
         )
         result = seq(
-            IfThenElse(first, seq(*start)),
+            IfThenElse(first, seq(*self._starts(exchanges, places, count.value))),
             Evaluate(barrier("shared")),
             IfThenElse(eq(self.groups.var, count), producing, computing),
         )
         for buffer in reversed(private):
             result = Allocate(buffer, result)
-        threads = self.threads.replace(body=result)
-        return Allocate(places, self.groups.replace(extent=add(count, const(1)), body=threads))
+        for loop in reversed(self.threads):
+            result = loop.replace(body=result)
+        return Allocate(places, self.groups.replace(extent=add(count, const(1)), body=result))
+
+    def _starts(self, exchanges: list[_Exchange], places: Buffer, groups: int) -> list[Stmt]:
+        """Barriers are started: all threads that copy arrive at one, or all that read, or a thread of each warp."""
+        result: list[Stmt] = []
+        for item in exchanges:
+            arrivals = groups * GROUP // (WARP if item.by_themselves else 1)
+            for number in range(2 * item.stages):
+                awaited = const(GROUP if number < item.stages else arrivals, INT32)
+                result.append(self._call("start", places, const(item.start + number), awaited))
+        return [*result, Evaluate(machine_call("cuda.mbarrier.started"))]
 
     def _refuse(self, why: str) -> UnsupportedError:
         return UnsupportedError(f"no warp group can copy for others: {why}", where=f"function {self.where}")
 
     def _parts(self, body: Stmt) -> tuple[list[Stmt], For, list[Stmt]]:
         """What comes before the pipeline, it, and what comes after."""
-        items = list(body.stmts) if isinstance(body, SeqStmt) else [body]
+        items = _in_order(body)
         number = next((number for number, item in enumerate(items) if PRODUCERS.is_on(item)), None)
         if number is None:
             raise self._refuse("the pipeline is inside other loops")
@@ -128,11 +194,10 @@ class _Kernel:
     def _sides(self, pipeline: For) -> tuple[list[Stmt], list[Stmt]]:
         """The statements that fill the buffers of the pipeline, by the first group; the others."""
         names = ORDERED.of(pipeline) or ()
-        items = pipeline.body.stmts if isinstance(pipeline.body, SeqStmt) else (pipeline.body,)
+        items = _in_order(pipeline.body)
         copies = [item for item in items if any(buffer.name in names for buffer in _stored(item))]
         products = [item for item in items if item not in copies]
-        if self.groups.extent is not const(1):
-            copies = [self._alone(item) for item in copies]
+        copies = [self._alone(item) for item in copies]
         for item in copies:
             if uses_any(item, [self.groups.var]):
                 raise self._refuse("several groups share the copies")
@@ -143,11 +208,33 @@ class _Kernel:
         first = eq(self.groups.var, ZERO)
         conditions = [item.condition for item in all_statements(stmt) if isinstance(item, IfThenElse)]
         guarded = any(part is first for condition in conditions for part in pre_order(condition))
-        return substitute_stmt(stmt, {self.groups.var: ZERO}) if guarded else stmt
+        is_only = self.groups.extent is const(1)
+        return substitute_stmt(stmt, {self.groups.var: ZERO}) if guarded or is_only else stmt
 
-    def _stages(self, pipeline: For) -> int:
+    def _exchanges(self, pipeline: For, copies: list[Stmt], products: list[Stmt]) -> list[_Exchange]:
+        """The buffers of the pipeline, by the statements that read them."""
         names = ORDERED.of(pipeline) or ()
-        counts = {buffer.shape[0] for buffer in _stored(pipeline) if buffer.name in names}
+        groups: dict[tuple[int, ...], list[Stmt]] = {}
+        for copy in copies:
+            buffers = {buffer for buffer in _stored(copy) if buffer.name in names}
+            readers = [n for n, item in enumerate(products) if any(touches(buffer, item) for buffer in buffers)]
+            groups.setdefault((readers[0], readers[-1]) if readers else (0, len(products) - 1), []).append(copy)
+        result: list[_Exchange] = []
+        start = 0
+        for (first, last), filling in groups.items():
+            stages = self._stages(filling, names)
+            calls = _products_of(products, {buffer for copy in filling for buffer in _stored(copy)})
+            later = any(goes_on(name) for name in calls)
+            # That products of the iteration before are done is known at the end of this one.
+            first, last = (0, len(products) - 1) if later else (first, last)
+            result.append(_Exchange(filling, first, last, stages, start, bool(calls), later))
+            start += 2 * stages
+        if not result:
+            raise self._refuse("nothing is copied")
+        return result
+
+    def _stages(self, copies: list[Stmt], names: tuple[str, ...]) -> int:
+        counts = {buffer.shape[0] for copy in copies for buffer in _stored(copy) if buffer.name in names}
         if len(counts) != 1:
             raise self._refuse("buffers have different numbers of copies")
         (count,) = counts
@@ -165,52 +252,145 @@ class _Kernel:
         assert isinstance(count, IntImm)
         return count.value
 
-    def _producers(self, pipeline: For, copies: list[Stmt], places: Buffer, stages: int) -> Stmt:
+    def _producers(self, pipeline: For, exchanges: list[_Exchange], places: Buffer) -> Stmt:
         time = Var(pipeline.var.name, pipeline.var.dtype)
         step = sub(time, pipeline.min)
-        slot, turn = floormod(step, const(stages)), floordiv(step, const(stages))
-        moved = [fresh_copy(item, {pipeline.var: time}) for item in copies]
-        # Before the first turn all is free, as it is after phases of the other parity.
-        free = cast(floormod(add(turn, const(1)), const(2)), INT32)
-        stores = [item for copy in copies for item in all_statements(copy) if isinstance(item, BufferStore)]
-        asynchronous = all(isinstance(item.value, Call) and item.value.name == "async_copy" for item in stores)
-        done: list[Stmt] = [self._call("copied", places, slot)]
-        if not asynchronous:
-            # What threads store themselves is there when they say so.
-            done = [Evaluate(async_wait(0)), Evaluate(machine_call(FENCE)), self._call("arrive", places, slot)]
-        body = seq(self._call("wait", places, add(slot, const(stages)), free), *moved, *done)
-        return _loop(pipeline, time, body)
+        body: list[Stmt] = []
+        for item in exchanges:
+            slot, turn = floormod(step, const(item.stages)), floordiv(step, const(item.stages))
+            full, free = add(slot, const(item.start)), add(slot, const(item.start + item.stages))
+            # Before the first turn all is free, as it is after phases of the other parity.
+            parity = cast(floormod(add(turn, const(1)), const(2)), INT32)
+            done: list[Stmt] = [self._call("copied", places, full)]
+            if not all(_is_asynchronous(copy) for copy in item.copies):
+                # What threads store themselves is there when they say so.
+                done = [Evaluate(async_wait(0)), Evaluate(machine_call(FENCE)), self._call("arrive", places, full)]
+            moved = [fresh_copy(copy, {pipeline.var: time}) for copy in item.copies]
+            body += [self._call("wait", places, free, parity), *moved, *done]
+        return _loop(pipeline, time, seq(*body))
 
-    def _consumers(self, pipeline: For, products: list[Stmt], places: Buffer, stages: int) -> Stmt:
+    def _consumers(self, pipeline: For, products: list[Stmt], exchanges: list[_Exchange], places: Buffer) -> Stmt:
+        """The loop of those that compute; where some products are behind, one iteration of theirs comes after it."""
         time = Var(pipeline.var.name, pipeline.var.dtype)
-        step = sub(time, pipeline.min)
-        slot, turn = floormod(step, const(stages)), floordiv(step, const(stages))
-        moved = [fresh_copy(item, {pipeline.var: time}) for item in products]
-        by_themselves = _read_by_themselves(products)
-        # Products may go on during the next iteration. The threads of a warp wait for them together, and one speaks for
-        # all; threads that read for themselves speak for themselves.
-        read = sub(step, const(1)) if by_themselves else step
-        leader = eq(floormod(self.threads.var, const(WARP)), ZERO)
-        given = self._call("arrive", places, add(floormod(read, const(stages)), const(stages)))
-        body = seq(
-            self._call("wait", places, slot, cast(floormod(turn, const(2)), INT32)),
-            *([Evaluate(machine_call(FENCE))] if by_themselves else []),
-            *moved,
-            IfThenElse(all_of([le(ZERO, read), leader]), given) if by_themselves else given,
+        behind = self._behind(pipeline, products)
+
+        def iteration(numbers: Sequence[int], at: PrimExpr) -> Stmt:
+            before = sub(at, const(1))
+            items = [(number, before if number in behind else at) for number in numbers]
+            return self._computed(pipeline, products, items, exchanges, places)
+
+        if not behind:
+            return _loop(pipeline, time, iteration(range(len(products)), time))
+        place = 1 + max(item.last for item in exchanges if item.by_themselves and item.first not in behind)
+        front, rest = range(place), range(place, behind[0])
+        if any(depend(products[one], products[other]) for one in front for other in behind):
+            raise self._refuse("products need what others compute in the next iteration")
+        start, end = pipeline.min, add(pipeline.min, pipeline.extent)
+        fewer = pipeline.replace(min=add(start, const(1)), extent=sub(pipeline.extent, const(1)))
+        return seq(
+            iteration([*front, *rest], start),
+            _loop(fewer, time, iteration([*front, *behind, *rest], time)),
+            iteration(behind, end),
         )
-        return _loop(pipeline, time, body)
+
+    def _behind(self, pipeline: For, products: list[Stmt]) -> list[int]:
+        """The statements of an iteration, by their numbers, that are computed in the next one."""
+        names = BEHIND.of(pipeline) or ()
+        found = [n for n, item in enumerate(products) if any(buffer.name in names for buffer in _loaded(item))]
+        if found != list(range(len(products) - len(found), len(products))):
+            raise self._refuse("products that are behind others do not come last")
+        return found
+
+    def _computed(
+        self,
+        pipeline: For,
+        products: list[Stmt],
+        items: list[tuple[int, PrimExpr]],
+        exchanges: list[_Exchange],
+        places: Buffer,
+    ) -> Stmt:
+        """Statements (by their numbers) of some iterations, between the barriers of what they read."""
+        stmts = [fresh_copy(products[number], {pipeline.var: at}) for number, at in items]
+        every = list(range(len(stmts)))
+        computed = started(stmts) if BEHIND.is_on(pipeline) else StartedProducts(stmts, every, every)
+        around: list[tuple[list[Stmt], list[Stmt]]] = [([], []) for _ in computed.stmts]
+        for item in exchanges:
+            for position, (number, at) in enumerate(items):
+                step = sub(at, pipeline.min)
+                if number == item.first:
+                    around[computed.places[position]][0].extend(self._awaited(item, step, places))
+                if number == item.last:
+                    around[computed.done[position]][1].append(self._given_back(item, step, places))
+        together = zip(around, computed.stmts, strict=True)
+        return seq(*[part for (before, after), stmt in together for part in (*before, stmt, *after)])
+
+    def _awaited(self, item: _Exchange, step: PrimExpr, places: Buffer) -> list[Stmt]:
+        """What is read has been copied."""
+        slot, turn = floormod(step, const(item.stages)), floordiv(step, const(item.stages))
+        parity = cast(floormod(turn, const(2)), INT32)
+        wait = self._call("wait", places, add(slot, const(item.start)), parity)
+        return [wait, Evaluate(machine_call(FENCE))] if item.by_themselves else [wait]
+
+    def _given_back(self, item: _Exchange, step: PrimExpr, places: Buffer) -> Stmt:
+        """What has been read may be overwritten.
+
+        The threads of a warp wait for products together, and one speaks for all; threads that read for themselves speak
+        for themselves.
+        """
+        read = sub(step, const(1)) if item.read_later else step
+        slot = floormod(read, const(item.stages))
+        given = self._call("arrive", places, add(slot, const(item.start + item.stages)))
+        leader = [eq(floormod(self.threads[-1].var, const(WARP)), ZERO)] if item.by_themselves else []
+        started = [le(ZERO, read)] if item.read_later else []
+        return IfThenElse(all_of([*started, *leader]), given) if started or leader else given
 
 
 def _loop(pipeline: For, time: Var, body: Stmt) -> For:
     return pipeline.replace(
-        var=time, kind=LoopKind.SERIAL, body=body, annotations=without(pipeline, PRODUCERS, ORDERED)
+        var=time, kind=LoopKind.SERIAL, body=body, annotations=without(pipeline, PRODUCERS, ORDERED, BEHIND)
     )
 
 
-def _read_by_themselves(products: list[Stmt]) -> bool:
-    """Whether instructions read shared memory on a path of their own, and may go on during the next iteration."""
-    return any(isinstance(x, Call) and reads_by_itself(x.name) for item in products for x in pre_order(item))
+def _in_order(stmt: Stmt) -> list[Stmt]:
+    """Statements that follow each other."""
+    return list(stmt.stmts) if isinstance(stmt, SeqStmt) else [stmt]
+
+
+def _loads(item: Node, buffers: Collection[Buffer]) -> int:
+    """How often some buffers are read."""
+    return sum(isinstance(part, BufferLoad) and part.buffer in buffers for part in pre_order(item))
+
+
+def _products_of(stmts: Sequence[Stmt], buffers: Collection[Buffer]) -> list[str]:
+    """The names of the products that read some buffers by themselves; none where threads read them too."""
+    calls = [
+        part for item in stmts for part in pre_order(item) if isinstance(part, Call) and reads_by_itself(part.name)
+    ]
+    readers = [call for call in calls if _loads(call, buffers)]
+    alone = sum(_loads(call, buffers) for call in readers) == sum(_loads(item, buffers) for item in stmts)
+    return [call.name for call in readers] if alone else []
+
+
+def _is_asynchronous(stmt: Stmt, lanes: int = 1) -> bool:
+    """Whether all that a statement stores are copies that come later: of a word at least."""
+    match stmt:
+        case BufferStore():
+            is_copy = isinstance(stmt.value, Call) and stmt.value.name == "async_copy"
+            return is_copy and lanes * stmt.buffer.dtype.itemsize >= _WORD_BYTES
+        case For():
+            count = const_value(stmt.extent) if stmt.kind is LoopKind.VECTORIZED else None
+            return _is_asynchronous(stmt.body, lanes * (count or 1))
+        case SeqStmt():
+            return all(_is_asynchronous(item, lanes) for item in stmt.stmts)
+        case IfThenElse(else_body=None):
+            return _is_asynchronous(stmt.then_body, lanes)
+        case _:
+            return False
 
 
 def _stored(stmt: Stmt) -> list[Buffer]:
     return [item.buffer for item in all_statements(stmt) if isinstance(item, BufferStore)]
+
+
+def _loaded(stmt: Stmt) -> set[Buffer]:
+    return {item.buffer for item in pre_order(stmt) if isinstance(item, BufferLoad)}

@@ -49,7 +49,20 @@ class AttentionBlocks:
         self.tiles = self.columns // tile.keys
         self.sequence, self.head = Var("sequence"), Var("head")
         self.row_tile, self.key_tile = Var("row_tile"), Var("key_tile")
+        self.row_place = self._row_place()
         self.buffers: list[Buffer] = []
+
+    def _row_place(self) -> PrimExpr:
+        """The tile of queries of an iteration: from the last on, where later ones see more keys.
+
+        Blocks of threads start in the order of iterations: those with the most tiles of keys come first, and those with
+        few fill what the others leave at the end.
+        """
+        if self.sizes.diagonals is None or self.tile.parts > 1:
+            return self.row_tile
+        first, last = self.sizes.diagonals
+        is_longer = first <= -ANY_DIAGONAL and last < ANY_DIAGONAL
+        return self.rows // self.tile.queries - 1 - self.row_tile if is_longer else self.row_tile
 
     # ---------------------------------------------------------------- pieces
 
@@ -90,7 +103,7 @@ class AttentionBlocks:
         return element % (self.tile.row_threads * self.tile.value_run) // self.tile.value_run
 
     def _row(self, loop: PrimExpr) -> Axis:
-        return self.rows, IterKind.SPATIAL, self.row_tile * self.tile.queries + loop
+        return self.rows, IterKind.SPATIAL, self.row_place * self.tile.queries + loop
 
     def _key(self, loop: PrimExpr, kind: IterKind = IterKind.SPATIAL) -> Axis:
         return self.columns, kind, self.key_tile * self.tile.keys + loop
@@ -146,7 +159,7 @@ class AttentionBlocks:
             return ZERO, const(self.tiles)
         first, last = self.sizes.diagonals
         keys, places = self.tile.keys * self.tile.slices, self.tile.queries // self.sizes.packed
-        place = self.row_tile * places
+        place = self.row_place * places
         start: PrimExpr = ZERO
         if first > -ANY_DIAGONAL:
             start = build.minimum(build.maximum(place + first, ZERO) // keys, const(self.tiles - 1))

@@ -2,13 +2,16 @@
 
 Queries, exponentials and sums are fragments in registers (`by_warps.py`); tiles of keys and values lie in shared
 memory in swizzled rows of 128 bytes (`intrinsics/group_rows.py`). Products of one group go on while others compute
-exponentials, so that a core needs several groups.
+exponentials, so that a core needs several groups. These are of several blocks, or of one, where a group more copies
+keys and values for them (`specialize_warps`): then they need not meet either.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from tilewright.tir.annotations import BEHIND, PRODUCERS
 from tilewright.tir.schedule.handles import LoopHandle
 from tilewright.topi.intrinsics.group_rows import PANEL, ROWS, WARPS, HeldProduct
 from tilewright.topi.intrinsics.rows import PARTS
@@ -17,6 +20,16 @@ from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attention.by_warps import WarpMapping
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile
 from tilewright.topi.schedule.gpu.attention.thread_mapping import RowMapping
+
+COPYING: Final = {2: (40, 232), 3: (32, 160)}
+"""Registers of a thread that copies for others, and of one of these, by the groups that compute: all together."""
+_MOST_REGISTERS = 224
+"""Registers of a thread for fragments, where compilers are free to choose how many it has."""
+_MOST_COUNTED: Final = {2: (208, 200), 3: (144, 128)}
+"""The same where a group copies for so many: where products are waited for at once, and where they go on, since their
+registers cannot be moved meanwhile. With more, compilers keep some in memory, and wait for every product."""
+_BARRIER_BYTES = 48
+"""Bytes of the barriers of a stage: two each for keys, values and masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +42,23 @@ class WarpGroupsTile:
     """Keys of a tile."""
     stages: int = 2
     """Tiles of keys and values in shared memory: one is computed with, the others are on their way."""
+    copying: int = 0
+    """Warp groups that do nothing but copy keys and values for the others."""
+    behind: int = 0
+    """Tiles of keys by which products with values are behind those with keys: they go on during the softmax."""
 
     @property
     def answer(self) -> tuple[int, ...]:
-        """The tile as an answer of a tuner."""
-        return self.groups, self.keys, self.stages
+        """The tile as an answer of a tuner: its last numbers where they are not zeros."""
+        more = (self.copying, self.behind) if self.behind else (self.copying,) if self.copying else ()
+        return self.groups, self.keys, self.stages, *more
+
+    @property
+    def most_registers(self) -> int:
+        """Registers of a thread for fragments: the others hold places and what is on its way."""
+        if not self.copying:
+            return _MOST_REGISTERS
+        return _MOST_COUNTED[self.groups][self.behind]
 
     def registers(self, sizes: AttentionSizes) -> int:
         """Registers of a thread for queries, sums, scores and exponentials: of 64 rows it has one in 128."""
@@ -42,7 +67,8 @@ class WarpGroupsTile:
     def shared_bytes(self, sizes: AttentionSizes) -> int:
         """Shared memory that a block needs."""
         rows = self.keys * 2 * (sizes.depth + sizes.width)
-        return self.stages * (rows + sizes.mask_tile_bytes(self.groups * ROWS, self.keys + 16))
+        barriers = _BARRIER_BYTES if self.copying else 0
+        return self.stages * (rows + sizes.mask_tile_bytes(self.groups * ROWS, self.keys + 16) + barriers)
 
 
 def map_to_warp_groups(
@@ -50,8 +76,13 @@ def map_to_warp_groups(
 ) -> None:
     """Compute an attention by a tile of warp groups; elements of a head are whole panels."""
     shape = AttentionTile(tile.groups * ROWS, tile.keys, sizes.depth, sizes.width, PARTS, 2, 2, True, PANEL)
-    rows = RowMapping(tile.groups * WARPS, (1, 2), 8)
-    _WarpGroupMapping(context, sizes, shape, rows, tile.stages).schedule(item)
+    rows = RowMapping(tile.groups * WARPS, (1, 2), 8, WARPS * tile.copying)
+    mapping = _WarpGroupMapping(context, sizes, shape, rows, tile.stages)
+    mapping.schedule(item)
+    if tile.copying:
+        context.sch.annotate(mapping.step, PRODUCERS, list(COPYING[tile.groups]))
+    if tile.behind:
+        context.sch.annotate(mapping.step, BEHIND, ["values_shared"])
 
 
 class _WarpGroupMapping(WarpMapping):
@@ -62,6 +93,13 @@ class _WarpGroupMapping(WarpMapping):
         group, inside = self.sch.split(warp, [None, WARPS])
         self.sch.bind(group, "threadIdx.z")
         self.sch.bind(inside, "threadIdx.y")
+
+    def bind_copying(self, warp: LoopHandle) -> None:
+        """The warps of one group, or of all."""
+        if self.rows.copying:
+            self.sch.bind(warp, "threadIdx.y")
+        else:
+            self.bind_warps(warp)
 
     def copy_operands(self, item: WarpProduct) -> None:
         """Keys and values in swizzled rows."""

@@ -133,7 +133,7 @@ class OnlineSoftmax(AttentionBlocks):
             *self._multiply_keys(),
             *self.compute_scores,
             *self._update_max(),
-            *self._exponentiate(),
+            self._exponentiate(),
             *self._accumulate(),
         )
         body: Stmt = seq(
@@ -311,22 +311,24 @@ class OnlineSoftmax(AttentionBlocks):
             self._update("largest", running_max, threads, lambda old, *place: build.maximum(old, new_max[place])),
         ]
 
-    def _exponentiate(self) -> list[Stmt]:
-        """The exponentials of scores, and the same in the type of the values."""
-        tile, exponentials, dtype = self.tile, self.exponentials, self.rounded.dtype
+    def _exponentiate(self) -> Stmt:
+        """The exponentials of scores."""
+        tile = self.tile
 
         def exponential(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
             step = build.floordiv(j, const(tile.keys))
             shift = self.shift[b, h, step, i, j % tile.key_span // tile.key_run]
             return exp2(self.scores[b, h, i, j] * self.factor - shift)
 
-        def rounded(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
-            return cast(exponentials[b, h, i, tile.key(j)], dtype)
+        return self._per_score("powers", self.exponentials, exponential)
 
-        return [
-            self._per_score("powers", exponentials, exponential),
-            self._per_score("rounded", self.rounded, rounded),
-        ]
+    def _round(self) -> Stmt:
+        """The exponentials in the type of the values."""
+
+        def rounded(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+            return cast(self.exponentials[b, h, i, self.tile.key(j)], self.rounded.dtype)
+
+        return self._per_score("rounded", self.rounded, rounded)
 
     def _accumulate(self) -> list[Stmt]:
         """The running sum and the accumulator: rescaled, and what a tile of keys adds to them."""
@@ -347,6 +349,8 @@ class OnlineSoftmax(AttentionBlocks):
             self._update("total_shrunk", self.running_sum, tile.row_threads, rescaled),
             self._reduce_columns("total_own", self.running_sum, build.add, self.exponentials, by_tile=False),
             self._update("mixed_shrunk", self.accumulator, tile.width, rescaled_element),
+            # The last thing before the product: the one of the tile before may still read what it overwrites.
+            self._round(),
             self._matmul(
                 "mixed",
                 self.accumulator,

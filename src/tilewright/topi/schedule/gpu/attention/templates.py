@@ -10,7 +10,7 @@ from tilewright.target.machine import gpu_parameters
 from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.machine import find_instruction
 from tilewright.tir.row_instructions import held_product
-from tilewright.topi.intrinsics.group_rows import PANEL
+from tilewright.topi.intrinsics.group_rows import PANEL, ROWS
 from tilewright.topi.intrinsics.tensor_core import WarpProduct, warp_product
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attention.by_threads import (
@@ -20,7 +20,7 @@ from tilewright.topi.schedule.gpu.attention.by_threads import (
     tile_options,
     why_not_threads,
 )
-from tilewright.topi.schedule.gpu.attention.by_warp_groups import WarpGroupsTile, map_to_warp_groups
+from tilewright.topi.schedule.gpu.attention.by_warp_groups import COPYING, WarpGroupsTile, map_to_warp_groups
 from tilewright.topi.schedule.gpu.attention.by_warps import WarpsTile, map_to_warps
 from tilewright.topi.schedule.gpu.attention.costs import few_queries_cost
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, Stages, operands_of
@@ -46,10 +46,12 @@ _PARTS = tuple(
     for parts in (2, 4, 8, 16, 32, 64)
 )
 """Where queries are few and keys many."""
-_MOST_REGISTERS = 224
-"""Registers of a thread for fragments; the others hold places and what is on its way."""
 _GROUPS = tuple(
-    WarpGroupsTile(groups, keys, stages) for groups in (1, 2, 3) for keys in (32, 64, 96, 128) for stages in (2, 3)
+    WarpGroupsTile(groups, keys, stages, copying, behind)
+    for copying, behind in ((0, 0), (1, 0), (1, 1))
+    for groups in ((1, 2, 3) if copying == 0 else COPYING)
+    for keys in (32, 64, 96, 128)
+    for stages in (2, 3)
 )
 
 
@@ -129,7 +131,7 @@ def _preferred(sizes: AttentionSizes, item: WarpProduct, target: Target) -> list
         if sizes.width > 2 * PANEL:
             # Two groups share tiles that are short, because registers are full of queries and sums.
             tiles.append(WarpGroupsTile(2 if blocks[128] >= cores else 1, 32))
-        if is_long and sizes.width == PANEL and blocks[64] < 4 * cores:
+        if is_long and sizes.width == PANEL:
             tiles.append(WarpGroupsTile(1, 128))
         tiles.append(WarpGroupsTile(1, 64))
         many = blocks[128] >= 2 * cores or (is_long and 2 * blocks[128] >= cores)
@@ -148,7 +150,10 @@ def _fits(sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile, target
     name = item.row.name
     if item.row.bits != 16 or sizes.depth % PANEL or sizes.width % PANEL or sizes.keys < tile.keys:
         return False
-    if tile.registers(sizes) > _MOST_REGISTERS:
+    if tile.registers(sizes) > tile.most_registers:
+        return False
+    if tile.copying and (sizes.queries <= (tile.groups - 1) * ROWS or sizes.keys <= tile.keys):
+        # Groups without queries would wait for no one, and there is nothing to copy ahead.
         return False
     needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, sizes.width, tile.keys)
     has_products = all(find_instruction(product).is_on(target) for product in needed)

@@ -32,6 +32,8 @@ class RowMapping:
     warps: int
     own: tuple[int, ...]
     threads: int
+    copying: int = 0
+    """Warps that copy tiles for all; 0 if all do."""
 
     @property
     def count(self) -> int:
@@ -84,6 +86,10 @@ class ThreadMapping:
         if self.rows.warps > 1:
             self.sch.bind(warp, "threadIdx.y")
 
+    def bind_copying(self, warp: LoopHandle) -> None:
+        """A loop over the warps that copy."""
+        self.bind_warps(warp)
+
     def bind(self, warp: LoopHandle, *threads: LoopHandle) -> None:
         """Loops over warps and the threads of each."""
         self.bind_warps(warp)
@@ -114,15 +120,16 @@ class ThreadMapping:
             sch.storage_align(handle, 0, -2, 2 * padding, padding)
 
     def spread(self, outer: LoopHandle, inner: LoopHandle) -> None:
-        """Divide rows of vectors over all threads: a warp has some neighbours of several rows."""
-        beside = gcd(self.context.extent(inner) or 1, WARP)
-        own, part, warp, row_thread = self.sch.split(outer, [None, self.tile.slices, self.rows.warps, WARP // beside])
+        """Divide rows of vectors over all threads that copy: a warp has some neighbours of several rows."""
+        beside, warps = gcd(self.context.extent(inner) or 1, WARP), self.rows.copying or self.rows.warps
+        own, part, warp, row_thread = self.sch.split(outer, [None, self.tile.slices, warps, WARP // beside])
         again, thread = self.sch.split(inner, [None, beside])
         self.sch.reorder(own, again, part, warp, row_thread, thread)
         self.unroll(own, again)
         if self.tile.slices > 1:
             self.sch.bind(part, "threadIdx.z")
-        self.bind(warp, row_thread, thread)
+        self.bind_copying(warp)
+        self.sch.bind(self.sch.fuse(row_thread, thread), "threadIdx.x")
 
     def map_merge(self, run: int) -> None:
         """The partial results of slices, and the result, in vectors over all threads."""
