@@ -168,10 +168,26 @@ class AttentionBlocks:
             end = build.minimum(build.maximum(place + (places + last + keys - 1), ZERO) // keys, end)
         return start, build.maximum(end - start, ONE)
 
+    def _hides_keys(self) -> PrimExpr:
+        """Whether some query of a tile does not see all keys of a tile, or not all of these are there."""
+        keys, places = self.tile.keys * self.tile.slices, self.tile.queries // self.sizes.packed
+        place, key = self.row_place * places, self.key_tile * keys
+        hidden: list[PrimExpr] = []
+        first, last = self.sizes.diagonals or (-ANY_DIAGONAL, ANY_DIAGONAL)
+        if first > -ANY_DIAGONAL:
+            hidden.append(build.lt(key, place + (places - 1 + first)))
+        if last < ANY_DIAGONAL:
+            hidden.append(build.lt(place + last, key + (keys - 1)))
+        if self.sizes.keys < self.part_keys:
+            hidden.append(build.lt(const(self.sizes.keys), key + keys))
+        return build.any_of(hidden)
+
     # ---------------------------------------------------------------- stages
 
-    def _per_score(self, name: str, buffer: Buffer, value: Callable[..., PrimExpr]) -> Stmt:
-        """A value for each query and key of a tile."""
+    def _per_score(
+        self, name: str, buffer: Buffer, value: Callable[..., PrimExpr], where: PrimExpr | None = None
+    ) -> Stmt:
+        """A value for each query and key of a tile, of all tiles or `where` something holds of them."""
 
         def axes(i: PrimExpr, j: PrimExpr) -> Sequence[Axis]:
             return [self._row(i), self._key(j)]
@@ -179,7 +195,8 @@ class AttentionBlocks:
         def store(*place: PrimExpr) -> BufferStore:
             return BufferStore(buffer, place, value(*place))
 
-        return self._stage(name, [self.tile.queries, self.tile.keys], axes, store)
+        predicate = None if where is None else lambda *place: where
+        return self._stage(name, [self.tile.queries, self.tile.keys], axes, store, predicate=predicate)
 
     def _per_row(
         self,

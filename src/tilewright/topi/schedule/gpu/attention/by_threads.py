@@ -126,7 +126,7 @@ class _BareThreadMapping(ThreadMapping):
 
     def _arrange(self) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
-        for names, run in ((("products_start", *self.scores(), "powers"), 1), (("mixed_start",), _VECTOR)):
+        for names, run in ((("products_start", *self.other_scores(), "powers"), 1), (("mixed_start",), _VECTOR)):
             for name in names:
                 self.set_layout(self.stage[name], partial(self._cells_layout, run))
         for name in ("largest_start", "total_start", "own_start", "top", "sums", "shift", "shrink"):

@@ -103,7 +103,7 @@ class WarpMapping(ThreadMapping):
     def _arrange(self, item: WarpProduct) -> None:
         """Everything that stays in registers gets a dimension for the threads."""
         layouts: dict[str, Layout] = {
-            **dict.fromkeys(("products_start", *self.scores(), "powers", "mixed_start"), item.sums_layout),
+            **dict.fromkeys(("products_start", *self.other_scores(), "powers", "mixed_start"), item.sums_layout),
             **dict.fromkeys(("queries_held", "rounded"), item.rows_layout),
             **dict.fromkeys(("largest_start", "total_start", "own_start", "top", "sums"), row_layout),
             **dict.fromkeys(("shift", "shrink"), row_layout),

@@ -252,11 +252,14 @@ class OnlineSoftmax(AttentionBlocks):
             return build.select(substitute(seen, dict(zip(places, at, strict=True))), score, MINUS_INFINITY)
 
         alone = None if seen is None else shown
+        self.changes_scores = False
         match value:
             case Mul(a=BufferLoad(buffer=source), b=FloatImm(value=scale)) if source is products and scale > 0:
                 return alone, scale / math.log(2)
             case BufferLoad(buffer=source) if source is products:
                 return alone, 1 / math.log(2)
+
+        self.changes_scores = True
 
         def score(product: PrimExpr, *place: PrimExpr) -> PrimExpr:
             b, h, i, j = place
@@ -274,10 +277,13 @@ class OnlineSoftmax(AttentionBlocks):
         return score, 1 / math.log(2)
 
     def _score_stage(self) -> tuple[Buffer, list[Stmt]]:
-        """Scores, and the stage that makes them of products; no stage where they are the same."""
+        """Scores, and the stage that makes them of products; no stage where they are the same.
+
+        Where they are the same but for keys that a query does not see, these are left out in place, in tiles that have
+        some.
+        """
         if self.score_of is None and self.sizes.keys == self.part_keys * self.tile.parts:
             return self.products, []
-        scores = self._buffer("scores", (self.rows, self.columns))
 
         def value(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
             score: PrimExpr = self.products[b, h, i, j]
@@ -285,6 +291,9 @@ class OnlineSoftmax(AttentionBlocks):
                 score = self.score_of(score, b, h, i, j)
             return self._inside(score, MINUS_INFINITY, self._key_limit(self._head(h), self._of_part(h, j)))
 
+        if self.tile.parts == 1 and not self.changes_scores:
+            return self.products, [self._per_score("hidden", self.products, value, self._hides_keys())]
+        scores = self._buffer("scores", (self.rows, self.columns))
         return scores, [self._per_score("scores", scores, value)]
 
     # ---------------------------------------------------------------- softmax

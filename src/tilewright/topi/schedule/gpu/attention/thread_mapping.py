@@ -61,7 +61,11 @@ class ThreadMapping:
             self.copy("mask_shared", vector, vector if sizes.masks_rows else 0)
 
     def scores(self) -> tuple[str, ...]:
-        """The stage of scores, where they are not the products."""
+        """The stage of scores, where they are not the products; or that which leaves keys out, in place."""
+        return tuple(name for name in ("scores", "hidden") if name in self.stage)
+
+    def other_scores(self) -> tuple[str, ...]:
+        """The stage of scores that are not the products."""
         return ("scores",) if "scores" in self.stage else ()
 
     def below(self, name: str) -> list[LoopHandle]:
