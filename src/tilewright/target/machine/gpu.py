@@ -164,6 +164,8 @@ class Attention:
     """Keys from which on a block has many tiles of them,"""
     narrow_values: int
     """and elements of a value up to which a thread has more rows then."""
+    overlapped_keys: int
+    """Keys that a query sees from which on a warp group copies, and products with values go on during the softmax."""
     two_tile_values: int
     """Elements of a value up to which a warp has registers for two tiles of queries."""
     many_queries: int

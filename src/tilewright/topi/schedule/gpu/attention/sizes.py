@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Final
 
-from tilewright.graph.ops.attention import Diagonals
+from tilewright.graph.ops.attention import ANY_DIAGONAL, Diagonals
 from tilewright.ir.expr import PrimExpr, const_value
 from tilewright.ir.visit import find_all, substitute, uses_any
 from tilewright.tir.annotations import DIAGONALS
@@ -93,6 +93,14 @@ class AttentionSizes:
         rows = [*([row] if places > 1 else []), *([head] if packed > 1 else [])]
         by_row = any(uses_any(index, rows) for index in mask.indices)
         return replace(sizes, mask_bytes=mask.dtype.itemsize, masks_rows=by_row)
+
+    @property
+    def seen_keys(self) -> int:
+        """The keys that a query sees, on the average."""
+        first, last = self.diagonals or (-ANY_DIAGONAL, ANY_DIAGONAL)
+        if last >= ANY_DIAGONAL:
+            return self.keys
+        return self.keys // 2 if first <= -ANY_DIAGONAL else min(self.keys, last - first + 1)
 
     def place(self, head: PrimExpr, query: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """The head and the place of a query, by its head (packed) and its number there."""

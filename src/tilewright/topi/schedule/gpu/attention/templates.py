@@ -131,9 +131,11 @@ def _preferred(sizes: AttentionSizes, item: WarpProduct, target: Target) -> list
         if sizes.width > 2 * PANEL:
             # Two groups share tiles that are short, because registers are full of queries and sums.
             tiles.append(WarpGroupsTile(2 if blocks[128] >= cores else 1, 32))
-        if is_long and sizes.width == PANEL:
-            tiles.append(WarpGroupsTile(1, 128))
-        tiles.append(WarpGroupsTile(1, 64))
+        # Where queries see keys up to a diagonal, most blocks see fewer than the average, and one is alone on a core.
+        overlapped = machine.overlapped_keys * (1 if sizes.diagonals is None else 2)
+        if sizes.width == 2 * PANEL and sizes.seen_keys >= overlapped and blocks[128] >= cores:
+            tiles.append(WarpGroupsTile(2, 128, 2, 1, 1))
+        tiles += [WarpGroupsTile(1, keys) for keys in ((128, 96, 32) if sizes.depth == PANEL else (64, 32))]
         many = blocks[128] >= 2 * cores or (is_long and 2 * blocks[128] >= cores)
         if many and sizes.width <= machine.two_tile_values:
             tiles.append(WarpsTile(32, 4, 64 if sizes.width <= PANEL else 32))
@@ -151,6 +153,9 @@ def _fits(sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile, target
     if item.row.bits != 16 or sizes.depth % PANEL or sizes.width % PANEL or sizes.keys < tile.keys:
         return False
     if tile.registers(sizes) > tile.most_registers:
+        return False
+    if not tile.behind and tile.keys == sizes.depth:
+        # Queries and exponentials have as many registers: ptxas of CUDA 13.0 may then give them the same ones.
         return False
     if tile.copying and (sizes.queries <= (tile.groups - 1) * ROWS or sizes.keys <= tile.keys):
         # Groups without queries would wait for no one, and there is nothing to copy ahead.
