@@ -23,9 +23,10 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import union_range
 from tilewright.ir.build import const, sub
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var
+from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var, const_value
 from tilewright.tir.analysis.flat_accesses import (
     Access,
+    Addresses,
     Crossing,
     accesses_of,
     are_written_first,
@@ -60,6 +61,7 @@ class _Compact(StmtRewriter):
     def __init__(self, scalars: set[Var], keep: Sequence[str]) -> None:
         self._keep = keep
         self._analyzer = Analyzer()
+        self._addresses = Addresses()
         self._outer = scalars
 
     def visit_for(self, loop: For) -> Stmt:
@@ -97,7 +99,7 @@ class _Compact(StmtRewriter):
                 with self._analyzer.scope():
                     self._enter(stmt)
                     if crossing is not Crossing.NOWHERE:
-                        crossing = crossing_of(buffer, stmt, self._analyzer)
+                        crossing = crossing_of(buffer, stmt, self._analyzer, self._addresses)
                     is_private = crossing is not Crossing.POSSIBLE
                     result = stmt.replace(body=self._sink(buffer, stmt.body, crossing)) if is_private else None
                 self._outer.discard(stmt.var)
@@ -131,7 +133,9 @@ class _Compact(StmtRewriter):
     def _place(self, buffer: Buffer, stmt: Stmt) -> Stmt:
         if buffer.strides:
             return Allocate(buffer, stmt)
-        accesses = accesses_of(buffer, stmt)
+        accesses = accesses_of(buffer, stmt, self._addresses)
+        if self._is_filled(buffer, accesses):
+            return Allocate(buffer, stmt)
         boxes = [self._boxes(access) for access in accesses]
         window = self._window(buffer, boxes)
         written = self._window(buffer, [box for access, box in zip(accesses, boxes, strict=True) if access.is_store])
@@ -144,6 +148,30 @@ class _Compact(StmtRewriter):
         shape = tuple(dim if item is None else item.extent for dim, item in zip(buffer.shape, window, strict=True))
         compact = buffer.replace(shape=shape)
         return Allocate(compact, _Rebase(buffer, compact, origin, self._analyzer.simplify).stmt(stmt))
+
+    def _is_filled(self, buffer: Buffer, accesses: Sequence[Access]) -> bool:
+        """Whether the first stores reach from one end of each dimension to the other: nothing can be cut off."""
+        sizes = [dim.value for dim in buffer.shape if isinstance(dim, IntImm)]
+        if len(sizes) < buffer.ndim:
+            return False
+        spans: list[tuple[int, int]] = []
+        for access in accesses:
+            if not access.is_store:
+                continue
+            if access.guards_below(0):
+                return False
+            for number, item in enumerate(self._boxes(access)[0]):
+                low = None if item is None else const_value(item.min)
+                extent = None if item is None else const_value(item.extent)
+                if low is None or extent is None:
+                    return False
+                if number == len(spans):
+                    spans.append((low, low + extent))
+                else:
+                    spans[number] = min(spans[number][0], low), max(spans[number][1], low + extent)
+            if all(high - low >= size for (low, high), size in zip(spans, sizes, strict=True)):
+                return True
+        return False
 
     def _window(self, buffer: Buffer, boxes: list[list[list[Range | None]]]) -> list[Range | None]:
         """The range that each dimension needs for the boxes of some accesses; None for those that stay whole."""
