@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import groupby
 from typing import Final
 
@@ -256,26 +255,15 @@ def _lanes_as_loop(indices: tuple[PrimExpr, ...], is_store: bool, path: tuple[St
     return Access(plain, is_store, (*path[:-1], (loop, 0), (stmt, child)))
 
 
-class Crossing(Enum):
-    """Whether an iteration of a loop may read what an earlier one wrote (or what was there before the loop)."""
+def may_cross(buffer: Buffer, loop: For, analyzer: Analyzer, addresses: Addresses) -> bool:
+    """Whether an iteration of a loop may read what an earlier one wrote into a buffer (or what was there before).
 
-    POSSIBLE = auto()
-    NOT_HERE = auto()
-    NOWHERE = auto()
-    """Nor from one iteration of a loop further inside to the next, as far as all accesses are in that loop."""
-
-
-def crossing_of(buffer: Buffer, loop: For, analyzer: Analyzer, addresses: Addresses) -> Crossing:
-    """What is known of a buffer's values in a loop: that none cross, if every load follows a store to its elements.
-
-    The store certainly comes before, in the same iteration. The analyzer must know the loop's variable.
+    It does not if every load certainly follows a store to its elements in the same iteration. Then no value crosses
+    between iterations of a loop further inside either, as far as all accesses are in that loop: the store is in one
+    iteration of all the loops around both. The analyzer must know the loop's variable.
     """
     carried = loop.var if loop.kind in _IN_ORDER else None
-    accesses = accesses_of(buffer, loop.body, addresses)
-    if not are_written_first(accesses, analyzer, carried):
-        return Crossing.POSSIBLE
-    # Without conditions the loops around a store and its load do not matter: they are in one iteration of all of them.
-    return Crossing.NOT_HERE if any(access.guards_below(0) for access in accesses) else Crossing.NOWHERE
+    return not are_written_first(accesses_of(buffer, loop.body, addresses), analyzer, carried)
 
 
 def are_written_first(accesses: Sequence[Access], analyzer: Analyzer, carried: Var | None = None) -> bool:

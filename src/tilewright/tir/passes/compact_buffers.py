@@ -27,10 +27,9 @@ from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var, const_value
 from tilewright.tir.analysis.flat_accesses import (
     Access,
     Addresses,
-    Crossing,
     accesses_of,
     are_written_first,
-    crossing_of,
+    may_cross,
     touches,
 )
 from tilewright.tir.annotations import PIPELINE, PRODUCERS
@@ -90,40 +89,41 @@ class _Compact(StmtRewriter):
             return stmt.replace(body=body)
         return self._sink(stmt.buffer, body)
 
-    def _sink(self, buffer: Buffer, stmt: Stmt, crossing: Crossing = Crossing.POSSIBLE) -> Stmt:
-        """Place the allocation at this statement or below, where all accesses are; `crossing` is known from above."""
+    def _sink(self, buffer: Buffer, stmt: Stmt, is_private: bool = False) -> Stmt:
+        """Place the allocation at this statement or below, where all accesses are.
+
+        `is_private` says that values cross between no iterations of a loop around, and so of none inside it.
+        """
         match stmt:
             case SeqStmt():
-                return self._sink_into_sequence(buffer, stmt, crossing)
+                return self._sink_into_sequence(buffer, stmt, is_private)
             case For() if stmt.kind is not LoopKind.VECTORIZED and not _is_shared_in(buffer, stmt):
                 with self._analyzer.scope():
                     self._enter(stmt)
-                    if crossing is not Crossing.NOWHERE:
-                        crossing = crossing_of(buffer, stmt, self._analyzer, self._addresses)
-                    is_private = crossing is not Crossing.POSSIBLE
-                    result = stmt.replace(body=self._sink(buffer, stmt.body, crossing)) if is_private else None
+                    is_private = is_private or not may_cross(buffer, stmt, self._analyzer, self._addresses)
+                    result = stmt.replace(body=self._sink(buffer, stmt.body, True)) if is_private else None
                 self._outer.discard(stmt.var)
                 if result is not None:
                     return result
             case IfThenElse(else_body=None) if not touches(buffer, stmt.condition):
                 with self._analyzer.assume(stmt.condition):
-                    return stmt.replace(then_body=self._sink(buffer, stmt.then_body, crossing))
+                    return stmt.replace(then_body=self._sink(buffer, stmt.then_body, is_private))
             case LetStmt() if not touches(buffer, stmt.value):
                 self._outer.add(stmt.var)
-                body = self._sink(buffer, stmt.body, crossing)
+                body = self._sink(buffer, stmt.body, is_private)
                 self._outer.discard(stmt.var)
                 return stmt.replace(body=body)
             case Allocate():
-                return stmt.replace(body=self._sink(buffer, stmt.body, crossing))
+                return stmt.replace(body=self._sink(buffer, stmt.body, is_private))
             case _:
                 pass
         return self._place(buffer, stmt)
 
-    def _sink_into_sequence(self, buffer: Buffer, stmt: SeqStmt, crossing: Crossing) -> Stmt:
+    def _sink_into_sequence(self, buffer: Buffer, stmt: SeqStmt, is_private: bool) -> Stmt:
         users = [number for number, item in enumerate(stmt.stmts) if touches(buffer, item)]
         first, last = users[0], users[-1]
         if first == last:
-            inner = self._sink(buffer, stmt.stmts[first], crossing)
+            inner = self._sink(buffer, stmt.stmts[first], is_private)
         elif (first, last) == (0, len(stmt.stmts) - 1):
             return self._place(buffer, stmt)
         else:
