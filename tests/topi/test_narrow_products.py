@@ -352,6 +352,13 @@ def test_a_tile_is_stored_when_the_next_block_needs_it(epilogue: bool, depth: in
     assert calls[-4:] == ["tilestore"] * 4 and calls.count("tilestore") == 8, "the last block is stored after all"
 
 
+def test_steps_of_tiles_are_written_once() -> None:
+    """Whether a step has rows of the epilogue is asked in it: the loops over taps are not cut where these end."""
+    func = convolution(32, 64, 64, 3, 1, epilogue=True).replace(attributes={CONSTANTS: (1,)})
+    text = host_source([schedule_cpu(func, target_of("amx"))], target_of("amx"))
+    assert len(re.findall(r"call .*@llvm.x86.tdp", text)) == 2 * 4, "before the first block, and beside its epilogue"
+
+
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_one_block_of_tiles_for_each_of_some_cores(epilogue: bool) -> None:
     func, target = product(56, 64, 256, epilogue=epilogue), target_of("amx").replace(cores=2)

@@ -7,9 +7,11 @@ import pytest
 from tests.tir.passes.programs import agree, data, script
 from tilewright import te
 from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.build import const
+from tilewright.ir.expr import Range, const_value
 from tilewright.ir.visit import find_all
-from tilewright.tir.analysis.flat_accesses import Crossing, crossing_of
-from tilewright.tir.buffer import Buffer
+from tilewright.tir.analysis.flat_accesses import Access, Addresses, may_cross
+from tilewright.tir.buffer import Buffer, BufferLoad, make_buffer
 from tilewright.tir.passes.compact_buffers import compact_buffers
 from tilewright.tir.passes.lower_blocks import lower_blocks
 from tilewright.tir.passes.simplify_loops import simplify_loops
@@ -60,10 +62,8 @@ def scan(A: Buffer[(8,), "float32"], B: Buffer[(8,), "float32"]):
         assert allocation.buffer.static_shape == (8,)
         agree(func, after, data(8), data(8))
 
-    @pytest.mark.parametrize(("guard", "asked"), [("", 1), ("if A[i, j, k] < 0.5:\n                    ", 3)])
-    def test_loops_around_a_value_are_asked_about_together(
-        self, guard: str, asked: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.mark.parametrize("guard", ["", "if A[i, j, k] < 0.5:\n                    "])
+    def test_loops_around_a_value_are_asked_about_together(self, guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
         func = script(
             f"""
 @script.function
@@ -78,13 +78,13 @@ def nest(A: Buffer[(2, 3, 4), "float32"], B: Buffer[(2, 3, 4), "float32"]):
         )
         loops: list[For] = []
 
-        def counted(buffer: Buffer, loop: For, analyzer: Analyzer) -> Crossing:
+        def counted(buffer: Buffer, loop: For, analyzer: Analyzer, addresses: Addresses) -> bool:
             loops.append(loop)
-            return crossing_of(buffer, loop, analyzer)
+            return may_cross(buffer, loop, analyzer, addresses)
 
-        monkeypatch.setattr("tilewright.tir.passes.compact_buffers.crossing_of", counted)
+        monkeypatch.setattr("tilewright.tir.passes.compact_buffers.may_cross", counted)
         after = compact_buffers(func)
-        assert len(loops) == asked
+        assert len(loops) == 1
         (allocation,) = find_all(after.body, Allocate)
         assert allocation.buffer.static_shape == (1, 1, 1)
         agree(func, after, data(2, 3, 4), data(2, 3, 4))
@@ -202,3 +202,48 @@ def f(A: Buffer[(10,), "float32"], B: Buffer[(10,), "float32"]):
         agree(func, after, data(10), data(10))
         (allocation,) = find_all(after.body, Allocate)
         assert allocation.buffer.static_shape == (4,)
+
+    @pytest.mark.parametrize(("ends", "asked"), [(4, 2), (3, 3)])
+    def test_what_stores_fill_is_not_asked_for_loads(
+        self, ends: int, asked: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two stores from one end to the other say that nothing can be cut; else all accesses count."""
+        func = script(
+            f"""
+@script.function
+def halves(A: Buffer[(8,), "float32"], B: Buffer[({4 + ends},), "float32"]):
+    T = allocate((8,), "float32")
+    for i in range(4):
+        T[i] = A[i]
+    for i in range({ends}):
+        T[4 + i] = A[4 + i]
+    for i in range({4 + ends}):
+        B[i] = T[i]
+"""
+        )
+        boxes: list[Access] = []
+        plain = Access.box
+
+        def counted(access: Access, depth: int, analyzer: Analyzer, guarded: bool = True) -> list[Range | None]:
+            boxes.append(access)
+            return plain(access, depth, analyzer, guarded)
+
+        monkeypatch.setattr(Access, "box", counted)
+        after = compact_buffers(func)
+        monkeypatch.undo()
+        assert len({*map(id, boxes)}) == asked
+        (allocation,) = find_all(after.body, Allocate)
+        assert allocation.buffer.static_shape == (4 + ends,)
+        agree(func, after, data(8), data(4 + ends))
+
+    def test_the_same_corners_have_the_same_box(self) -> None:
+        buffer = make_buffer("T", (4, 16), "int8")
+        first, last = BufferLoad(buffer, (const(1), const(0))), BufferLoad(buffer, (const(1), const(15)))
+        addresses = Addresses()
+        (row, column), steps = addresses.box(first, last)
+        assert const_value(row) == 1
+        ((loop, _),) = steps
+        assert isinstance(loop, For)
+        assert const_value(loop.extent) == 16
+        assert column is loop.var
+        assert addresses.box(first, last) is addresses.box(first, last)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import groupby
 from typing import Final
 
@@ -38,6 +37,9 @@ Step = tuple[Stmt, int]
 
 _IN_ORDER: Final = (LoopKind.SERIAL, LoopKind.UNROLLED)
 """Loops whose iterations may leave values to later ones."""
+_ADDRESSES: Final = frozenset(("access_ptr", "element_distance"))
+"""Functions that take the addresses of their operands, which they do not read themselves."""
+_NO_STATEMENT: Final = SeqStmt(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,69 @@ class Access:
         return not any(isinstance(node, BufferLoad) or node in bound for part in parts for node in pre_order(part))
 
 
-def accesses_of(buffer: Buffer, root: Stmt) -> list[Access]:
+class Addresses:
+    """What expressions read themselves, and what calls touch through addresses: looked at once for each of them.
+
+    The same two corners have the same box, with the same variables: what an analyzer finds out about it is known again.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[PrimExpr, tuple[BufferLoad, ...]] = {}
+        self._pointers: dict[PrimExpr, tuple[Call, ...]] = {}
+        self._boxes: dict[tuple[BufferLoad, BufferLoad], tuple[tuple[PrimExpr, ...], tuple[Step, ...]]] = {}
+        self._simplify = Analyzer().simplify
+
+    def read(self, expr: PrimExpr) -> tuple[BufferLoad, ...]:
+        """The loads of an expression but for those that only say where an address is."""
+        if _ADDRESSES.isdisjoint(made_of(expr)):
+            return loads_in(expr)
+        known = self._read.get(expr)
+        if known is None:
+            addressed: set[PrimExpr] = set()
+            found: list[BufferLoad] = []
+            for item in pre_order(expr):
+                if isinstance(item, Call) and item.name in _ADDRESSES:
+                    addressed.update(item.args)
+                elif isinstance(item, BufferLoad) and item not in addressed:
+                    found.append(item)
+            known = self._read[expr] = tuple(found)
+        return known
+
+    def pointers(self, expr: PrimExpr) -> tuple[Call, ...]:
+        """The addresses of boxes in an expression."""
+        if "access_ptr" not in made_of(expr):
+            return ()
+        known = self._pointers.get(expr)
+        if known is None:
+            calls = [item for item in pre_order(expr) if isinstance(item, Call) and item.name == "access_ptr"]
+            known = self._pointers[expr] = tuple(calls)
+        return known
+
+    def box(self, first: BufferLoad, last: BufferLoad) -> tuple[tuple[PrimExpr, ...], tuple[Step, ...]]:
+        """The indices of a box between two corners, and the loops that run from one to the other."""
+        known = self._boxes.get((first, last))
+        if known is None:
+            known = self._boxes[first, last] = self._box(first, last)
+        return known
+
+    def _box(self, first: BufferLoad, last: BufferLoad) -> tuple[tuple[PrimExpr, ...], tuple[Step, ...]]:
+        indices: list[PrimExpr] = []
+        steps: list[Step] = []
+        for low, high in zip(first.indices, last.indices, strict=True):
+            extent = self._simplify(high - low + 1)
+            if is_const_int(extent, 1):
+                indices.append(low)
+                continue
+            var = Var("at")
+            indices.append(low + var)
+            steps.append((For(var, ZERO, extent, LoopKind.SERIAL, _NO_STATEMENT), 0))
+        return tuple(indices), tuple(steps)
+
+
+def accesses_of(buffer: Buffer, root: Stmt, addresses: Addresses) -> list[Access]:
     """All accesses to a buffer, in the order they run (a store's loads come before it)."""
     accesses: list[Access] = []
-    _collect(buffer, root, (), accesses)
+    _Collector(buffer, addresses, accesses).collect(root, ())
     return accesses
 
 
@@ -119,60 +180,66 @@ def _accessed(stmt: Stmt) -> frozenset[Node]:
     return known
 
 
-def _collect(buffer: Buffer, stmt: Stmt, path: tuple[Step, ...], accesses: list[Access]) -> None:
-    if buffer not in _accessed(stmt):
-        return
-    match stmt:
-        case SeqStmt():
-            for number, item in enumerate(stmt.stmts):
-                _collect(buffer, item, (*path, (stmt, number)), accesses)
-        case For():
-            _loads(buffer, (stmt.min, stmt.extent), (*path, (stmt, -1)), accesses)
-            _collect(buffer, stmt.body, (*path, (stmt, 0)), accesses)
-        case BufferStore():
-            _loads(buffer, (*stmt.indices, stmt.value), (*path, (stmt, 0)), accesses)
-            if stmt.buffer is buffer:
-                accesses.append(_lanes_as_loop(stmt.indices, True, (*path, (stmt, 1))))
-        case IfThenElse():
-            _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), accesses)
-            _collect(buffer, stmt.then_body, (*path, (stmt, 0)), accesses)
-            if stmt.else_body is not None:
-                _collect(buffer, stmt.else_body, (*path, (stmt, 1)), accesses)
-        case While():
-            _loads(buffer, (stmt.condition,), (*path, (stmt, -1)), accesses)
-            _collect(buffer, stmt.body, (*path, (stmt, 0)), accesses)
-        case LetStmt():
-            _loads(buffer, (stmt.value,), (*path, (stmt, -1)), accesses)
-            _collect(buffer, stmt.body, (*path, (stmt, 0)), accesses)
-        case Allocate():
-            _collect(buffer, stmt.body, (*path, (stmt, 0)), accesses)
-        case Evaluate():
-            _loads(buffer, (stmt.value,), (*path, (stmt, 0)), accesses)
-            _pointers(buffer, stmt, path, accesses)
-        case Assert():
-            _loads(buffer, (stmt.condition,), (*path, (stmt, 0)), accesses)
-        case Block() | _:
-            raise CompilerBug(f"accesses of a {type(stmt).__name__}: blocks are lowered first")
+class _Collector:
+    """Collects the accesses to a buffer."""
 
+    def __init__(self, buffer: Buffer, addresses: Addresses, accesses: list[Access]) -> None:
+        self._buffer = buffer
+        self._addresses = addresses
+        self._accesses = accesses
 
-_ADDRESSES: Final = frozenset(("access_ptr", "element_distance"))
-"""Functions that take the addresses of their operands, which they do not read themselves."""
+    def collect(self, stmt: Stmt, path: tuple[Step, ...]) -> None:
+        """Go through a statement at the end of a path."""
+        if self._buffer not in _accessed(stmt):
+            return
+        match stmt:
+            case SeqStmt():
+                for number, item in enumerate(stmt.stmts):
+                    self.collect(item, (*path, (stmt, number)))
+            case For():
+                self._loads((stmt.min, stmt.extent), (*path, (stmt, -1)))
+                self.collect(stmt.body, (*path, (stmt, 0)))
+            case BufferStore():
+                self._loads((*stmt.indices, stmt.value), (*path, (stmt, 0)))
+                if stmt.buffer is self._buffer:
+                    self._accesses.append(_lanes_as_loop(stmt.indices, True, (*path, (stmt, 1))))
+            case IfThenElse():
+                self._loads((stmt.condition,), (*path, (stmt, -1)))
+                self.collect(stmt.then_body, (*path, (stmt, 0)))
+                if stmt.else_body is not None:
+                    self.collect(stmt.else_body, (*path, (stmt, 1)))
+            case While():
+                self._loads((stmt.condition,), (*path, (stmt, -1)))
+                self.collect(stmt.body, (*path, (stmt, 0)))
+            case LetStmt():
+                self._loads((stmt.value,), (*path, (stmt, -1)))
+                self.collect(stmt.body, (*path, (stmt, 0)))
+            case Allocate():
+                self.collect(stmt.body, (*path, (stmt, 0)))
+            case Evaluate():
+                self._loads((stmt.value,), (*path, (stmt, 0)))
+                self._pointers(stmt, path)
+            case Assert():
+                self._loads((stmt.condition,), (*path, (stmt, 0)))
+            case Block() | _:
+                raise CompilerBug(f"accesses of a {type(stmt).__name__}: blocks are lowered first")
 
+    def _loads(self, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...]) -> None:
+        for expr in exprs:
+            for load in self._addresses.read(expr):
+                if load.buffer is self._buffer:
+                    self._accesses.append(_lanes_as_loop(load.indices, False, path))
 
-def _loads(buffer: Buffer, exprs: tuple[PrimExpr, ...], path: tuple[Step, ...], accesses: list[Access]) -> None:
-    for expr in exprs:
-        loads = [load for load in loads_in(expr) if load.buffer is buffer]
-        if not loads:
-            continue
-        if _ADDRESSES.isdisjoint(made_of(expr)):
-            accesses.extend(_lanes_as_loop(load.indices, False, path) for load in loads)
-            continue
-        addressed: set[PrimExpr] = set()
-        for item in pre_order(expr):
-            if isinstance(item, Call) and item.name in _ADDRESSES:
-                addressed.update(item.args)
-            elif isinstance(item, BufferLoad) and item.buffer is buffer and item not in addressed:
-                accesses.append(_lanes_as_loop(item.indices, False, path))
+    def _pointers(self, stmt: Evaluate, path: tuple[Step, ...]) -> None:
+        """What an extern call touches through addresses: every element between two corners; reads before writes."""
+        pointers = self._addresses.pointers(stmt.value)
+        for letter in "rw":
+            for item in pointers:
+                mode, first, last = item.args
+                assert isinstance(mode, StringImm) and isinstance(first, BufferLoad) and isinstance(last, BufferLoad)
+                if first.buffer is self._buffer and letter in mode.value:
+                    indices, steps = self._addresses.box(first, last)
+                    self._accesses.append(Access(indices, letter == "w", (*path, *steps, (stmt, 0))))
 
 
 def _lanes_as_loop(indices: tuple[PrimExpr, ...], is_store: bool, path: tuple[Step, ...]) -> Access:
@@ -188,53 +255,15 @@ def _lanes_as_loop(indices: tuple[PrimExpr, ...], is_store: bool, path: tuple[St
     return Access(plain, is_store, (*path[:-1], (loop, 0), (stmt, child)))
 
 
-def _pointers(buffer: Buffer, stmt: Evaluate, path: tuple[Step, ...], accesses: list[Access]) -> None:
-    """What an extern call touches through addresses: every element between two corners; reads come before writes."""
-    pointers = [item for item in pre_order(stmt.value) if isinstance(item, Call) and item.name == "access_ptr"]
-    for letter in "rw":
-        for item in pointers:
-            mode, first, last = item.args
-            assert isinstance(mode, StringImm) and isinstance(first, BufferLoad) and isinstance(last, BufferLoad)
-            if first.buffer is buffer and letter in mode.value:
-                accesses.append(_box_access(first, last, letter == "w", stmt, path))
+def may_cross(buffer: Buffer, loop: For, analyzer: Analyzer, addresses: Addresses) -> bool:
+    """Whether an iteration of a loop may read what an earlier one wrote into a buffer (or what was there before).
 
-
-def _box_access(first: BufferLoad, last: BufferLoad, is_store: bool, stmt: Stmt, path: tuple[Step, ...]) -> Access:
-    """An access under loops that run from one corner of a box to the other."""
-    indices: list[PrimExpr] = []
-    steps: list[Step] = []
-    simplify = Analyzer().simplify
-    for low, high in zip(first.indices, last.indices, strict=True):
-        extent = simplify(high - low + 1)
-        if is_const_int(extent, 1):
-            indices.append(low)
-            continue
-        var = Var("at")
-        indices.append(low + var)
-        steps.append((For(var, ZERO, extent, LoopKind.SERIAL, stmt), 0))
-    return Access(tuple(indices), is_store, (*path, *steps, (stmt, 0)))
-
-
-class Crossing(Enum):
-    """Whether an iteration of a loop may read what an earlier one wrote (or what was there before the loop)."""
-
-    POSSIBLE = auto()
-    NOT_HERE = auto()
-    NOWHERE = auto()
-    """Nor from one iteration of a loop further inside to the next, as far as all accesses are in that loop."""
-
-
-def crossing_of(buffer: Buffer, loop: For, analyzer: Analyzer) -> Crossing:
-    """What is known of a buffer's values in a loop: that none cross, if every load follows a store to its elements.
-
-    The store certainly comes before, in the same iteration. The analyzer must know the loop's variable.
+    It does not if every load certainly follows a store to its elements in the same iteration. Then no value crosses
+    between iterations of a loop further inside either, as far as all accesses are in that loop: the store is in one
+    iteration of all the loops around both. The analyzer must know the loop's variable.
     """
     carried = loop.var if loop.kind in _IN_ORDER else None
-    accesses = accesses_of(buffer, loop.body)
-    if not are_written_first(accesses, analyzer, carried):
-        return Crossing.POSSIBLE
-    # Without conditions the loops around a store and its load do not matter: they are in one iteration of all of them.
-    return Crossing.NOT_HERE if any(access.guards_below(0) for access in accesses) else Crossing.NOWHERE
+    return not are_written_first(accesses_of(buffer, loop.body, addresses), analyzer, carried)
 
 
 def are_written_first(accesses: Sequence[Access], analyzer: Analyzer, carried: Var | None = None) -> bool:

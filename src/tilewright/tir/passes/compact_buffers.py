@@ -23,13 +23,13 @@ from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.region import union_range
 from tilewright.ir.build import const, sub
 from tilewright.ir.dtype import INDEX
-from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var
+from tilewright.ir.expr import ZERO, IntImm, PrimExpr, Range, Var, const_value
 from tilewright.tir.analysis.flat_accesses import (
     Access,
-    Crossing,
+    Addresses,
     accesses_of,
     are_written_first,
-    crossing_of,
+    may_cross,
     touches,
 )
 from tilewright.tir.annotations import PIPELINE, PRODUCERS
@@ -60,6 +60,7 @@ class _Compact(StmtRewriter):
     def __init__(self, scalars: set[Var], keep: Sequence[str]) -> None:
         self._keep = keep
         self._analyzer = Analyzer()
+        self._addresses = Addresses()
         self._outer = scalars
 
     def visit_for(self, loop: For) -> Stmt:
@@ -88,40 +89,41 @@ class _Compact(StmtRewriter):
             return stmt.replace(body=body)
         return self._sink(stmt.buffer, body)
 
-    def _sink(self, buffer: Buffer, stmt: Stmt, crossing: Crossing = Crossing.POSSIBLE) -> Stmt:
-        """Place the allocation at this statement or below, where all accesses are; `crossing` is known from above."""
+    def _sink(self, buffer: Buffer, stmt: Stmt, is_private: bool = False) -> Stmt:
+        """Place the allocation at this statement or below, where all accesses are.
+
+        `is_private` says that values cross between no iterations of a loop around, and so of none inside it.
+        """
         match stmt:
             case SeqStmt():
-                return self._sink_into_sequence(buffer, stmt, crossing)
+                return self._sink_into_sequence(buffer, stmt, is_private)
             case For() if stmt.kind is not LoopKind.VECTORIZED and not _is_shared_in(buffer, stmt):
                 with self._analyzer.scope():
                     self._enter(stmt)
-                    if crossing is not Crossing.NOWHERE:
-                        crossing = crossing_of(buffer, stmt, self._analyzer)
-                    is_private = crossing is not Crossing.POSSIBLE
-                    result = stmt.replace(body=self._sink(buffer, stmt.body, crossing)) if is_private else None
+                    is_private = is_private or not may_cross(buffer, stmt, self._analyzer, self._addresses)
+                    result = stmt.replace(body=self._sink(buffer, stmt.body, True)) if is_private else None
                 self._outer.discard(stmt.var)
                 if result is not None:
                     return result
             case IfThenElse(else_body=None) if not touches(buffer, stmt.condition):
                 with self._analyzer.assume(stmt.condition):
-                    return stmt.replace(then_body=self._sink(buffer, stmt.then_body, crossing))
+                    return stmt.replace(then_body=self._sink(buffer, stmt.then_body, is_private))
             case LetStmt() if not touches(buffer, stmt.value):
                 self._outer.add(stmt.var)
-                body = self._sink(buffer, stmt.body, crossing)
+                body = self._sink(buffer, stmt.body, is_private)
                 self._outer.discard(stmt.var)
                 return stmt.replace(body=body)
             case Allocate():
-                return stmt.replace(body=self._sink(buffer, stmt.body, crossing))
+                return stmt.replace(body=self._sink(buffer, stmt.body, is_private))
             case _:
                 pass
         return self._place(buffer, stmt)
 
-    def _sink_into_sequence(self, buffer: Buffer, stmt: SeqStmt, crossing: Crossing) -> Stmt:
+    def _sink_into_sequence(self, buffer: Buffer, stmt: SeqStmt, is_private: bool) -> Stmt:
         users = [number for number, item in enumerate(stmt.stmts) if touches(buffer, item)]
         first, last = users[0], users[-1]
         if first == last:
-            inner = self._sink(buffer, stmt.stmts[first], crossing)
+            inner = self._sink(buffer, stmt.stmts[first], is_private)
         elif (first, last) == (0, len(stmt.stmts) - 1):
             return self._place(buffer, stmt)
         else:
@@ -131,7 +133,9 @@ class _Compact(StmtRewriter):
     def _place(self, buffer: Buffer, stmt: Stmt) -> Stmt:
         if buffer.strides:
             return Allocate(buffer, stmt)
-        accesses = accesses_of(buffer, stmt)
+        accesses = accesses_of(buffer, stmt, self._addresses)
+        if self._is_filled(buffer, accesses):
+            return Allocate(buffer, stmt)
         boxes = [self._boxes(access) for access in accesses]
         window = self._window(buffer, boxes)
         written = self._window(buffer, [box for access, box in zip(accesses, boxes, strict=True) if access.is_store])
@@ -144,6 +148,30 @@ class _Compact(StmtRewriter):
         shape = tuple(dim if item is None else item.extent for dim, item in zip(buffer.shape, window, strict=True))
         compact = buffer.replace(shape=shape)
         return Allocate(compact, _Rebase(buffer, compact, origin, self._analyzer.simplify).stmt(stmt))
+
+    def _is_filled(self, buffer: Buffer, accesses: Sequence[Access]) -> bool:
+        """Whether the first stores reach from one end of each dimension to the other: nothing can be cut off."""
+        sizes = [dim.value for dim in buffer.shape if isinstance(dim, IntImm)]
+        if len(sizes) < buffer.ndim:
+            return False
+        spans: list[tuple[int, int]] = []
+        for access in accesses:
+            if not access.is_store:
+                continue
+            if access.guards_below(0):
+                return False
+            for number, item in enumerate(self._boxes(access)[0]):
+                low = None if item is None else const_value(item.min)
+                extent = None if item is None else const_value(item.extent)
+                if low is None or extent is None:
+                    return False
+                if number == len(spans):
+                    spans.append((low, low + extent))
+                else:
+                    spans[number] = min(spans[number][0], low), max(spans[number][1], low + extent)
+            if all(high - low >= size for (low, high), size in zip(spans, sizes, strict=True)):
+                return True
+        return False
 
     def _window(self, buffer: Buffer, boxes: list[list[list[Range | None]]]) -> list[Range | None]:
         """The range that each dimension needs for the boxes of some accesses; None for those that stay whole."""

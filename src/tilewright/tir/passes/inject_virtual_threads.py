@@ -25,7 +25,7 @@ from tilewright.ir.build import const
 from tilewright.ir.expr import Call, PrimExpr, Range, StringImm, const_value
 from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, substitute, uses_any
-from tilewright.tir.analysis.flat_accesses import accesses_of
+from tilewright.tir.analysis.flat_accesses import Addresses, accesses_of
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
@@ -101,7 +101,7 @@ def is_apart(buffer: Buffer, loop: For) -> bool:
     """Whether every iteration of a loop keeps to elements of a buffer that no other iteration touches."""
     analyzer = Analyzer()
     analyzer.bind(loop.var, Range(loop.min, loop.extent))
-    boxes = [access.box(0, analyzer, guarded=False) for access in accesses_of(buffer, loop.body)]
+    boxes = [access.box(0, analyzer, guarded=False) for access in accesses_of(buffer, loop.body, Addresses())]
     digits: list[tuple[PrimExpr, int]] = []
     for dimension in range(buffer.ndim):
         ranges = [box[dimension] for box in boxes]

@@ -27,6 +27,7 @@ from typing import Final
 from tilewright.ir.build import add, const, eq, lt, mul, sub
 from tilewright.ir.expr import Call, IntImm, PrimExpr, StringImm, Var, const_value
 from tilewright.ir.visit import pre_order
+from tilewright.tir.annotations import WHOLE
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.machine import TILE_SCOPE
 from tilewright.tir.rewrite.statements import StmtRewriter, fresh_copy, substitute_stmt
@@ -158,6 +159,9 @@ def _with_shares(nest: Stmt, rows: For, share: int, full: int) -> Stmt:
     some = _some(rows, mul(step, const(share)), share)
     if full < _steps(nest):
         some = IfThenElse(lt(step, const(full)), some)
+        if _touches_tiles(nest):
+            # A test is nothing beside a step of tiles, which would be written out again for each part of each loop.
+            loops = [loop.replace(annotations={**loop.annotations, **WHOLE.entry(True)}) for loop in loops]
     return _renest(loops, seq(loops[-1].body, some))
 
 
