@@ -213,8 +213,11 @@ def _timed(
 ) -> Result:
     """A result with the times of all calls, in turns."""
     walls: dict[str, list[float]] = {peer: [] for peer in calls}
-    for _ in range(options.rounds):
-        for peer, call in calls.items():
+    ways = list(calls.items())
+    for number in range(options.rounds):
+        # A GPU at the limit of its power is slower after heavy work: each way comes after each of the others.
+        for turn in range(len(ways)):
+            peer, call = ways[(turn + number) % len(ways)] if number % 2 else ways[(number - turn) % len(ways)]
             walls[peer] += gpu_torch.wall_seconds(call, _RUNS_A_ROUND)
     result["wall_us"] = {peer: round(statistics.median(times) * 1e6, 1) for peer, times in walls.items()}
     result["events_us"] = {
