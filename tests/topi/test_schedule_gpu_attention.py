@@ -347,6 +347,9 @@ GROUPS: list[tuple[tuple[int, ...], list[Shape], dict[str, Any]]] = [
     ((2, 32, 2, 1), [(1, 33, 8, 64), *[(1, 101, 2, 64)] * 2], {"first": -ANY_DIAGONAL, "last": 10}),
     ((2, 96, 2, 1), [(1, 70, 1, 64), *[(1, 201, 1, 64)] * 2, (70, 201)], {"mask": "bool"}),
     ((2, 32, 2, 1), [(1, 70, 1, 64), *[(1, 200, 1, 64)] * 2, (70, 200)], {"mask": "float16"}),
+    # Heads that fill a part of their panels.
+    ((2, 64, 2, 1), [(1, 140, 2, 80), (1, 256, 2, 80), (1, 256, 2, 96)], {}),
+    ((2, 32, 2, 1), [(1, 70, 1, 40), (1, 101, 1, 40), (1, 101, 1, 72)], {"first": -ANY_DIAGONAL, "last": 0}),
     # Tiles begin with the first that is seen.
     ((2, 96, 2, 1), [(1, 70, 1, 64), *[(1, 300, 1, 64)] * 2], {"first": 192, "last": ANY_DIAGONAL}),
 ]

@@ -9,6 +9,7 @@ from tests.codegen.on_device import cuda_text, require_nvrtc
 from tilewright import te
 from tilewright.backends.backend import lower
 from tilewright.backends.cuda.compiler import compile_cuda
+from tilewright.ir.expr import is_const_int
 from tilewright.ir.visit import pre_order
 from tilewright.support.errors import UnsupportedError
 from tilewright.target import Target
@@ -16,7 +17,7 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.passes.lower_thread_reductions import lower_thread_reductions
 from tilewright.tir.schedule import Schedule
-from tilewright.tir.stmt import Allocate, Block, Evaluate
+from tilewright.tir.stmt import Allocate, Block, Evaluate, For
 
 TARGET = Target("opencl -max-threads=512")
 SHUFFLES = Target("cuda -arch=sm_80")
@@ -63,6 +64,31 @@ def test_threads_of_a_warp_exchange_registers(threads: int, exchanges: int, barr
     scopes = [str(item.value) for item in pre_order(lowered.body) if isinstance(item, Evaluate)]
     assert sum("warp" in scope for scope in scopes) == exchanges
     assert len(scopes) - exchanges == barriers
+
+
+@pytest.mark.parametrize("threads", [64, 512])
+def test_several_results_meet_once(threads: int) -> None:
+    """Threads of several warps wait for each other once for all results of a thread, not for each."""
+    a = te.placeholder((6, 500), name="A")
+    k = te.reduce_axis((0, 500), name="k")
+    c = te.compute((6,), lambda i: te.sum(a[i, k], axis=k), name="C")
+    sch = Schedule(te.create_prim_func([a, c]))
+    product = sch.get_block("C")
+    _, lane = sch.split(sch.get_loops(product)[-1], [None, threads])
+    partial = sch.rfactor(lane, 0)
+    row, last = sch.get_loops(product)
+    block, own = sch.split(row, [None, 3])
+    sch.bind(block, "blockIdx.x")
+    sch.compute_at(partial, block)
+    sch.unroll(own)
+    sch.bind(last, "threadIdx.x")
+    sch.bind(sch.get_loops(partial)[1], "threadIdx.x")
+    _check(sch.func)
+    lowered = lower(sch.func, SHUFFLES)
+    own_loops = [item for item in pre_order(lowered.body) if isinstance(item, For) and is_const_int(item.extent, 3)]
+    inside = {id(item) for loop in own_loops for item in pre_order(loop)}
+    barriers = [item for item in pre_order(lowered.body) if isinstance(item, Evaluate) and "shared" in str(item.value)]
+    assert len(own_loops) >= 2 and len(barriers) == 1 and id(barriers[0]) not in inside
 
 
 def test_shuffles_in_the_text() -> None:

@@ -6,6 +6,9 @@
                                                ->   for t in threads(64): if t % 32 == 0: S[t // 32] = W5[t]
                                                     for t in threads(64): R[t] = S[0]; R[t] = R[t] + S[1]
 
+Where a loop is around the threads' (results of a thread, one after the other), it is divided: first all results go to
+shared memory, each to places of its own, then all are read. Threads meet once in between, not for each result.
+
 Between the threads of a warp values go through buffers of scope `warp`, of which each thread holds an element: the
 code generator makes registers and shuffles of them. Where a target has no shuffles, all partial results go through
 shared memory, and a few threads combine groups of them. Readers of `C` read the `R` of their thread.
@@ -25,12 +28,14 @@ from tilewright.support.errors import UnsupportedError
 from tilewright.tir.analysis.bindings import conjuncts
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements
+from tilewright.tir.rewrite.statements import ExprRewriter, StmtRewriter, all_statements, fresh_copy
 from tilewright.tir.schedule.reducer import combining_body, match_reducer
 from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
 
 _FEW: Final = 8
 """Partial results that every thread combines by itself."""
+_MOST_RESULTS: Final = 16
+"""Results of a thread that are combined together."""
 _GROUPS: Final = 16
 """Groups whose partial results are combined by a thread each, where there are no shuffles."""
 
@@ -57,8 +62,11 @@ class _Combination:
         self._matched, self._threads, self._init = matched, threads, block.init
         self._local: list[Buffer] = []
         self._made: list[Stmt] = []
+        self._before: list[Stmt] = []
+        """What comes in a loop of its own over `_rows`, where there are several results."""
         whole = all(size is not None and size % warp_size == 0 for size in self._extents())
         self._warp = warp_size if loop.thread == "threadIdx.x" and whole else 1
+        self._rows = _loop_around(nest, loop) if self._warp > 1 and threads > self._warp else None
 
     def _extents(self) -> list[int | None]:
         """The extents of all loops over the same threads: a warp takes part as a whole or not at all."""
@@ -94,9 +102,16 @@ class _Combination:
             else:
                 private[load.buffer] = result
         body: Stmt = seq(*self._made)
+        replaced = self._loop
+        if self._rows is not None:
+            replaced = self._rows
+            again = Var(replaced.var.name, replaced.var.dtype)
+            last = replaced.replace(var=again, body=fresh_copy(body, {replaced.var: again}))
+            body = seq(replaced.replace(body=seq(*self._before)), last)
         for buffer in self._local:
             body = Allocate(buffer, body)
-        return self._func.replace(body=_Readers(self._loop, body, private, self._threads).stmt(self._func.body))
+        readers = _Readers(self._loop, replaced, body, private, self._threads)
+        return self._func.replace(body=readers.stmt(self._func.body))
 
     def _is_kept(self, buffer: Buffer) -> bool:
         """Whether a result is needed as it is: by the caller, or by other kernels."""
@@ -120,14 +135,20 @@ class _Combination:
             if groups == 1:
                 self._chain(warps, 1, results, places, guard)
                 return
-            held = self._buffers("warps", groups, "shared")
-            self._over(self._threads, lambda t: self._of_warps(held, warps, t))
+            row: PrimExpr = ZERO
+            count = 1
+            if self._rows is not None:
+                row, count = self._rows.var * groups, const_value(self._rows.extent) or 1
+            held = self._buffers("warps", groups * count, "shared")
+            self._over(self._threads, lambda t: self._of_warps(held, row, warps, t))
+            if self._rows is not None:
+                self._before, self._made = self._made, []
             if groups > _FEW and groups & (groups - 1) == 0:
                 again = self._buffers("part", self._threads)
-                self._over(self._threads, lambda t: _copies(again, t, held, t % groups))
+                self._over(self._threads, lambda t: _copies(again, t, held, row + t % groups))
                 self._chain(self._exchange(again, groups), 1, results, places, guard)
             else:
-                self._chain(held, groups, results, places, guard)
+                self._chain(held, groups, results, places, guard, row)
             return
         groups = max(count for count in range(1, _GROUPS + 1) if self._threads % count == 0)
         if self._threads <= _GROUPS or groups == 1:
@@ -137,9 +158,9 @@ class _Combination:
         self._over(groups, lambda t: self._run(few, (t,), parts, lambda u: u * groups + t, self._threads // groups))
         self._chain(few, groups, results, places, guard)
 
-    def _of_warps(self, held: list[Buffer], parts: list[Buffer], thread: Var) -> Stmt:
-        """The first thread of each warp puts the warp's value where all see it."""
-        return IfThenElse(eq(thread % self._warp, ZERO), _copies(held, thread // self._warp, parts, thread))
+    def _of_warps(self, held: list[Buffer], row: PrimExpr, parts: list[Buffer], thread: Var) -> Stmt:
+        """The first thread of each warp puts the warp's value where all see it: from the place `row` on."""
+        return IfThenElse(eq(thread % self._warp, ZERO), _copies(held, row + thread // self._warp, parts, thread))
 
     def _exchange(self, parts: list[Buffer], span: int) -> list[Buffer]:
         """Every thread combines its value with that of a thread half a span away, a quarter, and so on."""
@@ -167,14 +188,20 @@ class _Combination:
         return parts
 
     def _chain(
-        self, held: list[Buffer], count: int, results: list[Buffer], places: Sequence[BufferLoad], guard: PrimExpr
+        self,
+        held: list[Buffer],
+        count: int,
+        results: list[Buffer],
+        places: Sequence[BufferLoad],
+        guard: PrimExpr,
+        row: PrimExpr = ZERO,
     ) -> None:
-        """Every thread combines a few values that all see; or takes its own, if there is one for each."""
+        """Every thread combines a few values that all see, from the place `row` on; or takes its own, if it has one."""
 
         def step(t: Var) -> Stmt:
             index = (*places[0].indices, t)
             mine = t if count == 1 else None
-            body = self._run(results, index, held, lambda u: u if mine is None else mine, count)
+            body = self._run(results, index, held, lambda u: row + u if mine is None else mine, count)
             return body if guard is TRUE else IfThenElse(guard, body)
 
         self._over(self._threads, step)
@@ -237,11 +264,21 @@ def _store_once(load: BufferLoad, result: Buffer, guards: list[PrimExpr], thread
     return IfThenElse(all_of([first, *guards]), BufferStore(load.buffer, load.indices, value))
 
 
+def _loop_around(nest: Stmt, loop: For) -> For | None:
+    """The loop over a few results that has nothing in it but a loop over threads."""
+    for item in all_statements(nest):
+        if isinstance(item, For) and item.body is loop:
+            plain = item.kind in (LoopKind.SERIAL, LoopKind.UNROLLED) and item.min is ZERO
+            return item if plain and (const_value(item.extent) or _MOST_RESULTS + 1) <= _MOST_RESULTS else None
+    return None
+
+
 class _Readers(StmtRewriter):
     """A loop is replaced, and buffers by others with a place for each thread: a thread reads its own."""
 
-    def __init__(self, loop: For, made: Stmt, private: dict[Buffer, Buffer], threads: int) -> None:
-        self._loop, self._made, self._private, self._threads = loop, made, private, threads
+    def __init__(self, loop: For, replaced: For, made: Stmt, private: dict[Buffer, Buffer], threads: int) -> None:
+        self._loop, self._replaced, self._made = loop, replaced, made
+        self._private, self._threads = private, threads
         self._enter(ZERO)
 
     def _enter(self, thread: PrimExpr) -> None:
@@ -256,7 +293,7 @@ class _Readers(StmtRewriter):
 
     def visit_for(self, loop: For) -> Stmt:
         """The loop itself, or one over the same threads."""
-        if loop.var is self._loop.var:
+        if loop.var is self._replaced.var:
             return self._made
         extent = const_value(loop.extent)
         if loop.thread != self._loop.thread or extent is None or extent > self._threads:

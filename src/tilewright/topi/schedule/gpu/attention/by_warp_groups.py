@@ -18,7 +18,7 @@ from tilewright.topi.intrinsics.rows import PARTS
 from tilewright.topi.intrinsics.tensor_core import WarpProduct
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.attention.by_warps import WarpMapping
-from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile, round_up
 from tilewright.topi.schedule.gpu.attention.thread_mapping import RowMapping
 
 COPYING: Final = {2: (40, 232), 3: (32, 160)}
@@ -30,6 +30,11 @@ _MOST_COUNTED: Final = {2: (208, 200), 3: (144, 128)}
 registers cannot be moved meanwhile. With more, compilers keep some in memory, and wait for every product."""
 _BARRIER_BYTES = 48
 """Bytes of the barriers of a stage: two each for keys, values and masks."""
+
+
+def whole_panels(sizes: AttentionSizes) -> tuple[int, int]:
+    """Elements of a query, and of a value, padded to what products take."""
+    return round_up(sizes.depth, PANEL), round_up(sizes.width, PANEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +67,12 @@ class WarpGroupsTile:
 
     def registers(self, sizes: AttentionSizes) -> int:
         """Registers of a thread for queries, sums, scores and exponentials: of 64 rows it has one in 128."""
-        return sizes.depth // 4 + sizes.width // 2 + self.keys // 2 + self.keys // 4
+        depth, width = whole_panels(sizes)
+        return depth // 4 + width // 2 + self.keys // 2 + self.keys // 4
 
     def shared_bytes(self, sizes: AttentionSizes) -> int:
         """Shared memory that a block needs."""
-        rows = self.keys * 2 * (sizes.depth + sizes.width)
+        rows = self.keys * 2 * sum(whole_panels(sizes))
         barriers = _BARRIER_BYTES if self.copying else 0
         return self.stages * (rows + sizes.mask_tile_bytes(self.groups * ROWS, self.keys + 16) + barriers)
 
@@ -74,8 +80,8 @@ class WarpGroupsTile:
 def map_to_warp_groups(
     context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile
 ) -> None:
-    """Compute an attention by a tile of warp groups; elements of a head are whole panels."""
-    shape = AttentionTile(tile.groups * ROWS, tile.keys, sizes.depth, sizes.width, PARTS, 2, 2, True, PANEL)
+    """Compute an attention by a tile of warp groups; elements of a head are padded to whole panels."""
+    shape = AttentionTile(tile.groups * ROWS, tile.keys, *whole_panels(sizes), PARTS, 2, 2, True, PANEL)
     rows = RowMapping(tile.groups * WARPS, (1, 2), 8, WARPS * tile.copying)
     mapping = _WarpGroupMapping(context, sizes, shape, rows, tile.stages)
     mapping.schedule(item)

@@ -20,7 +20,12 @@ from tilewright.topi.schedule.gpu.attention.by_threads import (
     tile_options,
     why_not_threads,
 )
-from tilewright.topi.schedule.gpu.attention.by_warp_groups import COPYING, WarpGroupsTile, map_to_warp_groups
+from tilewright.topi.schedule.gpu.attention.by_warp_groups import (
+    COPYING,
+    WarpGroupsTile,
+    map_to_warp_groups,
+    whole_panels,
+)
 from tilewright.topi.schedule.gpu.attention.by_warps import WarpsTile, map_to_warps
 from tilewright.topi.schedule.gpu.attention.costs import few_queries_cost
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, Stages, operands_of
@@ -127,15 +132,16 @@ def _preferred(sizes: AttentionSizes, item: WarpProduct, target: Target) -> list
     blocks = {rows: heads * -(-sizes.queries // rows) for rows in (16, 64, 128)}
     is_long = sizes.keys >= machine.many_keys
     tiles: list[WarpsTile | WarpGroupsTile] = []
+    depth, width = whole_panels(sizes)
     if 2 * blocks[64] >= cores:
-        if sizes.width > 2 * PANEL:
+        if width > 2 * PANEL:
             # Two groups share tiles that are short, because registers are full of queries and sums.
             tiles.append(WarpGroupsTile(2 if blocks[128] >= cores else 1, 32))
         # Where queries see keys up to a diagonal, most blocks see fewer than the average, and one is alone on a core.
         overlapped = machine.overlapped_keys * (1 if sizes.diagonals is None else 2)
-        if sizes.width == 2 * PANEL and sizes.seen_keys >= overlapped and blocks[128] >= cores:
+        if width == 2 * PANEL and sizes.seen_keys >= overlapped and blocks[128] >= cores:
             tiles.append(WarpGroupsTile(2, 128, 2, 1, 1))
-        tiles += [WarpGroupsTile(1, keys) for keys in ((128, 96, 32) if sizes.depth == PANEL else (64, 32))]
+        tiles += [WarpGroupsTile(1, keys) for keys in ((128, 96, 32) if depth == PANEL else (64, 32))]
         many = blocks[128] >= 2 * cores or (is_long and 2 * blocks[128] >= cores)
         if many and sizes.width <= machine.two_tile_values:
             tiles.append(WarpsTile(32, 4, 64 if sizes.width <= PANEL else 32))
@@ -148,19 +154,22 @@ def _preferred(sizes: AttentionSizes, item: WarpProduct, target: Target) -> list
 
 
 def _fits(sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile, target: Target) -> bool:
-    """Whether warp groups can have a tile: elements of a head are whole panels, and keys fill a tile."""
+    """Whether warp groups can have a tile: a head's elements fill more than half of panels, and keys fill a tile."""
     name = item.row.name
-    if item.row.bits != 16 or sizes.depth % PANEL or sizes.width % PANEL or sizes.keys < tile.keys:
+    depth, width = whole_panels(sizes)
+    is_mostly_full = 2 * sizes.depth > depth and 2 * sizes.width > width
+    has_vectors = sizes.depth % item.lanes == 0 and sizes.width % item.lanes == 0
+    if item.row.bits != 16 or not is_mostly_full or not has_vectors or sizes.keys < tile.keys:
         return False
     if tile.registers(sizes) > tile.most_registers:
         return False
-    if not tile.behind and tile.keys == sizes.depth:
+    if not tile.behind and tile.keys == depth:
         # Queries and exponentials have as many registers: ptxas of CUDA 13.0 may then give them the same ones.
         return False
     if tile.copying and (sizes.queries <= (tile.groups - 1) * ROWS or sizes.keys <= tile.keys):
         # Groups without queries would wait for no one, and there is nothing to copy ahead.
         return False
-    needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, sizes.width, tile.keys)
+    needed = held_product(name, True, tile.keys, PANEL), held_product(name, False, width, tile.keys)
     has_products = all(find_instruction(product).is_on(target) for product in needed)
     return has_products and tile.shared_bytes(sizes) <= target.shared_bytes
 
