@@ -90,6 +90,25 @@ def dense(draft: Draft) -> str:
     return draft.epilogue(made, (columns,), (rows, columns))
 
 
+def gated(draft: Draft) -> str:
+    """Two parts of a product, or two products, that meet element by element."""
+    rows, depth, columns = draft.pick((1, 1, *ODD, 128, 300)), draft.pick((*ODD, 256)), draft.pick((*ODD, 128, 320))
+    data = draft.input(*((1,) if draft.chance() else ()), rows, depth)
+    if draft.chance():
+        both = draft.node("MatMul", data, draft.weight(depth, 2 * columns, scale=depth**-0.5))
+        if draft.chance():
+            both = draft.node("Add", both, draft.weight(2 * columns, scale=1.0))
+        gate = draft.node("Split", both, outputs=2, axis=-1, num_outputs=2)
+        up = f"{gate}_1"
+    else:
+        gate, up = (draft.node("MatMul", data, draft.weight(depth, columns, scale=depth**-0.5)) for _ in range(2))
+    kind = ("Sigmoid", "Tanh", "HardSwish", "Relu")[int(draft.random.integers(4))]
+    opened = draft.node(kind, gate)
+    if kind == "Sigmoid" and draft.chance():
+        opened = draft.node("Mul", opened, gate)
+    return draft.epilogue(draft.node("Mul", opened, up), (columns,))
+
+
 def batched(draft: Draft) -> str:
     """Products of two computed operands."""
     batch, rows, depth, columns = draft.pick(FEW), draft.pick(), draft.pick(), draft.pick()
@@ -403,6 +422,7 @@ FAMILIES: dict[str, Callable[[Draft], str]] = {
     family.__name__: family
     for family in (
         dense,
+        gated,
         batched,
         convolution_1d,
         convolution_2d,
