@@ -55,6 +55,11 @@ def test_shapes_whose_rows_end_inside_tiles(model: onnx.ModelProto, threads: int
     templates.lower_all(model, X86, threads)
 
 
+def test_heads_that_share_padded_values() -> None:
+    """Twenty-four heads of queries on twelve of values, seven keys of eight elements, on eight threads."""
+    assert templates.run_many([Case(4457, "attention", X86, 8, "float32", "lower")]) == []
+
+
 def test_a_template_that_fails_is_a_failure_of_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     def template(context: object) -> None:
         raise CompilerBug("this template fails")

@@ -20,7 +20,7 @@ from tilewright.topi.schedule.cpu.tiling import (
     padded_widths,
     register_tile,
 )
-from tilewright.topi.schedule.template import Template
+from tilewright.topi.schedule.template import Template, apply_first_legal
 
 _BLOCK_STAGES = ("scores", "max", "powers", "total", "factor")
 """What is computed for a block of queries at a time, in order."""
@@ -79,13 +79,19 @@ def schedule_attention(context: ScheduleContext) -> None:
         vectorize = vectorize_reduction if context.block(handle).is_reduction else vectorize_last
         vectorize(context, handle, loops_below(context, handle, block))
     heads = prod(context.sizes([batch, head]))
-    if heads % context.target.cores == 0 or heads >= 4 * context.target.cores:
-        _pack_by_head(context, packed_keys, packed_values, head)
-        context.parallelize([batch, head], heads * context.cpu.parallel.least_work)
-    else:
+
+    def by_head(trial: ScheduleContext) -> None:
+        _pack_by_head(trial, packed_keys, packed_values, head)
+        trial.parallelize([batch, head], heads * trial.cpu.parallel.least_work)
+
+    def by_block(trial: ScheduleContext) -> None:
         for handle in (packed_keys, packed_values):
-            schedule_injective(context, handle)
-        context.parallelize([batch, head, block], heads * queries * keys * width)
+            schedule_injective(trial, handle)
+        trial.parallelize([batch, head, block], heads * queries * keys * width)
+
+    fills_cores = heads % context.target.cores == 0 or heads >= 4 * context.target.cores
+    # Where heads share padded keys and values, it may not prove that each reads only what it has packed itself.
+    apply_first_legal([*([by_head] if fills_cores else []), by_block], context)
     unroll_reduction(context, weighted_values, value_tile)
     unroll_reduction(context, products, score_tile)
 
