@@ -19,8 +19,10 @@ from tilewright.ir.expr import (
     LT,
     ONE,
     TRUE,
+    ZERO,
     Add,
     And,
+    FloorDiv,
     FloorMod,
     Mul,
     PrimExpr,
@@ -148,7 +150,8 @@ def _map_tells_apart(
 def _forwards(values: Sequence[PrimExpr], loops: Sequence[For], known: Analyzer) -> list[PrimExpr] | None:
     """Values whose digits count forwards, where some (`x`, `x % 4`) count backwards: they tell the same loops apart.
 
-    A digit that is in one place only runs over the same numbers both ways, whatever the others are.
+    A loop runs over the same numbers both ways, and so does a digit, whatever the others are; all there is of the loop
+    must then be such digits.
     """
     sums = {loop.var: const_value(add(add(loop.min, loop.min), sub(loop.extent, 1))) for loop in loops}
     backwards: dict[PrimExpr, PrimExpr] = {}
@@ -156,9 +159,10 @@ def _forwards(values: Sequence[PrimExpr], loops: Sequence[For], known: Analyzer)
         for item in pre_order(value):
             if isinstance(item, (Add, Sub, Mul)):
                 for term, coefficient in linear(item).terms.items():
-                    size = const_value(term.b) if isinstance(term, FloorMod) else None
-                    both = sums.get(term) if type(term) is Var else None if size is None else size - 1
-                    if coefficient < 0 and both is not None:
+                    if coefficient >= 0 or term in backwards:
+                        continue
+                    both = sums.get(term) if type(term) is Var else _last_digit(term, values, loops)
+                    if both is not None:
                         backwards[term] = sub(both, term)
     if not backwards:
         return None
@@ -167,6 +171,23 @@ def _forwards(values: Sequence[PrimExpr], loops: Sequence[For], known: Analyzer)
         return backwards.get(item) if isinstance(item, PrimExpr) else None
 
     return [known.simplify(transform(value, turned)) for value in values]
+
+
+def _last_digit(term: PrimExpr, values: Sequence[PrimExpr], loops: Sequence[For]) -> int | None:
+    """The largest value of a digit `x % n` of a loop, of which there are only whole digits: this, and those above."""
+    if not isinstance(term, FloorMod) or type(term.a) is not Var:
+        return None
+    loop = next((item for item in loops if item.var is term.a), None)
+    size, extent = const_value(term.b), None if loop is None else const_value(loop.extent)
+    if loop is None or size is None or extent is None or loop.min is not ZERO or extent % size:
+        return None
+
+    def without_digits(item: Node) -> Node | None:
+        is_higher = isinstance(item, FloorDiv) and item.a is term.a and (const_value(item.b) or 1) % size == 0
+        return ZERO if item is term or is_higher else None
+
+    rest = [transform(value, without_digits) for value in values]
+    return None if any(mentions(value, {term.a}) for value in rest) else size - 1
 
 
 def _while_running(loops: Iterable[For]) -> Analyzer:
