@@ -8,6 +8,7 @@ import pytest
 import tilewright.graph.ops
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.cuda_on_fibers import on_cuda
+from tests.codegen.on_device import OPENCL, on_opencl
 from tests.topi.differential import Array
 from tests.topi.scheduling import schedule_gpu
 from tilewright.target import Target
@@ -86,6 +87,19 @@ def test_on_cuda(case: tuple[Sizes, str, bool, bool]) -> None:
     packed = [packing[n].rearrange(array) if n in packing else array for n, array in enumerate(given)]
     got = np.full(wanted.shape, np.nan, dtype)
     on_cuda([func], HOPPER)["gated"](*packed, got)
+    check(got, wanted, dtype)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[1] == "float32"], ids=str)
+def test_on_a_device(case: tuple[Sizes, str, bool, bool]) -> None:
+    """Where there are no tensor cores: vectors in one kernel, matrices in two."""
+    sizes, dtype, *more = case
+    func = schedule_gpu(gated(sizes, dtype, "gated", *more), OPENCL)
+    given, wanted = operands(sizes, dtype, *more)
+    packing = packing_of(func)
+    packed = [packing[n].rearrange(array) if n in packing else array for n, array in enumerate(given)]
+    got = np.full(wanted.shape, np.nan, dtype)
+    on_opencl([func])["gated"](*packed, got)
     check(got, wanted, dtype)
 
 
