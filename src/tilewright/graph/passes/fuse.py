@@ -53,7 +53,6 @@ from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.joined_convolutions import joining_pays, may_join
 from tilewright.graph.views import DEPENDENT_VIEWS, is_view, is_whole_view
 from tilewright.ir.dtype import BFLOAT16, BOOL, INT8, UINT8
-from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType
 from tilewright.support.order import children_first
@@ -141,14 +140,16 @@ def _has_more_elements(item: GraphExpr, other: GraphExpr) -> bool:
     return mine is None or its is None or not at_least(product(its), product(mine))
 
 
-def is_alternate_columns(item: GraphExpr, shape: Sequence[PrimExpr | None] | None) -> bool:
-    """Whether a value is the even or the odd columns of one of a shape."""
-    if not is_call_to(item, "slice") or shape is None or item.tensor_type.shape is None:
+def is_alternate_columns(item: GraphExpr) -> bool:
+    """Whether a value is the even or the odd columns of another one."""
+    if not is_call_to(item, "slice"):
         return False
     assert isinstance(item, Call) and isinstance(item.attributes, SliceAttributes)
+    whole, part = item.args[0].tensor_type.shape, item.tensor_type.shape
+    if not whole or not part or whole[:-1] != part[:-1]:
+        return False
     first, strides = item.attributes.begin, item.attributes.strides
-    whole = item.tensor_type.shape[:-1] == tuple(shape)[:-1] and set(strides[:-1]) <= {1}
-    return whole and strides[-1] == 2 and first[-1] in (0, 1) and set(first[:-1]) <= {0}
+    return strides[-1] == 2 and set(strides[:-1]) <= {1} and first[-1] in (0, 1) and set(first[:-1]) <= {0}
 
 
 def _contractions(group: _Group) -> int:
@@ -262,14 +263,14 @@ class _Fuser:
             between = self._between(current, end)
             if between is None:
                 return
-            if between and all(is_alternate_columns(reader, shape) for reader in self.users[id(current)]):
+            if between and all(is_alternate_columns(reader) for reader in self.users[id(current)]):
                 # Parts of the product meet: what follows has the shape of a part.
                 shape = between[0].tensor_type.shape
             for item in (*between, end):
                 operator = _operator(item)
                 if (
                     operator is None
-                    or not (operator.elementwise or is_alternate_columns(item, current.tensor_type.shape))
+                    or not (operator.elementwise or is_alternate_columns(item))
                     or item.tensor_type.shape != shape
                     or self.group[id(item)].kind is not FusionKind.INJECTIVE
                     or not self._same_scope(item, anchor)

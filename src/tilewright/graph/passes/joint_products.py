@@ -93,8 +93,7 @@ def _is_paired(product: Call, readers: dict[int, list[GraphExpr]]) -> bool:
     """Whether even and odd columns of a product meet in its kernel (`paired_columns`)."""
     added = constant_row(product, readers[id(product)])
     end = product if added is None else added[0]
-    shape = end.tensor_type.shape
-    return bool(readers[id(end)]) and all(is_alternate_columns(reader, shape) for reader in readers[id(end)])
+    return bool(readers[id(end)]) and all(map(is_alternate_columns, readers[id(end)]))
 
 
 def constant_row(call: Call, readers: list[GraphExpr]) -> tuple[Call, np.ndarray] | None:

@@ -57,7 +57,7 @@ def _is_product(item: GraphExpr, shape: Sizes) -> bool:
         if item.callee.kind is FusionKind.OUT_FUSABLE:
             return True
         below = next((arg for arg in item.args if known_sizes(arg) == shape), None)
-        if item.args and is_alternate_columns(item, item.args[0].tensor_type.shape):
+        if is_alternate_columns(item):
             below, shape = item.args[0], known_sizes(item.args[0]) or ()
         elif not item.callee.elementwise:
             return False
