@@ -103,5 +103,8 @@ def test_other_products_of_the_value_are_not_joined_with_it() -> None:
 
 
 def test_a_cpu_keeps_its_slices() -> None:
-    module = infer_types(IRModule([function([X], in_halves())]))
-    assert paired_columns(module, GraphOptions(target=Target("llvm"))) is module
+    module, cpu = infer_types(IRModule([function([X], in_halves())])), GraphOptions(target=Target("llvm"))
+    assert paired_columns(module, cpu) is module
+    # Whoever takes even and odd columns apart has them in a kernel of their own there.
+    alternate = check(in_halves(), True)
+    assert len(primitive_functions(optimize(alternate, cpu))) == 2

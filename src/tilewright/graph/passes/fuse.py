@@ -6,7 +6,8 @@ After:   fused_nn_conv2d_add_nn_relu(x, w, b)       a call to a function with th
 Four kinds of operator take part by these rules, over the post-dominator tree of the dataflow:
  1. An out-fusable operator (conv2d, matmul) takes the elementwise operators that follow it, up to the next
     post-dominator, while they have the shape of its result. A residual add is one of them: its other operand is an
-    input of the group. Its even and odd columns may meet there (`paired_columns`): half as many from there on.
+    input of the group. Even and odd columns of a product may meet there on GPUs (`paired_columns`): half as many from
+    there on.
  2. Injective operators merge into the injective operator or the reduction that post-dominates them.
  3. Reductions end a group (but for the rounding of their results for tensor cores); opaque operators are alone.
  4. A convolution of an image of few channels takes the change of layout before it.
@@ -263,14 +264,14 @@ class _Fuser:
             between = self._between(current, end)
             if between is None:
                 return
-            if between and all(is_alternate_columns(reader) for reader in self.users[id(current)]):
+            if between and self._may_pair(anchor) and all(map(is_alternate_columns, self.users[id(current)])):
                 # Parts of the product meet: what follows has the shape of a part.
                 shape = between[0].tensor_type.shape
             for item in (*between, end):
                 operator = _operator(item)
                 if (
                     operator is None
-                    or not (operator.elementwise or is_alternate_columns(item))
+                    or not (operator.elementwise or (self._may_pair(anchor) and is_alternate_columns(item)))
                     or item.tensor_type.shape != shape
                     or self.group[id(item)].kind is not FusionKind.INJECTIVE
                     or not self._same_scope(item, anchor)
@@ -281,6 +282,10 @@ class _Fuser:
                 return
             self._merge(items)
             current = end
+
+    def _may_pair(self, anchor: GraphExpr) -> bool:
+        """Whether even and odd columns of an operator's result may meet in its kernel: of products, on GPUs."""
+        return self.target is not None and not self.target.is_cpu and is_call_to(anchor, "matmul")
 
     def _ends_in_bytes(self, current: GraphExpr, after: GraphExpr) -> bool:
         """Whether a group ends because what follows makes its bytes wider: where memory is short, readers do that."""
