@@ -215,9 +215,10 @@ def _timed(
     walls: dict[str, list[float]] = {peer: [] for peer in calls}
     ways = list(calls.items())
     for number in range(options.rounds):
-        # A GPU at the limit of its power is slower after heavy work: each way comes after each of the others.
-        for turn in range(len(ways)):
-            peer, call = ways[(turn + number) % len(ways)] if number % 2 else ways[(number - turn) % len(ways)]
+        # A GPU at the limit of its power is slower after heavy work: ways take turns in being the first.
+        first = number % len(ways)
+        order = [*ways[first:], *ways[:first]]
+        for peer, call in order[:: -1 if number % 2 else 1]:
             walls[peer] += gpu_torch.wall_seconds(call, _RUNS_A_ROUND)
     result["wall_us"] = {peer: round(statistics.median(times) * 1e6, 1) for peer, times in walls.items()}
     result["events_us"] = {

@@ -64,6 +64,12 @@ def check(got: Array, wanted: Array, dtype: str) -> None:
     np.testing.assert_allclose(got, wanted, rtol=error, atol=error * np.abs(wanted).max())
 
 
+def packed(func: PrimFunc, given: list[Array]) -> list[Array]:
+    """Operands as a scheduled program has them."""
+    packing = packing_of(func)
+    return [packing[n].rearrange(array) if n in packing else array for n, array in enumerate(given)]
+
+
 CASES: list[tuple[Sizes, str, bool, bool]] = [
     ((512, 128, 512), "float16", False, False),
     ((300, 192, 200), "float16", True, False),
@@ -83,10 +89,8 @@ def test_on_cuda(case: tuple[Sizes, str, bool, bool]) -> None:
     sizes, dtype, *more = case
     func = schedule_gpu(gated(sizes, dtype, "gated", *more), HOPPER)
     given, wanted = operands(sizes, dtype, *more)
-    packing = packing_of(func)
-    packed = [packing[n].rearrange(array) if n in packing else array for n, array in enumerate(given)]
     got = np.full(wanted.shape, np.nan, dtype)
-    on_cuda([func], HOPPER)["gated"](*packed, got)
+    on_cuda([func], HOPPER)["gated"](*packed(func, given), got)
     check(got, wanted, dtype)
 
 
@@ -96,10 +100,8 @@ def test_on_a_device(case: tuple[Sizes, str, bool, bool]) -> None:
     sizes, dtype, *more = case
     func = schedule_gpu(gated(sizes, dtype, "gated", *more), OPENCL)
     given, wanted = operands(sizes, dtype, *more)
-    packing = packing_of(func)
-    packed = [packing[n].rearrange(array) if n in packing else array for n, array in enumerate(given)]
     got = np.full(wanted.shape, np.nan, dtype)
-    on_opencl([func])["gated"](*packed, got)
+    on_opencl([func])["gated"](*packed(func, given), got)
     check(got, wanted, dtype)
 
 
@@ -110,5 +112,5 @@ def test_every_tile_of_warp_groups(tile: tuple[int, ...]) -> None:
     func = schedule(gated(sizes, "float16"), HOPPER, Choices({"group_tile": tile})).func
     given, wanted = operands(sizes, "float16", False, False)
     got = np.full(wanted.shape, np.nan, "float16")
-    on_cuda([func], HOPPER)["gated"](given[0], packing_of(func)[1].rearrange(given[1]), got)
+    on_cuda([func], HOPPER)["gated"](*packed(func, given), got)
     check(got, wanted, "float16")

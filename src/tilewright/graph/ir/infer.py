@@ -99,6 +99,14 @@ def fill_type(item: GraphExpr) -> GraphExpr:
     return item
 
 
+def keep_type(old: GraphExpr, item: GraphExpr) -> None:
+    """Give an expression that was rebuilt its type: by its children, or where they do not tell, as it was."""
+    if item is not old:
+        fill_type(item)
+        if item.type is None:
+            item.type = old.type
+
+
 def _where(item: GraphExpr) -> str | None:
     return str(item.span) if item.span is not None else None
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tilewright.graph.choices import GraphChoices
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
@@ -87,10 +87,7 @@ class _Chooser:
         self._weights: dict[tuple[int, str], tuple[Constant, Constant]] = {}
 
     def visit(self, old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-        if item is not old:
-            fill_type(item)
-            if item.type is None:
-                item.type = old.type
+        keep_type(old, item)
         if not isinstance(item, Call) or not is_call_to(item, "nn.conv2d"):
             return None
         weight, attributes = item.args[1], item.attributes

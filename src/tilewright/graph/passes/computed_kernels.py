@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tilewright.graph.ir.dimensions import Sizes
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
@@ -41,10 +41,7 @@ def computed_kernels(module: IRModule) -> IRModule:
 
 
 def _visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-    if item is not old:
-        fill_type(item)
-        if item.type is None:
-            item.type = old.type
+    keep_type(old, item)
     if not isinstance(item, Call) or not is_call_to(item, "nn.conv2d_transpose"):
         return None
     attributes, (data, weight) = item.attributes, item.args

@@ -9,7 +9,7 @@ What relied on a check then looks itself that it stays inside the data.
 from __future__ import annotations
 
 from tilewright.graph.ir.expr import Call, Function, GraphExpr
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import make
 from tilewright.graph.ir.traverse import map_functions, rewrite
@@ -30,10 +30,7 @@ def _without(function: Function) -> Function:
 
 
 def _visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-    if item is not old:
-        fill_type(item)
-        if item.type is None:
-            item.type = old.type
+    keep_type(old, item)
     if not isinstance(item, Call):
         return None
     if is_call_to(item, "checked"):

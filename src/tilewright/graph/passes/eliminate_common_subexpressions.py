@@ -10,7 +10,7 @@ equal contents are merged too, and `a + b` with `b + a`.
 from __future__ import annotations
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Tuple, TupleGet
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import COMMUTATIVE
 from tilewright.graph.ir.traverse import map_functions, rewrite, settling
@@ -32,10 +32,7 @@ def _merge_function(function: Function) -> Function:
     table: dict[tuple[object, ...], GraphExpr] = {}
 
     def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-        if item is not old:
-            fill_type(item)
-            if item.type is None:
-                item.type = old.type
+        keep_type(old, item)
         key = _key(item)
         return None if key is None else table.setdefault(key, item)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Function, GlobalVar, GraphExpr, Let, Var
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import introduces_symbols
 from tilewright.graph.ir.traverse import children, graph_functions, map_functions, post_order, rewrite
 from tilewright.ir.expr import Var as Symbol
@@ -82,10 +82,7 @@ def _drop_lets(function: Function) -> Function:
     def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
         if isinstance(item, Let) and isinstance(old, Let) and not live.needs(old):
             return item.body
-        if item is not old:
-            fill_type(item)
-            if item.type is None:
-                item.type = old.type
+        keep_type(old, item)
         return None
 
     result = rewrite(function, visit)

@@ -21,7 +21,7 @@ import numpy as np
 from tilewright.graph.interpreter import Value, apply_operator
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, settling, users
 from tilewright.ir.function import IRModule
@@ -69,10 +69,7 @@ class _Folder:
 
     def visit(self, old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
         """What takes the place of a node."""
-        if item is not old:
-            fill_type(item)
-            if item.type is None:
-                item.type = old.type
+        keep_type(old, item)
         if isinstance(item, Call) and isinstance(item.callee, Operator):
             if id(old) in self._between:
                 self._postponed[id(item)] = item

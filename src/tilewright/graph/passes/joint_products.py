@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import fill_type, keep_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
@@ -72,10 +72,7 @@ def _joined(function: Function) -> Function:
             places.update({id(call): (family, number) for number, call in enumerate(ends or calls)})
 
     def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-        if item is not old:
-            fill_type(item)
-            if item.type is None:
-                item.type = old.type
+        keep_type(old, item)
         place = places.get(id(old))
         if place is None:
             return None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import Operator, is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
@@ -63,10 +63,7 @@ def _paired(function: Function) -> Function:
         return function
 
     def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-        if item is not old:
-            fill_type(item)
-            if item.type is None:
-                item.type = old.type
+        keep_type(old, item)
         place = places.get(id(old))
         if place is None:
             return None

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from tilewright.graph.ir.expr import Call, Function, GraphExpr
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
@@ -46,10 +46,7 @@ def _joined(function: Function) -> Function:
         return function
 
     def visit(old: GraphExpr, item: GraphExpr) -> GraphExpr | None:
-        if item is not old:
-            fill_type(item)
-            if item.type is None:
-                item.type = old.type
+        keep_type(old, item)
         if id(old) not in sums or id(old) in inner:
             return None
         terms = _terms(old, item, inner)

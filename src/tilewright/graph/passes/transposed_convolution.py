@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from tilewright.graph.choices import GraphChoices
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
-from tilewright.graph.ir.infer import fill_type
+from tilewright.graph.ir.infer import fill_type, keep_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, rewrite
@@ -57,10 +57,7 @@ def transposed_convolution(module: IRModule, options: GraphOptions) -> IRModule:
 def _visit(
     old: GraphExpr, item: GraphExpr, target: Target, winograd: bool, infinities: bool, choices: GraphChoices
 ) -> GraphExpr | None:
-    if item is not old:
-        fill_type(item)
-        if item.type is None:
-            item.type = old.type
+    keep_type(old, item)
     if not isinstance(item, Call) or not is_call_to(item, "nn.conv2d_transpose"):
         return None
     attributes, (data, weight) = item.attributes, item.args

@@ -97,7 +97,7 @@ class OnlineSoftmax(AttentionBlocks):
         self.result = stages["attention"].writes[0].buffer
         self.mask = mask_of(stages)
         self.mask_shared: Buffer | None = None
-        self.score_of, exponent_factor = self._scoring()
+        self.score_of, exponent_factor, self.leaves_products = self._scoring()
         self.factor = const(exponent_factor, FLOAT32)
         rows, columns, depth, width = self.rows, self.columns, (sizes.depth, tile.depth), (sizes.width, tile.width)
         where = ("queries_held", "local") if tile.holds_queries else ("queries_shared", "shared")
@@ -227,8 +227,9 @@ class OnlineSoftmax(AttentionBlocks):
             return [start]
         return [start, part("products", tile.first_depth, tile.depth, False)]
 
-    def _scoring(self) -> tuple[Callable[..., PrimExpr] | None, float]:
-        """Scores as a function of a product and its place (None: the product), and their factor in the exponent.
+    def _scoring(self) -> tuple[Callable[..., PrimExpr] | None, float, bool]:
+        """Scores as a function of a product and its place (None: the product), and their factor in the exponent; and
+        whether they are products, but for keys that are left out.
 
         A multiplication by a positive number alone does not change which score is the largest: it is left to the
         exponent.
@@ -252,14 +253,11 @@ class OnlineSoftmax(AttentionBlocks):
             return build.select(substitute(seen, dict(zip(places, at, strict=True))), score, MINUS_INFINITY)
 
         alone = None if seen is None else shown
-        self.changes_scores = False
         match value:
             case Mul(a=BufferLoad(buffer=source), b=FloatImm(value=scale)) if source is products and scale > 0:
-                return alone, scale / math.log(2)
+                return alone, scale / math.log(2), True
             case BufferLoad(buffer=source) if source is products:
-                return alone, 1 / math.log(2)
-
-        self.changes_scores = True
+                return alone, 1 / math.log(2), True
 
         def score(product: PrimExpr, *place: PrimExpr) -> PrimExpr:
             b, h, i, j = place
@@ -274,7 +272,7 @@ class OnlineSoftmax(AttentionBlocks):
 
             return shown(transform(value, visit), *place)
 
-        return score, 1 / math.log(2)
+        return score, 1 / math.log(2), False
 
     def _score_stage(self) -> tuple[Buffer, list[Stmt]]:
         """Scores, and the stage that makes them of products; no stage where they are the same.
@@ -291,7 +289,7 @@ class OnlineSoftmax(AttentionBlocks):
                 score = self.score_of(score, b, h, i, j)
             return self._inside(score, MINUS_INFINITY, self._key_limit(self._head(h), self._of_part(h, j)))
 
-        if self.tile.parts == 1 and not self.changes_scores:
+        if self.tile.parts == 1 and self.leaves_products:
             return self.products, [self._per_score("hidden", self.products, value, self._hides_keys())]
         scores = self._buffer("scores", (self.rows, self.columns))
         return scores, [self._per_score("scores", scores, value)]
