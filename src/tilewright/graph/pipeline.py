@@ -15,6 +15,7 @@ from tilewright.graph.passes.byte_tables import byte_tables
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.channel_blocks import Blocks
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.column_parts import column_parts
 from tilewright.graph.passes.computed_kernels import computed_kernels
 from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout
@@ -192,6 +193,7 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
             with_options("single_steps", single_steps),
             with_options("attention", attention),
             with_options("paired_columns", paired_columns),
+            with_options("column_parts", column_parts),
             with_options("joint_products", joint_products),
             with_options("kept_exponentials", kept_exponentials),
             *_SIMPLIFY,

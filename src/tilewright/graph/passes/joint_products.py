@@ -10,6 +10,7 @@ For GPUs only: a CPU is full with one of them, and reads slices of rows less wel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -128,24 +129,36 @@ def matrix_of(call: Call) -> np.ndarray:
 
 def _product(item: GraphExpr, family: _Family) -> GraphExpr:
     """The joint product, given the new form of one of the products (or of its sum)."""
-    calls = family.calls
+    matrices, like = [matrix_of(call) for call in family.calls], family.calls[0].args[1]
+    if len(set(family.widths)) == 1:
+        return stacked_product(item, matrices, family.rows, like)
+    result = make("matmul", multiplied(item), constant_like(np.concatenate(matrices, axis=1), like), span=item.span)
+    if family.rows:
+        result = make("add", result, constant_like(np.concatenate(family.rows), like), span=item.span)
+    return result
+
+
+def stacked_product(
+    item: GraphExpr, matrices: Sequence[np.ndarray], rows: Sequence[np.ndarray], like: GraphExpr
+) -> GraphExpr:
+    """What `item` multiplies by each of some matrices, in a row, with a constant row added to each (or to none)."""
+    value = multiplied(item)
+    shape = static_shape(value)
+    assert shape is not None
+    value = make("reshape", value, shape=(prod(shape[:-1]), shape[-1]), span=item.span)
+    result = make("matmul", value, constant_like(np.stack(matrices), like), span=item.span)
+    if rows:
+        result = make("add", result, constant_like(np.stack(rows)[:, None], like), span=item.span)
+    return result
+
+
+def multiplied(item: GraphExpr) -> GraphExpr:
+    """The value in a product with a constant, to which more constants may have been added."""
     while not is_call_to(item, "matmul"):
         assert isinstance(item, Call)
         item = next(part for part in item.args if not isinstance(part, Constant))
     assert isinstance(item, Call)
-    value, shape = item.args[0], static_shape(item.args[0])
-    assert shape is not None
-    even = len(set(family.widths)) == 1
-    if even:
-        value = make("reshape", value, shape=(prod(shape[:-1]), shape[-1]), span=item.span)
-        weights = constant_like(np.stack([matrix_of(call) for call in calls]), calls[0].args[1])
-    else:
-        weights = constant_like(np.concatenate([matrix_of(call) for call in calls], axis=1), calls[0].args[1])
-    result = make("matmul", value, weights, span=item.span)
-    if family.rows:
-        rows = np.stack(family.rows)[:, None] if even else np.concatenate(family.rows)
-        result = make("add", result, constant_like(rows, calls[0].args[1]), span=item.span)
-    return result
+    return item.args[0]
 
 
 def constant_like(data: np.ndarray, like: GraphExpr) -> Constant:
@@ -161,12 +174,18 @@ def _part(product: GraphExpr, family: _Family, number: int, item: GraphExpr) -> 
     """What one of the products is in the joint one."""
     shape, expected = static_shape(product), static_shape(item)
     assert shape is not None and expected is not None
+    if len(set(family.widths)) == 1:
+        return stacked_part(product, number, expected)
     begin, end = [0] * len(shape), list(shape)
-    even = len(set(family.widths)) == 1
-    if even:
-        begin[0], end[0] = number, number + 1
-    else:
-        begin[-1] = sum(family.widths[:number])
-        end[-1] = begin[-1] + family.widths[number]
-    part = make("slice", product, begin=tuple(begin), end=tuple(end), strides=(1,) * len(shape), span=item.span)
-    return make("reshape", part, shape=expected, span=item.span) if even else part
+    begin[-1] = sum(family.widths[:number])
+    end[-1] = begin[-1] + family.widths[number]
+    return make("slice", product, begin=tuple(begin), end=tuple(end), strides=(1,) * len(shape), span=item.span)
+
+
+def stacked_part(product: GraphExpr, number: int, shape: Sequence[int]) -> GraphExpr:
+    """One of the results of a `stacked_product`, in any shape."""
+    sizes = static_shape(product)
+    assert sizes is not None
+    begin, end = (number, *[0] * (len(sizes) - 1)), (number + 1, *sizes[1:])
+    part = make("slice", product, begin=begin, end=end, strides=(1,) * len(sizes), span=product.span)
+    return make("reshape", part, shape=tuple(shape), span=product.span)

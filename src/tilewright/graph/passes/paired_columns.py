@@ -16,14 +16,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr
+from tilewright.graph.ir.expr import Call, Function, GraphExpr
 from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import Operator, is_call_to
 from tilewright.graph.ir.rewrite import make, static_shape
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, users
 from tilewright.graph.ops.shape import SliceAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.joint_products import constant_like, constant_row, is_constant_product, matrix_of
+from tilewright.graph.passes.joint_products import (
+    constant_like,
+    constant_row,
+    is_constant_product,
+    matrix_of,
+    multiplied,
+)
 from tilewright.ir.function import IRModule
 
 _MOST_STEPS = 16
@@ -192,12 +198,8 @@ def _neighbours(products: Sequence[Call], graph: _Readers) -> list[_Pair]:
 
 def _joint(pair: _Pair, item: GraphExpr) -> GraphExpr:
     """The product whose columns alternate, given the new form of one of the parts."""
-    while not is_call_to(item, "matmul"):
-        assert isinstance(item, Call)
-        item = next(part for part in item.args if not isinstance(part, Constant))
-    assert isinstance(item, Call)
     weights = pair.value.args[1]
-    result = make("matmul", item.args[0], constant_like(_alternating(*pair.matrices), weights), span=item.span)
+    result = make("matmul", multiplied(item), constant_like(_alternating(*pair.matrices), weights), span=item.span)
     if pair.rows is not None:
         result = make("add", result, constant_like(_alternating(*pair.rows), weights), span=item.span)
     return result

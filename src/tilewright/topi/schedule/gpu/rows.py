@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -277,7 +278,18 @@ def _rows_of_block(context: ScheduleContext, plan: _RowPlan) -> int:
     """Rows of a block of threads."""
     threads = context.gpu.rows.block_threads
     most = max(1, min(threads, context.target.max_threads) // plan.threads)
-    return min(most, prod(context.sizes(plan.rows)))
+    sizes = [size for size in context.sizes(plan.rows) if size != 1]
+    return min(most, *sizes) if len(sizes) == 1 else _box_of_rows(most, sizes)
+
+
+def _box_of_rows(most: int, sizes: Sequence[int]) -> int:
+    """At most so many rows in a row that are a box of several axes, wherever they begin."""
+    together = 1
+    for size in reversed(sizes):
+        if together * size > most:
+            return together * max(n for n in range(1, most // together + 1) if size % n == 0)
+        together *= size
+    return together
 
 
 def reduces_contiguous(block: Block) -> bool:
