@@ -28,6 +28,7 @@ from bench.cuda_kernels import CudaFunction, seconds
 from bench.gpu_layers import LAYERS, Layer, function_of
 from bench.harness import write_json
 from tilewright.target import Target
+from tilewright.tir.index_map import IndexMap
 from tilewright.topi.schedule.choices import Answer, Choices, answers_to_json
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.packing import packing_of
@@ -60,10 +61,10 @@ _DEFAULT = ("float16", "tf32", "float32")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A compiled layer: its kernels, the order of the weights' axes, what was chosen."""
+    """A compiled layer: its kernels, how the weights are arranged, what was chosen."""
 
     function: CudaFunction
-    axes: tuple[int, ...] | None
+    packing: IndexMap | None
     answers: dict[str, Answer]
 
 
@@ -82,10 +83,8 @@ def build(layer: Layer, precision: str, number: int) -> Candidate | None:
         # Options are ranked, the best first; those at the end are a sample of the rest.
         choices = Choices(given={name: others[number // 2] if number % 2 else others[-(number // 2)]})
         func = schedule_gpu(program, target, choices).func
-    packing = packing_of(func).get(1)
-    axes = None if packing is None else tuple(int(step[0]) for step in packing.encode())
     answers = {name: choices.answers[name] for name in _QUESTIONS if choices.answers.get(name)}
-    return Candidate(CudaFunction(func, target), axes, answers)
+    return Candidate(CudaFunction(func, target), packing_of(func).get(1), answers)
 
 
 class LayerOnGpu:
@@ -193,9 +192,9 @@ class LayerOnGpu:
     def _arguments(self, made: Candidate) -> list[Any]:
         x, w, *rest = self.operands
         packed = w
-        if made.axes is not None:
-            packed = w.view(self.torch.uint8) if self.is_byte else w
-            packed = packed.permute(*made.axes).contiguous().view(w.dtype)
+        if made.packing is not None:
+            plain = w.view(self.torch.uint8) if self.is_byte else w
+            packed = self.torch.from_numpy(made.packing.rearrange(plain.cpu().numpy())).cuda().view(w.dtype)
         return [x, packed, *rest, self.result]
 
 

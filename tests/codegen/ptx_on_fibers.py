@@ -43,6 +43,10 @@ _CALLS = {
     r"wgmma\.wait_group\.sync\.aligned (\d+)": r"wait_for_products(\1)",
     r"mbarrier\.init\.shared::cta\.b64 \[at\], %2": f"start_barrier({_AT}, {{2}})",
     r"mbarrier\.arrive\.shared::cta\.b64 _, \[at\]": f"arrive({_AT})",
+    r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[at\], %2": f"expect_bytes({_AT}, {{2}})",
+    r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%0\], \[%1\], %2, \[at\]": (
+        "copy_bulk({0}, (const void*)({1}), {2}, {3}, {4})"
+    ),
     r"cp\.async\.mbarrier\.arrive\.noinc\.shared::cta\.b64 \[at\]": f"arrive_with_copies({_AT})",
     r"again: mbarrier\.try_wait\.parity\.shared::cta\.b64 p, \[at\], %2": f"wait_barrier({_AT}, {{2}})",
     r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 .*\[%4\]": "load_matrices({4}, &({0}), false)",

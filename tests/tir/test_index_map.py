@@ -56,3 +56,18 @@ def test_joined_parts_rearrange_encode_and_come_back() -> None:
             assert packed[n // 8, k // 4, n % 8 * 4 + k % 4] == data[k, n]
     again = IndexMap.decode(2, index_map.encode())
     np.testing.assert_array_equal(again.rearrange(data), packed)
+
+
+def test_inner_parts_may_be_divided_again() -> None:
+    index_map = IndexMap.of(lambda n, k: (k // 8, n // 16, n % 4 // 2, k % 8 // 4, n % 16 // 4, n % 2, k % 4), 2)
+    data = np.arange(32 * 24).reshape(32, 24)
+    packed = index_map.rearrange(data)
+    assert packed.shape == index_map.new_shape(data.shape) == (3, 2, 2, 2, 4, 2, 4)
+    for n in range(32):
+        for k in range(24):
+            new = tuple(value(item) for item in index_map.apply([IntImm(n), IntImm(k)]))
+            assert packed[new] == data[n, k]
+    again = IndexMap.decode(2, index_map.encode())
+    np.testing.assert_array_equal(again.rearrange(data), packed)
+    with pytest.raises(UserError, match="two different numbers"):
+        IndexMap.of(lambda i: (i // 6, i % 6 // 4, i % 4), 1).rearrange(np.zeros(24))

@@ -8,7 +8,9 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -78,7 +80,7 @@ class IndexMap(Node):
     def steps(self) -> tuple[AxisStep, ...] | None:
         """The map as a rearrangement of whole and divided axes (i, i // c, i % c), or None if it is more than that.
 
-        A new index may also join two parts: `i % c * d + j % d`.
+        An inner part may be divided again (i % c // d), and a new index may join two parts: `i % c * d + j % d`.
         """
         steps: list[AxisStep] = []
         for item in self.outputs:
@@ -91,7 +93,7 @@ class IndexMap(Node):
     def is_rearrangement(self) -> bool:
         """Whether the map only permutes whole axes and both parts of divided ones: injective on any shape."""
         steps = self.steps()
-        if steps is None:
+        if steps is None or any(step.below > 1 for step in steps):
             return False
         divided = {step.axis: step.factor for step in steps if step.factor is not None}
         expected = {
@@ -106,7 +108,7 @@ class IndexMap(Node):
         steps = self.steps()
         if steps is None:
             raise UserError("only maps made of i, i // c and i % c have a plain form")
-        return tuple((step.axis, f"+{step.part}" if step.joined else step.part, step.factor or 0) for step in steps)
+        return tuple((step.axis, step.text, step.factor or 0) for step in steps)
 
     @staticmethod
     def decode(rank: int, data: Sequence[Sequence[object]]) -> IndexMap:
@@ -119,7 +121,9 @@ class IndexMap(Node):
             if part == "+inner":
                 outputs[-1] = outputs[-1] * factor + index % factor
                 continue
-            outputs.append(index if part == "whole" else index // factor if part == "outer" else index % factor)
+            name, _, below = str(part).partition("/")
+            number = index if name == "whole" else index // factor if name == "outer" else index % factor
+            outputs.append(number // int(below) if below else number)
         return IndexMap(inputs, tuple(outputs))
 
     def to_text(self) -> str:
@@ -151,29 +155,26 @@ class IndexMap(Node):
                 "this index map cannot be applied to data at compile time",
                 hint="use maps made of i, i // c and i % c of the old indices",
             )
-        divided: dict[int, int] = {}
-        for step in steps:
-            if step.factor is not None and divided.setdefault(step.axis, step.factor) != step.factor:
-                raise UserError("an index map divides one axis by two different numbers")
-        widths = [(0, -array.shape[axis] % divided.get(axis, 1)) for axis in range(array.ndim)]
+        digits: dict[tuple[int, int], int] = {}
+        widths: list[tuple[int, int]] = []
+        for axis, size in enumerate(array.shape):
+            cuts = _cuts(axis, steps)
+            widths.append((0, -size % cuts[-1]))
+            for below, above in zip(cuts, (*cuts[1:], size + widths[-1][1]), strict=True):
+                digits[axis, below] = above // below
         padded = np.pad(array, widths) if any(high for _, high in widths) else array
-        shape: list[int] = []
-        position: dict[tuple[int, str], int] = {}
-        for axis, size in enumerate(padded.shape):
-            factor = divided.get(axis)
-            if factor is None:
-                position[axis, "whole"] = len(shape)
-                shape.append(size)
-            else:
-                position[axis, "outer"] = len(shape)
-                position[axis, "inner"] = len(shape) + 1
-                shape += [size // factor, factor]
-        order = [position.pop((step.axis, step.part)) for step in steps]
-        if position:
+        place = {digit: n for n, digit in enumerate(sorted(digits, key=lambda digit: (digit[0], -digit[1])))}
+        shape = [digits[digit] for digit in place]
+        own = [[digit for digit in place if step.has(*digit)] for step in steps]
+        order = [place.pop(digit, -1) for group in own for digit in group]
+        if -1 in order:
+            raise UserError("an index map divides one axis by two different numbers")
+        if place:
             raise UserError("an index map must keep every old index")
         moved = np.ascontiguousarray(padded.reshape(shape).transpose(order))
         merged: list[int] = []
-        for step, size in zip(steps, moved.shape, strict=True):
+        for step, group in zip(steps, own, strict=True):
+            size = prod(digits[digit] for digit in group)
             if step.joined:
                 merged[-1] *= size
             else:
@@ -218,13 +219,35 @@ def parsed_index(item: ast.expr, names: dict[str, Var], text: str) -> PrimExpr:
 class AxisStep:
     """One new index: the whole, the outer part (i // factor) or the inner part (i % factor) of an old axis.
 
-    A `joined` inner part continues the new index before it: that one times the factor, plus this one.
+    An inner part may be divided once more, by `below`. A `joined` inner part continues the new index before it: that
+    one times the factor, plus this one.
     """
 
     axis: int
     part: str
     factor: int | None
     joined: bool = False
+    below: int = 1
+
+    @property
+    def text(self) -> str:
+        """The part as plain data."""
+        return f"{'+' if self.joined else ''}{self.part}{f'/{self.below}' if self.below > 1 else ''}"
+
+    def has(self, axis: int, place: int) -> bool:
+        """Whether the new index has the digit of an axis that counts by `place`."""
+        if axis != self.axis or self.factor is None:
+            return axis == self.axis
+        return place >= self.factor if self.part == "outer" else self.below <= place < self.factor
+
+
+def _cuts(axis: int, steps: Sequence[AxisStep]) -> list[int]:
+    """What the digits of an axis count by, the last one first: each a multiple of the one before."""
+    factors = {number for step in steps if step.axis == axis for number in (step.factor or 1, step.below)}
+    cuts = sorted({1, *factors})
+    if any(above % below for below, above in pairwise(cuts)):
+        raise UserError("an index map divides one axis by two different numbers")
+    return cuts
 
 
 def _axis_steps(item: PrimExpr, inputs: tuple[Var, ...]) -> list[AxisStep] | None:
@@ -242,6 +265,9 @@ def _axis_step(item: PrimExpr, inputs: tuple[Var, ...]) -> AxisStep | None:
     places = {var: axis for axis, var in enumerate(inputs)}
     if isinstance(item, Var):
         return AxisStep(places[item], "whole", None) if item in places else None
+    if isinstance(item, FloorDiv) and isinstance(item.a, FloorMod):
+        inner, below = _axis_step(item.a, inputs), const_value(item.b)
+        return None if inner is None or not below else replace(inner, below=below)
     if isinstance(item, (FloorDiv, FloorMod)) and isinstance(item.a, Var) and item.a in places:
         factor = const_value(item.b)
         if factor is not None and factor > 0:

@@ -82,6 +82,8 @@ IN_PANELS: Final = ("float16", "bfloat16")
 """Types whose operands may lie in panels: the first of rows, the second of columns."""
 GROUP_PANELS: Final = (64, 128, 192, 256)
 """Columns of the instructions whose second operand lies in panels of 64 columns."""
+PACKED: Final = ".packed"
+"""What the names of products have in them whose second operand is not swizzled, but in pieces that lie in a row."""
 GROUP_COLUMNS: Final = (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 """Columns of the instructions whose second operand has a row of steps for each column."""
 
@@ -101,16 +103,17 @@ for (_row, _), _base in GROUP_PRODUCTS.items():
                 pure=False,
             )
         for _columns in GROUP_COLUMNS:
-            define(
-                f"{_name}.n{_columns}",
-                "",
-                "int32",
-                ("handle", "handle", "handle"),
-                ("sm_90a",),
-                _refuse,
-                f"starts to add a product of swizzled tiles in shared memory: the first {_first}, the second in rows",
-                pure=False,
-            )
+            for _order, _second in (("", "in rows"), (PACKED, "in pieces of eight columns by 16 bytes of steps")):
+                define(
+                    f"{_name}{_order}.n{_columns}",
+                    "",
+                    "int32",
+                    ("handle", "handle", "handle"),
+                    ("sm_90a",),
+                    _refuse,
+                    f"starts to add a product of tiles in shared memory: the first {_first}, the second {_second}",
+                    pure=False,
+                )
 for _columns in GROUP_COLUMNS:
     # They name the sums, which no compiler may then move over to their other side; sums of integers are of integers.
     for _name, _doc in (
@@ -136,11 +139,16 @@ for _name, _arguments, _doc in (
     ),
     ("wait", ("int32",), "waits until the phase of a barrier of this parity is complete"),
     ("arrive", (), "arrives at a barrier"),
+    ("expect", ("int32",), "arrives at a barrier that bulk copies of so many bytes complete"),
     ("copied", (), "arrives at a barrier when all copies of this thread are there"),
 ):
     define(
         f"cuda.mbarrier.{_name}", "", "int32", ("handle", "int32", *_arguments), ("sm_90",), _refuse, _doc, pure=False
     )
+BULK_COPY: Final = "cuda.bulk.copy"
+"""A copy of bytes in a row from memory to shared memory, which a barrier (of an array, by its number) hears of."""
+_places = ("handle", "handle", "int32", "handle", "int32")
+define(BULK_COPY, "", "int32", _places, ("sm_90",), _refuse, "copies bytes in a row to shared memory", pure=False)
 _doc = "lets all threads see barriers that were started"
 define("cuda.mbarrier.started", "", "int32", (), ("sm_90",), _refuse, _doc, pure=False)
 REGISTERS: Final = tuple(range(24, 248, 8))
@@ -165,6 +173,7 @@ def goes_on(name: str) -> bool:
 
 
 __all__ = [
+    "BULK_COPY",
     "CODE_PRODUCTS",
     "FENCE",
     "GROUP",
@@ -173,6 +182,7 @@ __all__ = [
     "GROUP_PRODUCTS",
     "HELD",
     "IN_PANELS",
+    "PACKED",
     "PRODUCTS",
     "REGISTERS",
     "ROUNDED",

@@ -63,6 +63,7 @@ static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned order) {
 }
 
 // Addresses of shared memory have 32 bits: the block in its cluster, and bytes.
+static inline unsigned long long __cvta_generic_to_global(const void* place) { return (unsigned long long)place; }
 static inline unsigned __cvta_generic_to_shared(const void* place) {
   return fiber->rank << 24 | (unsigned)((const unsigned char*)place - memory_of_block(fiber->rank));
 }

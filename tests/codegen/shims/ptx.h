@@ -96,19 +96,33 @@ template <class T> static inline void load_shared(unsigned address, T* first, in
   memcpy(first, __cvta_shared_to_generic(address), count * sizeof(T));
 }
 
-// Barriers in shared memory: how many must arrive, how many have not, and the phase.
-struct Barrier { short count, pending; int phase; };
+// Barriers in shared memory: how many must arrive, how many have not, what bulk copies have yet to bring (in sixteens of
+// bytes), and the phase.
+struct Barrier { unsigned count : 10, pending : 10, bytes : 12; int phase; };
 static inline Barrier* barrier_at(unsigned start, int number) { return (Barrier*)__cvta_shared_to_generic(start + 8 * number); }
 static inline void start_barrier(unsigned start, int number, int count) {
-  *barrier_at(start, number) = {(short)count, (short)count, 0};
+  *barrier_at(start, number) = {(unsigned)count, (unsigned)count, 0, 0};
+}
+static inline void complete(Barrier* barrier) {
+  if (barrier->pending || barrier->bytes) return;
+  barrier->pending = barrier->count;
+  ++barrier->phase;
+  note_progress();
 }
 static inline void arrive(unsigned start, int number) {
   Barrier* barrier = barrier_at(start, number);
-  if (--barrier->pending == 0) {
-    barrier->pending = barrier->count;
-    ++barrier->phase;
-    note_progress();
-  }
+  --barrier->pending;
+  complete(barrier);
+}
+static inline void expect_bytes(unsigned start, int number, int bytes) {
+  barrier_at(start, number)->bytes += bytes / 16;
+  arrive(start, number);
+}
+static inline void copy_bulk(unsigned to, const void* from, int bytes, unsigned start, int number) {
+  Barrier* barrier = barrier_at(start, number);
+  memcpy(__cvta_shared_to_generic(to), from, bytes);
+  barrier->bytes -= bytes / 16;
+  complete(barrier);
 }
 static inline void arrive_with_copies(unsigned start, int number) {
   commit_later(COPIES);
@@ -158,10 +172,15 @@ static inline void multiply(Sum* sums, bool adds, unsigned a0, unsigned a1, unsi
   meet_warp();
 }
 
-// Operands of a warp group in shared memory: rows of 128 bytes, swizzled, eight of them a kilobyte.
+// Operands of a warp group in shared memory: rows of 128 bytes, swizzled, eight of them a kilobyte; or pieces of eight rows
+// of 16 bytes, as they are.
 static inline const unsigned char* element(unsigned long long tile, int row, int step, int size, bool across) {
   unsigned start = (unsigned)(tile & 0x3fff) << 4, panels = (unsigned)(tile >> 16 & 0x3fff) << 4;
   unsigned eights = (unsigned)(tile >> 32 & 0x3fff) << 4;
+  if (!(tile >> 62)) {
+    int byte = step * size;
+    return memory_of_block(fiber->rank) + start + row / 8 * eights + row % 8 * 16 + byte / 16 * panels + byte % 16;
+  }
   int line = across ? step : row, along = across ? row % 64 : step;
   unsigned place = start + (across ? row / 64 * panels : 0) + line / 8 * eights + line % 8 * 128 + along * size;
   return memory_of_block(fiber->rank) + (place ^ (place >> 7 & 7) << 4);

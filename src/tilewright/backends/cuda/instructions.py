@@ -47,6 +47,8 @@ def instruction_text(instruction: str) -> str | None:
         return _group(instruction)
     if instruction.startswith("cuda.mbarrier."):
         return _barrier(instruction)
+    if instruction.startswith("cuda.bulk."):
+        return _bulk(instruction)
     if instruction.startswith("cuda.registers."):
         _, _, way, count = instruction.split(".")
         order = f"setmaxnreg.{'dec' if way == 'less' else 'inc'}.sync.aligned.u32 {count};"
@@ -67,6 +69,7 @@ _BARRIERS: Final = {
         ', "r"(parity)',
     ),
     "arrive": ("", "mbarrier.arrive.shared::cta.b64 _, [at];", ""),
+    "expect": ("int bytes", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [at], %2;", ', "r"(bytes)'),
     "copied": ("", "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [at];", ""),
 }
 """What each instruction on a barrier in shared memory is given beside the place of the barrier, and its text."""
@@ -90,6 +93,18 @@ def _barrier(instruction: str) -> str:
     )
 
 
+def _bulk(instruction: str) -> str:
+    """Copies of many bytes by one thread."""
+    order = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [at];"
+    return (
+        f"{_HEAD} {function_name(instruction)}(void* to, const void* from, int bytes, void* barriers, int number) {{\n"
+        f'  asm volatile("{{\\n.reg .u32 at;\\nmad.lo.u32 at, %4, 8, %3;\\n{order}\\n}}"\n'
+        '    :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes),\n'
+        '    "r"((unsigned int)__cvta_generic_to_shared(barriers)), "r"(number) : "memory");\n'
+        "}"
+    )
+
+
 def _group(instruction: str) -> str:
     """Products of a warp group, which run on while the threads go on."""
     _, _, kind, *rest = instruction.split(".")
@@ -103,7 +118,7 @@ def _group(instruction: str) -> str:
     if kind in ("commit", "wait"):
         return f'{_HEAD} {name}() {{ asm volatile("{order};" ::: "memory"); }}'
     columns = int(rest[-1].removeprefix("n"))
-    across, panels = "across" in rest, "panels" in rest
+    across, panels, packed = ("across" in rest, "panels" in rest, "packed" in rest)
     count = columns // 2
     shape, types, register = _MMA.get(f"cuda.mma.{kind}", ("", "", "r" if rest[0] == "s32" else "f"))
     element, zero = ("float", "0x80000000") if register == "f" else ("int", "0")
@@ -123,8 +138,11 @@ def _group(instruction: str) -> str:
             "}"
         )
     # Tiles of shared memory by descriptors: address, distance of panels, distance of eight rows, swizzled by 128 bytes.
-    descriptor = "(((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32) | (1ull << 62)"
+    # Packed operands are not swizzled: eight rows of 16 bytes in a row, 128 bytes from the next steps.
+    address = "(((unsigned long long)(at & 0x3ffff)) >> 4) | (64ull << 32)"
+    descriptor = f"{address} | (1ull << 62)"
     distance = "((unsigned long long)(panel >> 4) << 16)" if panels else "(1ull << 16)"
+    second = f"{address} | (8ull << 16)" if packed else f"{descriptor} | {distance}"
     # Signs of the operands (integers have their own), and which of them lie across (16 bits have the choice).
     flags = "p" if register == "r" else f"p, 1, 1, {int(across)}, {int(panels)}" if kind in _ACROSS else "p, 1, 1"
     return (
@@ -132,7 +150,7 @@ def _group(instruction: str) -> str:
         f"  unsigned int at = (unsigned int)__cvta_generic_to_shared(a);\n"
         f"  const unsigned long long x = {descriptor} | (1ull << 16);\n"
         f"  at = (unsigned int)__cvta_generic_to_shared(b);\n"
-        f"  const unsigned long long y = {descriptor} | {distance};\n"
+        f"  const unsigned long long y = {second};\n"
         '  asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; '
         f"wgmma.mma_async.sync.aligned.m64n{columns}{shape.removeprefix('m16n8')}.{types.rpartition('.')[0]} "
         f'{{{places}}}, %{count}, %{count + 1}, {flags};}}"\n'

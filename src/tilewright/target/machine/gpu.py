@@ -139,7 +139,11 @@ class GroupTile:
     specialized_results_per_cycle: float
     """results that a block writes in a cycle,"""
     specialized_start: float
-    """and a block beside its steps."""
+    """and a block beside its steps,"""
+    specialized_overlap: float
+    """of which so many pass while a block that has several tiles begins with the next;"""
+    specialized_ragged: float
+    """how many times longer steps take where tiles of columns do not divide them."""
 
     def products(self, itemsize: int) -> float:
         """Multiply-adds of elements of so many bytes that a multiprocessor finishes in a cycle."""

@@ -286,7 +286,8 @@ class _Kernel:
                 return self._spread(body, inside, bound | {stmt.thread})
             case For():
                 self._refuse_blocks(stmt.body, "a loop")
-                kind = LoopKind.UNROLLED if stmt.kind is LoopKind.UNROLLED else LoopKind.SERIAL
+                kept = stmt.kind in (LoopKind.UNROLLED, LoopKind.PARALLEL)
+                kind = stmt.kind if kept else LoopKind.SERIAL
                 return stmt.replace(kind=kind, body=self._spread(stmt.body, guards, bound))
             case SeqStmt():
                 if len(stmt.stmts) > 1:
@@ -439,6 +440,11 @@ class _Kernel:
     ) -> tuple[Stmt, _Pending]:
         """A loop with barriers; what is pending before it is met once in front of it, if that saves one inside."""
         inside = exchanged - _ordered_in(stmt, exchanged)
+        if stmt.kind is LoopKind.PARALLEL:
+            # A block runs its iterations in order, but was told that they are independent (`parallel` proves it):
+            # they only meet in its own memory, which all of them have.
+            inside -= exchanged.difference(self.buffers)
+            stmt = stmt.replace(kind=LoopKind.SERIAL)
         carried = frozenset(buffer for buffer in inside if not self._is_apart_along(buffer, stmt))
         runs = isinstance(stmt.extent, IntImm) and stmt.extent.value > 0
 

@@ -21,6 +21,9 @@ of the first reader and arrived at behind the last, so that a product begins bef
     sums = product(S[k % 2])                     wait(full_t[k % 2]);  more += product(sums, T[k % 2])
     more += product(sums, T[k % 2])              arrive(free_t[k % 2])
 
+Copies of what lies in a row, here and there (`rewrite/bulk_copies.py`), are made by one thread at once, and `full`
+counts their bytes.
+
 Products of warp groups may still read the buffers of one iteration during the next
 (`topi/intrinsics/warp_group.py`), so these are given back one iteration later.
 
@@ -44,7 +47,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from tilewright.ir.build import add, all_of, cast, const, eq, floordiv, floormod, le, sub
+from tilewright.ir.build import add, all_of, cast, const, eq, floordiv, floormod, le, mul, sub
 from tilewright.ir.dtype import HANDLE, INT32, INT64
 from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, StringImm, Var, const_value
 from tilewright.ir.intrinsics import async_wait, barrier
@@ -52,14 +55,22 @@ from tilewright.ir.node import Node
 from tilewright.ir.visit import pre_order, uses_any
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.analysis.flat_accesses import touches
-from tilewright.tir.annotations import BEHIND, ORDERED, PRODUCERS, without
+from tilewright.tir.annotations import BEHIND, ORDERED, PRODUCERS, ROLLED, without
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.machine import machine_call
+from tilewright.tir.rewrite.bulk_copies import BulkCopy, bulk_copy
 from tilewright.tir.rewrite.started_products import StartedProducts, depend, started
 from tilewright.tir.rewrite.statements import StmtRewriter, all_statements, fresh_copy, substitute_stmt
 from tilewright.tir.stmt import Allocate, BufferStore, Evaluate, For, IfThenElse, LoopKind, SeqStmt, Stmt, seq
-from tilewright.tir.warp_instructions import FENCE, GROUP, WARP, goes_on, reads_by_itself
+from tilewright.tir.warp_instructions import (
+    BULK_COPY,
+    FENCE,
+    GROUP,
+    WARP,
+    goes_on,
+    reads_by_itself,
+)
 
 _WORD_BYTES: Final = 4
 """Bytes that a copy has at least that comes later."""
@@ -109,7 +120,9 @@ class _Exchange:
     """Buffers that the same statements read, and the barriers of their copies."""
 
     copies: list[Stmt]
-    """What fills them."""
+    """What fills them, thread by thread."""
+    bulk: list[BulkCopy]
+    """What fills the others, of which a thread copies as much as all do."""
     first: int
     """The first of the statements that read them, by its number, and the last one."""
     last: int
@@ -130,6 +143,8 @@ class _Kernel:
     where: str
     groups: For
     threads: list[For]
+    rounds: For | None = None
+    """The loop around the pipeline: what a block computes one after the other."""
 
     def specialized(self) -> Stmt:
         """The loop over warp groups, with one more; barriers are around it."""
@@ -137,6 +152,8 @@ class _Kernel:
         while isinstance(body, Allocate):
             private.append(body.buffer)
             body = body.body
+        if isinstance(body, For) and body.kind is LoopKind.SERIAL and not PRODUCERS.is_on(body):
+            self.rounds, body = body, body.body
         before, pipeline, after = self._parts(body)
         copies, products = self._sides(pipeline)
         exchanges = self._exchanges(pipeline, copies, products)
@@ -146,13 +163,12 @@ class _Kernel:
         less, more = PRODUCERS.of(pipeline) or (0, 0)
         first = all_of([eq(loop.var, ZERO) for loop in (self.groups, *self.threads)])
         producing = seq(
-            Evaluate(machine_call(f"cuda.registers.less.{less}")), self._producers(pipeline, exchanges, places)
+            Evaluate(machine_call(f"cuda.registers.less.{less}")),
+            self._in_rounds(fresh_copy(self._producers(pipeline, exchanges, places), {})),
         )
         computing = seq(
             Evaluate(machine_call(f"cuda.registers.more.{more}")),
-            *before,
-            self._consumers(pipeline, products, exchanges, places),
-            *after,
+            self._in_rounds(seq(*before, self._consumers(pipeline, products, exchanges, places), *after)),
         )
         result = seq(
             IfThenElse(first, seq(*self._starts(exchanges, places, count.value))),
@@ -166,14 +182,33 @@ class _Kernel:
         return Allocate(places, self.groups.replace(extent=add(count, const(1)), body=result))
 
     def _starts(self, exchanges: list[_Exchange], places: Buffer, groups: int) -> list[Stmt]:
-        """Barriers are started: all threads that copy arrive at one, or all that read, or a thread of each warp."""
+        """Barriers are started: all threads that copy arrive at one, or all that read, or a thread of each warp.
+
+        The thread that makes bulk copies arrives once more, when it says how many bytes are to come.
+        """
         result: list[Stmt] = []
         for item in exchanges:
             arrivals = groups * GROUP // (WARP if item.by_themselves else 1)
+            copying = GROUP + (1 if item.bulk else 0)
             for number in range(2 * item.stages):
-                awaited = const(GROUP if number < item.stages else arrivals, INT32)
+                awaited = const(copying if number < item.stages else arrivals, INT32)
                 result.append(self._call("start", places, const(item.start + number), awaited))
         return [*result, Evaluate(machine_call("cuda.mbarrier.started"))]
+
+    def _in_rounds(self, body: Stmt) -> Stmt:
+        """Statements as often as the pipeline runs."""
+        if self.rounds is None:
+            return body
+        turn = Var(self.rounds.var.name, self.rounds.var.dtype)
+        inside = substitute_stmt(body, {self.rounds.var: turn})
+        return self.rounds.replace(var=turn, body=inside, annotations=self.rounds.annotations | ROLLED.entry(True))
+
+    def _step(self, pipeline: For, at: PrimExpr) -> PrimExpr:
+        """How many iterations come before one, those of earlier rounds included: barriers go on from round to round."""
+        step = sub(at, pipeline.min)
+        if self.rounds is None:
+            return step
+        return add(mul(sub(self.rounds.var, self.rounds.min), pipeline.extent), step)
 
     def _refuse(self, why: str) -> UnsupportedError:
         return UnsupportedError(f"no warp group can copy for others: {why}", where=f"function {self.where}")
@@ -223,15 +258,30 @@ class _Kernel:
         start = 0
         for (first, last), filling in groups.items():
             stages = self._stages(filling, names)
+            if self.rounds is not None and (const_value(pipeline.extent) or 0) % stages:
+                raise self._refuse("a round ends between two copies of the buffers")
             calls = _products_of(products, {buffer for copy in filling for buffer in _stored(copy)})
             later = any(goes_on(name) for name in calls)
             # That products of the iteration before are done is known at the end of this one.
             first, last = (0, len(products) - 1) if later else (first, last)
-            result.append(_Exchange(filling, first, last, stages, start, bool(calls), later))
+            single, bulk = self._in_bulk(filling)
+            result.append(_Exchange(single, bulk, first, last, stages, start, bool(calls), later))
             start += 2 * stages
         if not result:
             raise self._refuse("nothing is copied")
         return result
+
+    def _in_bulk(self, copies: list[Stmt]) -> tuple[list[Stmt], list[BulkCopy]]:
+        """The copies that threads make one by one, and those that one thread makes."""
+        single: list[Stmt] = []
+        bulk: list[BulkCopy] = []
+        for copy in copies:
+            found = bulk_copy(copy, self.threads[-1].var, GROUP) if len(self.threads) == 1 else None
+            if found is None:
+                single.append(copy)
+            else:
+                bulk.append(found)
+        return single, bulk
 
     def _stages(self, copies: list[Stmt], names: tuple[str, ...]) -> int:
         counts = {buffer.shape[0] for copy in copies for buffer in _stored(copy) if buffer.name in names}
@@ -243,9 +293,11 @@ class _Kernel:
 
     def _call(self, name: str, places: Buffer, number: PrimExpr, *rest: PrimExpr) -> Stmt:
         """An instruction on a barrier."""
+        return Evaluate(machine_call(f"cuda.mbarrier.{name}", self._pointer(places), cast(number, INT32), *rest))
+
+    def _pointer(self, places: Buffer) -> PrimExpr:
         first, last = (BufferLoad(places, (const(n),)) for n in (0, self._count(places) - 1))
-        pointer = Call("access_ptr", (StringImm("rw"), first, last), HANDLE)
-        return Evaluate(machine_call(f"cuda.mbarrier.{name}", pointer, cast(number, INT32), *rest))
+        return Call("access_ptr", (StringImm("rw"), first, last), HANDLE)
 
     def _count(self, places: Buffer) -> int:
         (count,) = places.shape
@@ -254,7 +306,7 @@ class _Kernel:
 
     def _producers(self, pipeline: For, exchanges: list[_Exchange], places: Buffer) -> Stmt:
         time = Var(pipeline.var.name, pipeline.var.dtype)
-        step = sub(time, pipeline.min)
+        step = self._step(pipeline, time)
         body: list[Stmt] = []
         for item in exchanges:
             slot, turn = floormod(step, const(item.stages)), floordiv(step, const(item.stages))
@@ -266,8 +318,19 @@ class _Kernel:
                 # What threads store themselves is there when they say so.
                 done = [Evaluate(async_wait(0)), Evaluate(machine_call(FENCE)), self._call("arrive", places, full)]
             moved = [fresh_copy(copy, {pipeline.var: time}) for copy in item.copies]
-            body += [self._call("wait", places, free, parity), *moved, *done]
+            at_once = [substitute_stmt(stmt, {pipeline.var: time}) for stmt in self._bulk(item, places, full)]
+            body += [self._call("wait", places, free, parity), *at_once, *moved, *done]
         return _loop(pipeline, time, seq(*body))
+
+    def _bulk(self, item: _Exchange, places: Buffer, full: PrimExpr) -> list[Stmt]:
+        """What the first thread copies."""
+        if not item.bulk:
+            return []
+        steps = [self._call("expect", places, full, const(sum(copy.nbytes for copy in item.bulk), INT32))]
+        for copy in item.bulk:
+            arguments = [*copy.pointers(), const(copy.nbytes, INT32), self._pointer(places), cast(full, INT32)]
+            steps.append(Evaluate(machine_call(BULK_COPY, *arguments)))
+        return [IfThenElse(eq(self.threads[-1].var, ZERO), seq(*steps))]
 
     def _consumers(self, pipeline: For, products: list[Stmt], exchanges: list[_Exchange], places: Buffer) -> Stmt:
         """The loop of those that compute; where some products are behind, one iteration of theirs comes after it."""
@@ -296,6 +359,8 @@ class _Kernel:
     def _behind(self, pipeline: For, products: list[Stmt]) -> list[int]:
         """The statements of an iteration, by their numbers, that are computed in the next one."""
         names = BEHIND.of(pipeline) or ()
+        if names and self.rounds is not None:
+            raise self._refuse("products that are behind others end with the pipeline")
         found = [n for n, item in enumerate(products) if any(buffer.name in names for buffer in _loaded(item))]
         if found != list(range(len(products) - len(found), len(products))):
             raise self._refuse("products that are behind others do not come last")
@@ -316,7 +381,7 @@ class _Kernel:
         around: list[tuple[list[Stmt], list[Stmt]]] = [([], []) for _ in computed.stmts]
         for item in exchanges:
             for position, (number, at) in enumerate(items):
-                step = sub(at, pipeline.min)
+                step = self._step(pipeline, at)
                 if number == item.first:
                     around[computed.places[position]][0].extend(self._awaited(item, step, places))
                 if number == item.last:

@@ -28,7 +28,7 @@ from tilewright.te import reduction
 from tilewright.tir.machine import find_instruction, machine_call
 from tilewright.tir.stmt import Evaluate, For, LoopKind, Stmt, seq
 from tilewright.tir.tensor_intrin import Operand, TensorIntrin
-from tilewright.tir.warp_instructions import GROUP, GROUP_COLUMNS, GROUP_PANELS, GROUP_PRODUCTS, IN_PANELS
+from tilewright.tir.warp_instructions import GROUP, GROUP_COLUMNS, GROUP_PANELS, GROUP_PRODUCTS, IN_PANELS, PACKED
 from tilewright.topi.intrinsics.tensor_core import declared, own_registers, pointer
 
 ROWS = 64
@@ -53,6 +53,8 @@ class GroupProduct:
     """Whether the first operand lies in panels of rows, not in rows of steps."""
     wide: bool = False
     """Whether threads have eight neighbouring columns, of 32; four, of 16, otherwise."""
+    packed: bool = False
+    """Whether rows of the second operand are not swizzled but in pieces: eight of them, 16 bytes of each."""
 
     @property
     def total(self) -> DataType:
@@ -87,7 +89,8 @@ class GroupProduct:
     @property
     def instruction(self) -> str:
         """The name of the instruction."""
-        return _instruction(self.dtype, self.second, self.columns, self.panels, self.across)
+        name = _instruction(self.dtype, self.second, self.columns, self.panels, self.across)
+        return name.replace(f".n{self.columns}", f"{PACKED}.n{self.columns}") if self.packed else name
 
     @property
     def sums(self) -> str:
@@ -105,6 +108,9 @@ class GroupProduct:
         if self.panels:
             return (*outer, j // PANEL, k, j % PANEL)
         span, vector = 8 * self.eights, self.vector
+        if self.packed:
+            piece = (j // span, j % vector // 2, k % self.steps // self.lanes)
+            return (*outer, k // self.steps, *piece, j % span // vector, j % 2, k % self.lanes)
         return (*outer, j // span, j % vector // 2, j % span // vector, j % 2, k)
 
     def sums_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
@@ -176,18 +182,26 @@ def _multiply(item: GroupProduct) -> TensorIntrin:
                 distance = right.strides[0] * item.dtype.itemsize
                 arguments += [pointer(right, "r", (0, start, 0), (last, end, PANEL - 1)), distance]
             else:
-                last = item.columns // (8 * item.eights) - 1
-                arguments.append(pointer(right, "r", (0, 0, 0, 0, start), (last, item.eights - 1, 3, 1, end)))
+                arguments.append(_rows_pointer(item, right, start, end))
             body.append(Evaluate(machine_call(item.instruction, *arguments)))
         body += [Evaluate(machine_call("cuda.wgmma.commit")), Evaluate(machine_call("cuda.wgmma.wait.1"))]
         return None, _zeros(total, item), _each_thread(body, thread)
 
     layouts = [
         ("a", lambda i, k: item.rows_layout(i, k)[-2:]),
-        ("b", item.columns_layout),
+        ("b", lambda k, j: item.columns_layout(k, j)[1 if item.packed else 0 :]),
         ("c", lambda i, j: item.sums_layout(i, j)[2:]),
     ]
     return declared(c, rule, f"{item.instruction}{'.wide' if item.wide else ''}", layouts)
+
+
+def _rows_pointer(item: GroupProduct, right: Operand, start: int, end: int) -> PrimExpr:
+    """The steps from `start` to `end` of the second operand, in rows."""
+    last, eights = item.columns // (8 * item.eights) - 1, item.eights - 1
+    if item.packed:
+        places = (0, 0, start // item.lanes, 0, 0, 0), (last, eights, end // item.lanes, 3, 1, item.lanes - 1)
+        return pointer(right, "r", *places)
+    return pointer(right, "r", (0, 0, 0, 0, start), (last, eights, 3, 1, end))
 
 
 def _registers(item: GroupProduct) -> tuple[list[Var], list[int]]:

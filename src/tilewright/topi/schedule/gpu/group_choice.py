@@ -16,7 +16,7 @@ from tilewright.target.machine import gpu_parameters
 from tilewright.target.machine.gpu import GroupTile as GroupCosts
 from tilewright.tir.warp_instructions import GROUP_COLUMNS, GROUP_PANELS
 from tilewright.topi.intrinsics.warp_group import ROWS
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile, producer_registers
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile, producer_registers, rounds_of
 
 LEAST_COLUMNS: Final = 16
 """Columns of a product from which on warp groups may compute it."""
@@ -33,7 +33,13 @@ def steps_at_a_time(dtype: DataType) -> int:
 
 @cache
 def ranked_group_tiles(
-    batch: int, rows: int, columns: int, depth: int, dtype: DataType, panels: bool, target: Target
+    batch: int,
+    rows: int,
+    columns: int,
+    depth: int,
+    dtype: DataType,
+    panels: bool,
+    target: Target,
 ) -> tuple[GroupTile, ...]:
     """The tiles that fit a target, cheapest first."""
     widths = GROUP_PANELS if panels else [width for width in GROUP_COLUMNS if width >= LEAST_COLUMNS]
@@ -68,7 +74,9 @@ def group_cost(
     blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.parts
     steps = -(-depth // (steps_at_a_time(dtype) * tile.parts))
     if producer_registers(tile, steps, target) is not None:
-        total = -(-blocks // target.cores) * _specialized_cost(steps, dtype, tile, costs)
+        each = _specialized_cost(steps, dtype, tile, columns % tile.columns > 0, costs)
+        turns = rounds_of(batch * tile.parts, rows, columns, tile, steps, target).count
+        total = -(-blocks // target.cores) * each - (turns - 1) * costs.specialized_overlap
     else:
         held = max(1, target.shared_bytes // (tile.shared_bytes + core.block_shared_bytes))
         held = min(held, max(1, core.registers // (128 * tile.groups * (tile.columns // 2 + 48))))
@@ -82,13 +90,16 @@ def group_cost(
     return total
 
 
-def _specialized_cost(steps: int, dtype: DataType, tile: GroupTile, costs: GroupCosts) -> float:
-    """Cycles of a block in which one warp group copies for the others: they hardly wait for a single copy."""
+def _specialized_cost(steps: int, dtype: DataType, tile: GroupTile, ragged: bool, costs: GroupCosts) -> float:
+    """Cycles of a block in which one warp group copies for the others: they hardly wait for a single copy.
+
+    `ragged`: tiles of columns do not divide them.
+    """
     work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
     fetched = (tile.rows + tile.columns) * 128 / costs.specialized_l2_bytes_per_cycle
     results = tile.rows * tile.columns / costs.specialized_results_per_cycle
     busy = float((work**costs.overlap + fetched**costs.overlap) ** (1 / costs.overlap))
-    return costs.specialized_start + steps * busy + results
+    return costs.specialized_start + steps * busy * (costs.specialized_ragged if ragged else 1) + results
 
 
 def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, costs: GroupCosts) -> float:

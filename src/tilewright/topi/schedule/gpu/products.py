@@ -32,7 +32,13 @@ from tilewright.topi.schedule.gpu.register_tiles import Tile, schedule_tiles
 from tilewright.topi.schedule.gpu.tensor_core import WarpTile, schedule_warp_tiles
 from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles, tile_options
 from tilewright.topi.schedule.gpu.warp_choice import ranked_warp_tiles, warp_cost, warp_tiles
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile, holds_residuals, schedule_group_tiles
+from tilewright.topi.schedule.gpu.warp_groups import (
+    GroupTile,
+    holds_residuals,
+    is_constant_matrix,
+    may_pack,
+    schedule_group_tiles,
+)
 from tilewright.topi.schedule.template import PassedOver, Template, TemplateChoice, apply_first, apply_first_legal
 
 _TRIED = 8
@@ -253,6 +259,9 @@ def _schedule_by_warp_groups(product: ProductContext) -> None:
     if not item.panels and item.columns % 32 == 0 and dtype.bits == 16:
         lanes = result_lanes(context, form.output, 8, form.paired)
         item = replace(item, wide=lanes == 8 // form.paired)
+    is_packed = is_constant_matrix(context, form) and not item.panels
+    sizes = (form.column_count, form.depth, item.steps)
+    item = replace(item, packed=is_packed and may_pack(*sizes, product.group_tile, product.target))
     schedule_group_tiles(context, form, item, product.group_tile)
     product.take(context)
 

@@ -12,7 +12,9 @@ Threads have neighbouring sums in short pieces. Where these would be less than a
 shared memory, so that the epilogue reads and writes whole rows.
 
 Where a block has a multiprocessor to itself, a warp group of its own copies (`specialize_warps`), so that the others
-need not meet at every step.
+need not meet at every step. Blocks then compute several tiles one after the other (persistent blocks), if all have as
+many: the operands of the next tile are copied while the results of one are written. A constant second operand is stored
+as shared memory has its tiles, so that one thread copies each of them at once (bulk copies).
 
 With several parts each block has a part of the steps and leaves its sums in memory; a kernel of its own adds them up.
 """
@@ -21,7 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
+from typing import Final
 
 from tilewright.ir.expr import PrimExpr
 from tilewright.target import Target
@@ -33,6 +36,7 @@ from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.block_tile import bind_blocks, residual_operands, write_lanes
 from tilewright.topi.schedule.gpu.matrix_form import MatrixForm, lanes_along, pad_form, result_lanes
 from tilewright.topi.schedule.gpu.shared_steps import share_steps
+from tilewright.topi.schedule.packing import constant_parameters
 
 _REGISTERS = 65536
 """Registers of a multiprocessor."""
@@ -51,6 +55,8 @@ _ROW_APART = 8
 """Sums between rows in shared memory: four rows of eight sums are in all banks."""
 _BARRIER_BYTES = 16
 """Bytes of the barriers of a stage."""
+_PACKED_COLUMNS = 32
+"""Columns that lie together where the second operand is packed."""
 _ROW_BYTES = 128
 """Bytes of a row in shared memory: the steps of an operand that are there at a time."""
 
@@ -100,6 +106,8 @@ class GroupTile:
 def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
     """Compute a product in matrix form by warp groups."""
     sch = context.sch
+    if item.packed:
+        _pack_columns(context, form, item)
     pad_form(context, form, tile.rows, tile.columns, item.steps * tile.parts)
     if tile.parts > 1:
         form = share_steps(context, form, tile.parts)
@@ -111,7 +119,10 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     sch.set_scope(anchor, 0, "local")
     done = sch.cache_write(anchor, 0, "local")
     sums = sch.cache_read(form.output, context.block(done).writes[0].buffer.name, "shared") if in_rows else None
-    place = place_output(context, form.output, item, tile, in_rows, form.paired)
+    steps = -(-form.depth // item.steps)
+    products = prod(context.sizes(sch.get_loops(form.output)[:-2]))
+    turns = rounds_of(products, form.row_count, form.column_count, tile, steps, context.target)
+    place = place_output(context, form.output, item, tile, in_rows, form.paired, turns)
     if sums is not None:
         _stage_sums(context, form.output, sums, item, tile, place)
     for stage in (done, anchor):
@@ -133,19 +144,30 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
         buffer = context.block(copy).writes[0].buffer
         sch.transform_layout(copy, buffer.name, IndexMap.of(layout, buffer.ndim))
     _schedule_sums(context, anchor, done, item, tile, place, step, row)
-    producers = producer_registers(tile, context.extent(step) or 0, context.target)
-    sharing = 1 if producers else tile.groups
-    for copy in (form.rows, form.columns):
-        across = item.across if copy == form.rows else not item.panels
-        stage_tile(context, copy, step, item, sharing, across)
-        sch.storage_swizzle(copy, 0)
+    _overlap(context, form, item, tile, step)
     for other in others:
         *_, row, column = loops_below(context, other, place)
         if in_rows:
             _divide_rows(context, lanes, tile, row, column)
         else:
             sch.vectorize(divide_tile(context, item, tile, row, column))
-    if (context.extent(step) or 0) > 1:
+    if turns != ONE_ROUND:
+        sch.parallel(place)
+
+
+def _overlap(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile, step: LoopHandle) -> None:
+    """Copies of the operands for later steps, while products of this one go on; by a group of its own where it pays."""
+    sch = context.sch
+    steps = context.extent(step) or 0
+    producers = producer_registers(tile, steps, context.target)
+    for copy in (form.rows, form.columns):
+        if item.packed and copy == form.columns:
+            _stage_packed(context, copy, step, item)
+            continue
+        across = item.across if copy == form.rows else not item.panels
+        stage_tile(context, copy, step, item, 1 if producers else tile.groups, across)
+        sch.storage_swizzle(copy, 0)
+    if steps > 1:
         sch.software_pipeline(step, [0, 0, tile.stages - 2])
         sch.annotate(step, LATE, 1)
     if producers:
@@ -167,6 +189,36 @@ def producer_registers(tile: GroupTile, steps: int, target: Target) -> tuple[int
     if tile.columns < _SPECIALIZED_COLUMNS:
         return None
     return registers if tile.columns // 2 + _CONSUMER_SPARE <= registers[1] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Tiles that a block computes one after the other, so many along rows (or the batch) by so many along columns."""
+
+    rows: int
+    columns: int
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.rows * self.columns
+
+
+ONE_ROUND: Final = Rounds(1, 1)
+
+
+def rounds_of(batch: int, rows: int, columns: int, tile: GroupTile, steps: int, target: Target) -> Rounds:
+    """What each block computes of some products, where a warp group copies what the next tile needs in the meantime.
+
+    All blocks have as many tiles. Where that cannot be, each has one, and multiprocessors that are done take another.
+    """
+    row_blocks, column_blocks = -(-rows // tile.rows), -(-columns // tile.columns)
+    if producer_registers(tile, steps, target) is None or steps % tile.stages:
+        return ONE_ROUND
+    outer = batch * row_blocks // gcd(tile.together, row_blocks)
+    wanted = -(-batch * row_blocks * column_blocks // target.cores)
+    divided = [Rounds(n, wanted // n) for n in range(1, wanted + 1) if wanted % n == 0]
+    return next((one for one in divided if outer % one.rows == 0 and column_blocks % one.columns == 0), ONE_ROUND)
 
 
 def _other_operands(context: ScheduleContext, form: MatrixForm, tile: GroupTile, in_rows: bool) -> list[BlockHandle]:
@@ -246,6 +298,7 @@ def place_output(
     tile: GroupTile,
     in_rows: bool = False,
     paired: int = 1,
+    turns: Rounds = ONE_ROUND,
 ) -> LoopHandle:
     """The loops of the result: blocks of threads, warp groups, threads as the sums lie in them, or along rows."""
     sch = context.sch
@@ -259,8 +312,11 @@ def place_output(
         _divide_rows(context, _row_lanes(context, output, tile), tile, rest_row, rest_column)
     else:
         write_lanes(context, divide_tile(context, item, tile, rest_row, rest_column, paired), lanes)
-    bind_blocks(context, [sch.fuse(*batch, outer_row) if batch else outer_row, block_column, block_row])
-    return block_row
+    row_turn, outer_row = sch.split(sch.fuse(*batch, outer_row) if batch else outer_row, [turns.rows, None])
+    column_turn, block_column = sch.split(block_column, [turns.columns, None])
+    sch.reorder(outer_row, block_column, block_row, row_turn, column_turn)
+    bind_blocks(context, [outer_row, block_column, block_row])
+    return block_row if turns == ONE_ROUND else sch.fuse(row_turn, column_turn)
 
 
 def _row_lanes(context: ScheduleContext, output: BlockHandle, tile: GroupTile) -> int:
@@ -319,6 +375,56 @@ def _schedule_sums(
     last_group, last_inside = sch.split(last_row, [tile.groups, ROWS])
     sch.bind(last_group, "threadIdx.y")
     sch.tensorize(last_inside, item.finish)
+
+
+def is_constant_matrix(context: ScheduleContext, form: MatrixForm) -> bool:
+    """Whether the second operand is a constant with an axis of columns and one of steps, which nothing else reads."""
+    reads = context.block(form.columns).reads
+    if len(reads) != 1 or reads[0].buffer not in constant_parameters(context.sch.func):
+        return False
+    source = reads[0].buffer
+    readers = [b for b in context.sch.blocks() if any(read.buffer is source for read in context.block(b).reads)]
+    shape = (*([form.batch] if form.batch > 1 else []), form.column_count, form.depth)
+    return source.static_shape == shape and readers == [form.columns]
+
+
+def may_pack(columns: int, depth: int, steps: int, tile: GroupTile, target: Target) -> bool:
+    """Whether a constant matrix may be stored as its tiles lie in shared memory: it is made of whole ones.
+
+    A thread then copies a tile at once. `steps` are those that are there at a time.
+    """
+    if columns % tile.columns or tile.columns % _PACKED_COLUMNS or depth % (steps * tile.parts):
+        return False
+    return producer_registers(tile, depth // (steps * tile.parts), target) is not None
+
+
+def _pack_columns(context: ScheduleContext, form: MatrixForm, item: GroupProduct) -> None:
+    """Store the second operand as its tiles lie in shared memory."""
+    (region,) = context.block(form.columns).reads
+    number = constant_parameters(context.sch.func)[region.buffer]
+
+    def arrange(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        *outer, column, step = index
+        return item.columns_layout(*outer, step, column)
+
+    index_map = IndexMap.of(arrange, region.buffer.ndim)
+    context.sch.transform_layout(form.columns, region.buffer.name, index_map)
+    before = context.packing.get(number)
+    packed = index_map if before is None else IndexMap(before.inputs, index_map.apply(before.outputs))
+    context.packing[number] = packed
+
+
+def _stage_packed(context: ScheduleContext, copy: BlockHandle, step: LoopHandle, item: GroupProduct) -> None:
+    """Copy a packed tile at each step: all of it lies in a row, here and there."""
+    sch = context.sch
+    *_, k, column = loops_below(context, copy, step)
+    chunk, lane = sch.split(k, [None, item.lanes])
+    span, quarter, eight, part = sch.split(column, [None, 4, item.eights, 2])
+    sch.reorder(span, eight, chunk, quarter, part, lane)
+    turn, thread = sch.split(sch.fuse(span, eight, chunk, quarter, part), [None, 128])
+    sch.bind(thread, "threadIdx.x")
+    sch.unroll(turn)
+    sch.vectorize(lane)
 
 
 def stage_tile(
