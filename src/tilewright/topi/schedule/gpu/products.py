@@ -290,7 +290,7 @@ def _instruction(product: ProductContext) -> WarpProduct | str:
         return "the target has no tensor cores for these operands"
     if accumulator is not item.total:
         return f"the accumulator is {accumulator}, not {item.total}"
-    if form.row_count < ROWS // 2 or form.column_count < COLUMNS:
+    if form.row_count < ROWS // 2 or form.column_count < COLUMNS // 2:
         return "rows or columns are too few"
     if form.depth < item.depth:
         return "the reduction is too short"
