@@ -29,6 +29,8 @@ from tilewright.topi.schedule.gpu.matrix_form import lanes_along
 from tilewright.topi.schedule.gpu.stage import StageContext, reduce_loops
 from tilewright.topi.schedule.template import Template, apply_first_legal
 
+_LEAST_TAPS = 10
+"""Taps from which on windows are read from shared memory."""
 _LEAST_RESULTS = 4
 """Results of each thread, were all of a device at work, from which on threads have several."""
 _COPY_BYTES = 16
@@ -183,7 +185,7 @@ def _why_not(context: StageContext) -> str | None:
     window = window_of(context, context.stage)
     if isinstance(window, str):
         return window
-    if window.taps[0] * window.taps[1] <= context.gpu.reduction.most_window:
+    if window.taps[0] * window.taps[1] < _LEAST_TAPS:
         return "threads have the whole window in registers"
     many = context.target.cores * context.gpu.elementwise.block_threads * _LEAST_RESULTS
     if window.images * window.rows * window.columns * window.channels < many:
