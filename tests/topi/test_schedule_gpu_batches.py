@@ -29,9 +29,11 @@ from tilewright.topi.schedule.gpu.tile_choice import Shape, ranked_tiles
 from tilewright.topi.schedule.packing import packing_of
 
 
-def convolution(size: int, channels: int, groups: int, stride: int = 1, dtype: str = "float16") -> PrimFunc:
-    """A 3x3 convolution (NHWC) of two images with bias and ReLU."""
-    x = te.placeholder((2, size, size, channels), dtype, "x")
+def convolution(
+    size: int, channels: int, groups: int, stride: int = 1, dtype: str = "float16", images: int = 2
+) -> PrimFunc:
+    """A 3x3 convolution (NHWC) with bias and ReLU."""
+    x = te.placeholder((images, size, size, channels), dtype, "x")
     w = te.placeholder((3, 3, channels // groups, channels), dtype, "w")
     bias = te.placeholder((channels,), dtype, "bias")
     (y,) = apply_operator(
@@ -67,6 +69,27 @@ def test_groups_are_products_of_a_batch(channels: int, groups: int, stride: int)
     func = convolution(4, channels, groups, stride)
     scheduled = schedule_gpu(func, WGMMA)
     assert [choice.name for choice in scheduled.templates] == ["tensor_core_product"]
+    assert_same(func, scheduled.func)
+
+
+@pytest.mark.parametrize(("channels", "groups", "stride"), [(48, 2, 1), (32, 4, 2), (16, 4, 1)])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_groups_of_one_image_are_products_of_a_batch(channels: int, groups: int, stride: int, dtype: str) -> None:
+    """The axis of images is in no index then."""
+    func = convolution(5, channels, groups, stride, dtype, images=1)
+    scheduled = schedule_gpu(func, WGMMA)
+    products = "tensor_core_product" if dtype == "float16" else "register_tile_product"
+    assert [choice.name for choice in scheduled.templates] == [products]
+    assert_same(func, scheduled.func)
+
+
+def test_groups_without_an_epilogue_are_products_of_a_batch() -> None:
+    """The convolution writes the result itself."""
+    x, w = te.placeholder((1, 4, 4, 16), "float32", "x"), te.placeholder((1, 1, 8, 16), "float32", "w")
+    (y,) = apply_operator("nn.conv2d", [x, w], groups=2, data_layout="NHWC", kernel_layout="HWIO")
+    func = create_prim_func([x, w, y], "convolution")
+    scheduled = schedule_gpu(func, WGMMA)
+    assert [choice.name for choice in scheduled.templates] == ["register_tile_product"]
     assert_same(func, scheduled.func)
 
 

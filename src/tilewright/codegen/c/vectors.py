@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import reduce
-from math import prod
+from math import copysign, prod
 
 from tilewright.codegen.c.convert import CConversions
 from tilewright.codegen.lanes import Lanes
 from tilewright.ir.build import add, const, floormod
+from tilewright.ir.dtype import BFLOAT16, FLOAT16
 from tilewright.ir.expr import (
     Add,
     And,
@@ -29,6 +30,7 @@ from tilewright.tir.stmt import BufferStore
 _WIDEST = 16
 """Bytes of the widest access. Buffers of kernels start at multiples of it."""
 _IN_REGISTERS = ("local", "warp")
+_HALVES = (FLOAT16, BFLOAT16)
 
 
 class VectorMemory:
@@ -146,12 +148,18 @@ class VectorMemory:
         assert kind is not None
         inside = test if test.isidentifier() else c.declare(c.dialect.types["bool"], test)
         register = c.dialect.register_type(load.buffer.dtype)
+        # Bits of zero are chosen as bits: what is only moved needs no conversion, and others are made once.
+        as_bits = load.buffer.dtype.element in _HALVES and _is_positive_zero(_scalar(choice.b))
         for start in range(0, load.dtype.lanes, width):
             place = f"{c.name(load.buffer)} + ({inside} ? {c.value(self._lanes.of(load.indices[0], start))} : 0)"
             vector = c.declare(kind, c.dialect.load_vector(element, width, place, load.buffer.scope))
             for lane in range(width):
-                part = c.from_memory(c.dialect.lane(vector, element, width, lane), load.buffer.dtype)
-                c.know(self._lanes.of(choice, start + lane), c.declare(register, f"{inside} ? {part} : {outside}"))
+                place = c.dialect.lane(vector, element, width, lane)
+                if as_bits:
+                    text = c.from_memory(c.declare(element, f"{inside} ? {place} : 0"), load.buffer.dtype)
+                else:
+                    text = c.declare(register, f"{inside} ? {c.from_memory(place, load.buffer.dtype)} : {outside}")
+                c.know(self._lanes.of(choice, start + lane), text)
 
     def _read_after_test(self, choice: Select, load: BufferLoad, width: int, test: str, outside: str) -> None:
         """Read where the condition holds: a buffer of unknown size may have nothing to read."""
@@ -293,6 +301,11 @@ def _terms(index: PrimExpr) -> list[PrimExpr]:
 def _scalar(value: PrimExpr) -> PrimExpr:
     """What all lanes of a value are; the value itself where they are not known to be the same."""
     return value.value if isinstance(value, Broadcast) else value
+
+
+def _is_positive_zero(value: PrimExpr) -> bool:
+    """Whether a constant has no bit set."""
+    return isinstance(value, FloatImm) and value.value == 0 and copysign(1.0, value.value) > 0
 
 
 def _chosen_loads(value: PrimExpr) -> list[BufferLoad] | None:

@@ -9,6 +9,8 @@ from itertools import islice
 from typing import Final
 
 from tilewright.ir.dtype import FLOAT32, DataType
+from tilewright.ir.expr import Call
+from tilewright.ir.visit import find_all
 from tilewright.target.tensor_cores import ROUNDED_PRODUCT, truncates_operands
 from tilewright.tir.schedule.handles import BlockHandle
 from tilewright.tir.warp_instructions import GROUP_PANELS, IN_PANELS
@@ -288,6 +290,8 @@ def _least_vector(product: ProductContext) -> int:
 
 def _instruction(product: ProductContext) -> WarpProduct | str:
     """The instruction for a product in matrix form, or why there is none that is worth it."""
+    if any(call.name == "popcount" for call in find_all(product.block(product.anchor).body, Call)):
+        return "bits that two operands have in common are no products of elements"
     vector = _least_vector(product)
     context, form = product.form(steps_last=vector > 2)
     rows, columns = (context.block(copy).writes[0].buffer.dtype for copy in (form.rows, form.columns))
@@ -299,7 +303,7 @@ def _instruction(product: ProductContext) -> WarpProduct | str:
         return "the target has no tensor cores for these operands"
     if accumulator is not item.total:
         return f"the accumulator is {accumulator}, not {item.total}"
-    if form.row_count < ROWS // 2 or form.column_count < COLUMNS:
+    if form.row_count < ROWS // 2 or form.column_count < COLUMNS // 2:
         return "rows or columns are too few"
     if form.depth < item.depth:
         return "the reduction is too short"

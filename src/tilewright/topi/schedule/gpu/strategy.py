@@ -14,6 +14,7 @@ from tilewright.tir.stmt import IterKind, LoopKind
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu import (
+    depthwise,
     packed_fragments,
     packed_product,
     recurrent,
@@ -120,7 +121,8 @@ def _schedule_stage(
     stage = StageContext.of(context, handle)
     together = stage.stages_in_loops()
     if context.block(handle).is_reduction and _why_not_shared_loops(stage) and _why_not_bound(stage):
-        inline_large_windows(context, handle)
+        if not depthwise.keeps_image(context, handle):
+            inline_large_windows(context, handle)
         pairs = find_pairs(context, handle)
         if pairs is not None:
             stage = StageContext.of(context, handle, pairs, 2)
@@ -187,6 +189,7 @@ STAGES: Final = (
     ),
     Template("bound", "loops are as whoever wrote them wants them", _why_not_bound, lambda context: None),
     vector_product.TEMPLATE,
+    depthwise.TEMPLATE,
     *REDUCTIONS,
     *INJECTIVE,
 )
