@@ -245,11 +245,13 @@ class DevicePrepared:
         frame = self.take()
         try:
             statuses = frame.statuses
-            if frame.copies or (statuses is None and self._statuses):
+            if statuses is None and self._statuses:
                 return None
             made, results = make()
             with device.lock:
-                if not frame.again(places + results):
+                if frame.copies:
+                    self._start_on_copies(frame, device.at(places), device.at(results))
+                elif not frame.again(places + results):
                     frame.run(device.at(places), device.at(results), places + results)
                 frame.kept = kept
             if statuses is not None:
@@ -257,6 +259,16 @@ class DevicePrepared:
             return made
         finally:
             self.give_back(frame)
+
+    def _start_on_copies(self, frame: Frame, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        """Start a run on the frame's own memory, with copies before and behind it."""
+        own = [frame.own(ArgKind.INPUT, number) for number in range(len(inputs))]
+        made = self._outputs(frame, on_device=False)
+        for source, target, size in zip(inputs, own, self._input_bytes, strict=True):
+            self.device.copy(source, 0, target, 0, size)
+        frame.run(own, made)
+        for source, target, size in zip(made, results, self._output_bytes, strict=True):
+            self.device.copy(source, 0, target, 0, size)
 
     def call(self, inputs: Sequence[Value], *, on_device: bool) -> list[Any]:
         """One run: arrays on the host, or arrays on the device that may still be computed."""
