@@ -29,9 +29,7 @@ class Names:
 class ToyDriver:
     """As much of the driver as the runtime calls. Kernels are Python functions of the addresses that they are given."""
 
-    CUresult = SimpleNamespace(
-        CUDA_SUCCESS=SUCCESS, CUDA_ERROR_OUT_OF_MEMORY=NO_MEMORY, CUDA_ERROR_NOT_READY=NOT_READY
-    )
+    CUresult = SimpleNamespace(CUDA_SUCCESS=SUCCESS, CUDA_ERROR_OUT_OF_MEMORY=NO_MEMORY, CUDA_ERROR_NOT_READY=NOT_READY)
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
     cuuint64_t = int
     CUdevice_attribute = CUfunction_attribute = CUlaunchAttributeID = CUstream_flags = Names()
