@@ -103,7 +103,7 @@ PARTS_OF_BACK_ENDS: dict[str, str] = {
     "backends": "support",
     "slices": "support",
     "target": "target",
-    **dict.fromkeys(("driver", "graph", "objc", "api"), "runtime"),
+    **dict.fromkeys(("driver", "graph", "tensors", "objc", "api"), "runtime"),
     **dict.fromkeys(("compiler", "assemble", "assembler", "toolchain", "cache"), "compilers"),
     **dict.fromkeys(("object_format", "objects", "elf", "coff", "macho"), "compilers"),
 }

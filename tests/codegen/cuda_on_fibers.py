@@ -142,9 +142,9 @@ def fiber_device() -> driver.CudaDevice:
     return driver.CudaDevice(FiberDriver(), 0)
 
 
-def use_fibers(monkeypatch: pytest.MonkeyPatch) -> driver.CudaDevice:
-    """Let `target="cuda"` be the GPU of fibers while a test runs."""
-    device = fiber_device()
+def use_fibers(monkeypatch: pytest.MonkeyPatch, device: driver.CudaDevice | None = None) -> driver.CudaDevice:
+    """Let `target="cuda"` be the GPU of fibers (or this one) while a test runs."""
+    device = device or fiber_device()
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
     monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "1")
     monkeypatch.setattr(compiler, "COMPILER", Compiler(lambda source, target: source.encode(), lambda: "fibers"))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runtime.toy_cuda import BAD_ADDRESS, CALLS, SUCCESS, ToyDriver, floats
+from tests.runtime.toy_cuda import BAD_ADDRESS, CALLS, NOT_READY, SUCCESS, ToyDriver, floats
 from tilewright.backends.cuda.driver import CudaDevice
 from tilewright.backends.cuda.graph import POLICIES, even_share
 from tilewright.runtime.core.artifact import LaunchInfo
@@ -135,23 +135,27 @@ def test_tensors_of_torch_are_read_and_made_where_streams_are_ordered(monkeypatc
         float32="float32",
         float16="float16",
         Tensor=PlainTensor,
-        empty=PlainTensor,
+        empty_strided=lambda shape, strides, dtype, device: PlainTensor(shape, dtype, device, len(strides) * 64),
         device=lambda kind, number: f"{kind}:{number}",
         cuda=SimpleNamespace(is_current_stream_capturing=lambda: captured[0]),
         _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: streams[ordinal]),
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
-    (made,) = device.tensors([((2, 3), "float32")]) or []
+    make = device.tensor_maker([((2, 3), "float32")])
+    assert make is not None
+    (made,), results = make()
     assert (made.shape, made.dtype, made.device) == ((2, 3), "float32", "cuda:0")
-    assert device.address(made).address == 64
-    assert device.tensors([((2,), "float4_e2m1fn")]) is None  # torch has no such type
+    assert results == (128,) and [item.address for item in device.at(results)] == [128]
+    assert device.tensor_maker([((2,), "float4_e2m1fn")]) is None  # torch has no such type
+    read = device.tensor_reader(["float32"])
+    assert read is not None
 
-    def places(value: Any) -> list[int] | None:
-        found = device.plain_tensors([value], ["float32"])
-        return None if found is None else [item.address for item in found]
+    def places(value: Any) -> tuple[int, ...] | None:
+        return read([value])
 
     tensor = PlainTensor((2,), "float32", place=128)
-    assert places(tensor) == [128]
+    assert places(tensor) == (128,)
+    assert read([tensor, tensor]) is None and read([]) is None
     strided, between = PlainTensor((2,), "float32"), PlainTensor((2,), "float32", place=72)
     strided.rows = False
     other, half = PlainTensor((2,), "float32", "cuda:1"), PlainTensor((2,), "float16")
@@ -159,7 +163,7 @@ def test_tensors_of_torch_are_read_and_made_where_streams_are_ordered(monkeypatc
     streams[0] = int(device.stream) + 1
     assert places(tensor) is None  # another stream, which ours is not ordered with
     streams[0] = int(device.stream)
-    assert places(tensor) == [128]
+    assert places(tensor) == (128,)
     captured[0] = True
     assert places(tensor) is None  # the graph's own memory is to be used
 
@@ -218,6 +222,31 @@ def test_memory_goes_back_when_nothing_refers_to_it(driver: ToyDriver, device: C
     assert array.numpy().tolist() == [2, 3] and len(driver.memory) == 1
     del array, view
     assert not driver.memory
+
+
+def test_memory_of_the_host_is_used_again_when_the_gpu_is_done(driver: ToyDriver, device: CudaDevice) -> None:
+    waits: list[int] = []
+    driver.cuStreamSynchronize = lambda stream: (waits.append(1), (SUCCESS,))[1]  # type: ignore[method-assign, func-returns-value]
+    first, other = device.host_memory(64), device.host_memory(5000)
+    assert first is not None and other is not None
+    assert (len(first.words), len(other.words), len(driver.host_memory)) == (512, 1024, 2)
+    first.words[3] = 7
+    address = first.address
+    del first
+    assert not waits
+    again = device.host_memory(8)
+    # What the last owner started may write it until the GPU is done.
+    assert again is not None and again.address == address and waits == [1] and again.words[3] == 7
+    assert len(driver.host_memory) == 2
+
+
+def test_whether_the_gpu_is_done(driver: ToyDriver, device: CudaDevice) -> None:
+    assert device.is_done()
+    driver.state = NOT_READY
+    assert not device.is_done()
+    driver.state = BAD_ADDRESS
+    with pytest.raises(UserError, match="a kernel failed on Toy: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        device.is_done()
 
 
 def test_arrays_that_begin_between_vectors_are_copied(driver: ToyDriver, device: CudaDevice) -> None:

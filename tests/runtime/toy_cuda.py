@@ -14,6 +14,7 @@ CALLS = 3
 SUCCESS = SimpleNamespace(name="CUDA_SUCCESS")
 NO_MEMORY = SimpleNamespace(name="CUDA_ERROR_OUT_OF_MEMORY")
 BAD_ADDRESS = SimpleNamespace(name="CUDA_ERROR_ILLEGAL_ADDRESS")
+NOT_READY = SimpleNamespace(name="CUDA_ERROR_NOT_READY")
 BAD_IMAGE = SimpleNamespace(name="CUDA_ERROR_NO_BINARY_FOR_GPU")
 BROKEN_CAPTURE = SimpleNamespace(name="CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
 
@@ -28,7 +29,8 @@ class Names:
 class ToyDriver:
     """As much of the driver as the runtime calls. Kernels are Python functions of the addresses that they are given."""
 
-    CUresult = SimpleNamespace(CUDA_SUCCESS=SUCCESS, CUDA_ERROR_OUT_OF_MEMORY=NO_MEMORY)
+    CUresult = SimpleNamespace(CUDA_SUCCESS=SUCCESS, CUDA_ERROR_OUT_OF_MEMORY=NO_MEMORY, CUDA_ERROR_NOT_READY=NOT_READY)
+    CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
     cuuint64_t = int
     CUdevice_attribute = CUfunction_attribute = CUlaunchAttributeID = CUstream_flags = Names()
     CUmemPool_attribute = CUstreamCaptureMode = CUevent_flags = Names()
@@ -38,6 +40,8 @@ class ToyDriver:
         self.calls: list[str] = []
         self.launches: list[tuple[Any, list[Any]]] = []
         self.memory: dict[int, Any] = {}
+        self.host_memory: dict[int, Any] = {}
+        """What the host and the GPU both see."""
         self.capturing: list[Callable[[], None]] | None = None
         self.numbers = {
             "COMPUTE_CAPABILITY_MAJOR": 9,
@@ -94,6 +98,19 @@ class ToyDriver:
 
     def cuStreamSynchronize(self, stream: Any) -> tuple[Any]:
         return (self.state,)
+
+    def cuStreamQuery(self, stream: Any) -> tuple[Any]:
+        return (self.state,)
+
+    def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, int]:
+        if flags != 3:
+            return NO_MEMORY, 0
+        block = ctypes.create_string_buffer(size)
+        self.host_memory[ctypes.addressof(block)] = block
+        return SUCCESS, ctypes.addressof(block)
+
+    def cuMemHostGetDevicePointer(self, address: int, flags: int) -> tuple[Any, int]:
+        return SUCCESS, address
 
     def CUlaunchAttribute(self) -> Any:
         return SimpleNamespace(value=SimpleNamespace(clusterDim=SimpleNamespace()))

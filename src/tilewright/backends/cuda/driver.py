@@ -15,24 +15,34 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.backends.cuda.graph import CudaRecording, LaunchAs, Policy, even_share, plain, quickest
+from tilewright.backends.cuda.tensors import VECTOR_BYTES, maker, reader, torch_stream
 from tilewright.runtime.core.artifact import LaunchInfo
 from tilewright.runtime.core.convert import Array, address_of, is_torch
 from tilewright.runtime.core.dlpack import read_capsule
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.device.devices import Driver
-from tilewright.runtime.device.program import BoundCall, Device, ImportedArray, Recording, Scalar, pick
+from tilewright.runtime.device.program import (
+    BoundCall,
+    Device,
+    ImportedArray,
+    Recording,
+    Scalar,
+    TensorMaker,
+    TensorReader,
+    pick,
+)
 from tilewright.support.errors import UserError
 from tilewright.support.text import human_bytes
 
 _DLPACK_CUDA = 2
-_VECTOR_BYTES = 16
-"""The longest vectors that kernels read: what they are given begins at a multiple of it."""
 _PLAIN_SHARED = 48 * 1024
 """Shared memory that every kernel may ask for; more has to be announced."""
 _PORTABLE_CLUSTER = 8
 _NO_SYNCHRONIZATION = -1
 _DEFAULT_STREAM = 1
 _COPIES = 20
+_PAGE = 4096
+"""Bytes: memory of the host's comes in so many."""
 _HINT = "pip install 'tilewright[cuda]', and NVIDIA's driver"
 
 
@@ -63,7 +73,6 @@ class CudaDevice(Device):
         super().__init__()
         self._driver = driver
         self._ordinal = ordinal
-        self._torch_device: Any = None
         self.dlpack = (_DLPACK_CUDA, ordinal)
         device = self._call("cuDeviceGet", ordinal)
         self._device = device
@@ -76,7 +85,11 @@ class CudaDevice(Device):
         self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
         self._stream = self._call("cuStreamCreate", 0)
         self._stream_number = int(self._stream)
-        self._joined = threading.local()
+        self._joined = _Joined()
+        self._set_current, self._launch_graph = driver.cuCtxSetCurrent, driver.cuGraphLaunch
+        self._success = driver.CUresult.CUDA_SUCCESS
+        self._host_pages: dict[int, list[tuple[int, int]]] = {}
+        """Memory of the host's that nobody uses, by its size: addresses there and here."""
         self._private = self._call("cuStreamCreate", driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         pool = self._call("cuDeviceGetDefaultMemPool", device)
         kept = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -91,12 +104,12 @@ class CudaDevice(Device):
     @property
     def stream(self) -> Any:
         """The stream that this thread's work goes to."""
-        return getattr(self._joined, "stream", self._stream)
+        return self._joined.stream or self._stream
 
     @property
     def capturing(self) -> bool:
         """Whether this thread's work goes into a graph that torch captures."""
-        return hasattr(self._joined, "stream")
+        return self._joined.stream is not None
 
     def joined(self) -> AbstractContextManager[None]:
         """Where torch captures a CUDA graph in this thread, work goes into it."""
@@ -109,7 +122,7 @@ class CudaDevice(Device):
         try:
             yield
         finally:
-            del self._joined.stream
+            self._joined.stream = None
 
     def _attribute(self, name: str) -> int:
         kinds = self._driver.CUdevice_attribute
@@ -127,13 +140,14 @@ class CudaDevice(Device):
     def _call(self, name: str, *args: Any) -> Any:
         """Call the driver; errors of earlier kernels show here too."""
         error, *results = getattr(self._driver, name)(*args)
-        if error != self._driver.CUresult.CUDA_SUCCESS:
-            raise UserError(f"the CUDA driver failed in {name}: {error.name}")
+        self._check(error, name)
         return results[0] if results else None
 
     def activate(self) -> None:
         """Contexts belong to threads: this one is to be the GPU's."""
-        self._call("cuCtxSetCurrent", self._context)
+        (error,) = self._set_current(self._context)
+        if error is not self._success:
+            self._check(error, "cuCtxSetCurrent")
 
     def load(self, code: bytes, launches: Sequence[LaunchInfo]) -> dict[str, Any]:
         """Load machine code."""
@@ -176,6 +190,29 @@ class CudaDevice(Device):
         if not self._ending:
             # Always on our own stream: what dies while a graph is captured is no part of it.
             self._driver.cuMemFreeAsync(address, self._stream)
+
+    def host_memory(self, size: int) -> _HostMemory | None:
+        """Memory of the host's that kernels write; None where the driver has none to give.
+
+        It is used again and never given back: that would be an error while torch captures a graph.
+        """
+        pages = -(-size // _PAGE)
+        try:
+            places = self._host_pages.setdefault(pages, []).pop()
+        except IndexError:
+            flags = self._driver.CU_MEMHOSTALLOC_DEVICEMAP | self._driver.CU_MEMHOSTALLOC_PORTABLE
+            error, here = self._driver.cuMemHostAlloc(pages * _PAGE, flags)
+            if error != self._success:
+                return None
+            places = int(self._call("cuMemHostGetDevicePointer", here, 0)), int(here)
+        else:
+            # What was started on it may write yet.
+            self.wait()
+        return _HostMemory(self._host_pages[pages], *places, pages * _PAGE)
+
+    def at(self, addresses: Sequence[int]) -> list[Any]:
+        """Memory of torch's."""
+        return [_View(None, address) for address in addresses]
 
     def view(self, memory: Any, offset: int, size: int) -> Any:
         """A place inside memory, which it keeps alive."""
@@ -237,8 +274,18 @@ class CudaDevice(Device):
     def wait(self) -> None:
         """Wait for the stream; what failed in kernels shows here."""
         self._refuse_captured("the GPU is waited for")
-        (error,) = self._driver.cuStreamSynchronize(self.stream)
-        if error != self._driver.CUresult.CUDA_SUCCESS:
+        self._check_kernels(self._driver.cuStreamSynchronize(self.stream)[0])
+
+    def is_done(self) -> bool:
+        """Whether the stream has nothing left to do."""
+        (error,) = self._driver.cuStreamQuery(self.stream)
+        is_done: bool = error != self._driver.CUresult.CUDA_ERROR_NOT_READY
+        if is_done:
+            self._check_kernels(error)
+        return is_done
+
+    def _check_kernels(self, error: Any) -> None:
+        if error != self._success:
             raise UserError(
                 f"a kernel failed on {self.name}: {error.name}",
                 hint="this process cannot use the GPU any more; run with TILEWRIGHT_TRACE=launch to see which it was",
@@ -302,7 +349,9 @@ class CudaDevice(Device):
 
     def start(self, graph: Any) -> None:
         """Run an executable graph on the stream."""
-        self._call("cuGraphLaunch", graph, self.stream)
+        (error,) = self._launch_graph(graph, self._joined.stream or self._stream)
+        if error is not self._success:
+            self._check(error, "cuGraphLaunch")
 
     def discard(self, graph: Any) -> None:
         """Give an executable graph back."""
@@ -369,7 +418,7 @@ class CudaDevice(Device):
 
     def _aligned(self, array: ImportedArray) -> ImportedArray:
         """The array, or a copy where it begins between the vectors that kernels read (a slice of a larger one)."""
-        if array.memory.address % _VECTOR_BYTES == 0:
+        if array.memory.address % VECTOR_BYTES == 0:
             return array
         size = math.prod(array.shape) * storage_dtype(array.dtype).itemsize
         memory = self.allocate(size)
@@ -387,36 +436,16 @@ class CudaDevice(Device):
     def _is_ordered_with_torch(self) -> bool:
         """Whether this thread's work in torch goes to a stream that ours is ordered with: the default one, or ours."""
         own = int(self.stream) if self.capturing else self._stream_number
-        return _torch_stream(self._ordinal) in (0, own)
+        return torch_stream(self._ordinal) in (0, own)
 
-    def plain_tensors(self, values: Sequence[Any], dtypes: Sequence[str]) -> list[Any] | None:
-        """The places of tensors in torch's memory, where its stream is one that ours is ordered with."""
-        torch = sys.modules["torch"]
-        if self.capturing or torch.cuda.is_current_stream_capturing() or not self._is_ordered_with_torch():
-            return None
-        places: list[Any] = []
-        for value, name in zip(values, dtypes, strict=True):
-            if not isinstance(value, torch.Tensor) or value.dtype is not getattr(torch, name, None):
-                return None
-            plain = value.is_cuda and value.get_device() == self._ordinal and value.is_contiguous()
-            place = value.data_ptr() if plain else 1
-            if place % _VECTOR_BYTES:
-                return None
-            places.append(_View(value, place))
-        return places
+    def tensor_reader(self, dtypes: Sequence[str]) -> TensorReader | None:
+        """What reads tensors in torch's memory."""
+        torch = sys.modules.get("torch")
+        return None if torch is None else reader(torch, dtypes, self._ordinal, self._stream_number)
 
-    def tensors(self, types: Sequence[tuple[tuple[int, ...], str]]) -> list[Any] | None:
-        """Of torch's own memory: much quicker than exporting ours."""
-        torch = sys.modules["torch"]
-        kinds = [getattr(torch, name, None) for _, name in types]
-        if None in kinds:
-            return None
-        place = self._torch_device = self._torch_device or torch.device("cuda", self._ordinal)
-        return [torch.empty(shape, dtype=kind, device=place) for (shape, _), kind in zip(types, kinds, strict=True)]
-
-    def address(self, tensor: Any) -> Any:
-        """A view of torch's memory."""
-        return _View(tensor, tensor.data_ptr())
+    def tensor_maker(self, types: Sequence[tuple[tuple[int, ...], str]]) -> TensorMaker | None:
+        """What makes tensors of torch's own memory: much quicker than exporting ours."""
+        return maker(sys.modules["torch"], types, self._ordinal)
 
     def order_after(self, stream: int) -> None:
         """Let a stream of another package wait for everything that was started here."""
@@ -441,6 +470,27 @@ class _Memory:
         self._device.free(self.address)
 
 
+class _HostMemory:
+    """Memory of the host's that kernels write; whoever has it next waits for them."""
+
+    __slots__ = ("_free", "_here", "address", "words")
+
+    def __init__(self, free: list[tuple[int, int]], there: int, here: int, size: int) -> None:
+        self._free = free
+        self._here = here
+        self.address = there
+        self.words = (ctypes.c_int64 * (size // 8)).from_address(here)
+
+    def __del__(self) -> None:
+        self._free.append((self.address, self._here))
+
+
+class _Joined(threading.local):
+    """The stream of another package that a thread's work goes to."""
+
+    stream: Any = None
+
+
 class _View:
     """A place in memory that `owner` keeps alive."""
 
@@ -453,13 +503,6 @@ class _View:
 
 _TORCH_TYPES: Final[dict[Any, str]] = {}
 """The names of torch's data types."""
-
-
-def _torch_stream(ordinal: int) -> int:
-    """The stream of torch's work on a GPU in this thread."""
-    torch = sys.modules["torch"]
-    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return int(quick(ordinal) if quick is not None else torch.cuda.current_stream(ordinal).cuda_stream)
 
 
 def _captured_stream(ordinal: int) -> int | None:

@@ -87,6 +87,9 @@ class Executable(Exportable):
         self.state = State(kept)
         """The values that the model keeps from call to call, by the names of its inputs."""
         self._entry = self._runner if type(self._runner) is EntryRunner else None
+        self._there = self._runner.tensors if isinstance(self._runner, (DeviceRunner, DeviceState)) else None
+        """The short way of a call with torch's tensors, on devices that have one."""
+        self._is_mixed = artifact.device is not None and any(item.on_host for item in artifact.device.kernels)
         self._set_threads = thread_setter(library, self.model.name)
         self._input_places = {info.name: place for place, info in enumerate(self._interface.inputs)}
 
@@ -113,7 +116,13 @@ class Executable(Exportable):
         array (for several outputs a list of arrays) that the results are written into, and that then comes back; where
         an input of the model is named `out`, the word means that input, and `run` takes arrays for the results.
         """
-        if out is None and not named and self._entry is not None:
+        if out is None and not named and self._there is not None:
+            if self._is_mixed:
+                self._set_threads(self.threads or 0)
+            there = self._there(arrays)
+            if there is not None:
+                return there[0] if len(there) == 1 else tuple(there)
+        elif out is None and not named and self._entry is not None:
             # Programs of one process share a pool, so each call says how many threads it wants.
             self._set_threads(self.threads or 0)
             plain = self._entry.run_plain(arrays)
@@ -131,7 +140,7 @@ class Executable(Exportable):
             named = {**named, "out": out}
         values = self._by_position(arrays, named)
         if isinstance(self._runner, (DeviceRunner, DeviceState)) and values and _is_on_device(values[0]):
-            return self._run_there(values)
+            return self._run_there(values, bool(named))
         outputs = self._run(values)
         if values and is_torch(values[0]):
             results = self._to_torch(outputs)
@@ -177,11 +186,11 @@ class Executable(Exportable):
             copy_into(arrays, self._runner.run(kept), self._interface.outputs)
         return given
 
-    def _run_there(self, values: list[object]) -> Any:
-        """Run on a device, results left there."""
+    def _run_there(self, values: list[object], is_new: bool) -> Any:
+        """Run on a device, results left there; the short way, too, where these values are new to it."""
         assert isinstance(self._runner, (DeviceRunner, DeviceState))
         self._set_threads(self.threads or 0)
-        results = self._runner.tensors(values) if is_torch(values[0]) else None
+        results = self._runner.tensors(values) if is_new else None
         if results is None:
             with self._runner.device.joined():
                 results = self._runner.run_there(self._runner.admit(values))

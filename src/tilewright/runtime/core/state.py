@@ -32,7 +32,7 @@ from tilewright.runtime.core.shapes import show_shape
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.model import BoundRun, DeviceRunner
 from tilewright.runtime.device.over import RunOver
-from tilewright.runtime.device.program import Device
+from tilewright.runtime.device.program import Device, TensorReader
 from tilewright.runtime.vm.runner import ProgramRunner
 from tilewright.support.errors import UserError
 from tilewright.support.files import replacing
@@ -186,6 +186,7 @@ class DeviceState(StatefulRunner):
         self._by_output = dict(zip((item.output for item in model.state), self._arrays, strict=True))
         self._runs: dict[tuple[Any, ...], RunOver] = {}
         self._dtypes = [info.dtype for info in self.model.inputs]
+        self._read: TensorReader | None = None
 
     def _held(self) -> Sequence[Any]:
         return self._arrays
@@ -215,15 +216,18 @@ class DeviceState(StatefulRunner):
             outputs = self.inner.prepare(whole).call_over(whole, self._by_output, on_device=True)
         return [outputs[number] for number in self._outputs]
 
-    def tensors(self, values: list[Any]) -> list[Any] | None:
+    def tensors(self, values: Sequence[Any]) -> list[Any] | None:
         """One call on tensors of torch's that can be read as they are, giving such tensors: the short way, or None."""
-        given = self.device.plain_tensors(values, self._dtypes)
-        if given is None:
+        read = self._read
+        if read is None:
+            read = self._read = self.device.tensor_reader(self._dtypes)
+        places = None if read is None else read(values)
+        if places is None:
             return None
         with self.lock:
-            return self._over(values).tensors(given, values)
+            return self._over(values).tensors(places, values)
 
-    def _over(self, values: list[Any]) -> RunOver:
+    def _over(self, values: Sequence[Any]) -> RunOver:
         """Runs on values of these sizes."""
         shapes = tuple([value.shape for value in values])
         run = self._runs.get(shapes)

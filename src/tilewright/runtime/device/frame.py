@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.runtime.core.artifact import ArgKind
 from tilewright.runtime.core.convert import Array
+from tilewright.runtime.device.checks import HostStatuses
 from tilewright.runtime.device.host_calls import HostCall, HostValues
 from tilewright.runtime.device.program import BoundCall, Device, Recording, Scalar
 from tilewright.runtime.device.steps import Place, PlannedLaunch, PlannedStep
@@ -50,15 +51,21 @@ class Frame:
         outputs: Sequence[int],
         kept: Sequence[Place] = (),
         gate: Gate | None = None,
+        statuses: HostStatuses | None = None,
     ) -> None:
         """`slots`, `inputs` and `outputs` are sizes in bytes; `constants` gives the memory of an offset and a size.
 
-        `kept` are the places of the workspace that are read when the run is over, or at its `gate`.
+        `kept` are the places of the workspace that are read when the run is over, or at its `gate`. `statuses` are in
+        memory that stands for a slot.
         """
         self.device = device
         self.steps = steps
         self._constants = constants
-        self._slots = [device.allocate(size) for size in slots]
+        self.statuses = statuses
+        self._slots = [
+            device.allocate(size) if statuses is None or number != statuses.slot else statuses.memory
+            for number, size in enumerate(slots)
+        ]
         self._kept_places = kept
         self._gate = gate
         self._sizes = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
@@ -72,6 +79,8 @@ class Frame:
         """The steps of each recording, by its identity, with the number of the first call of each."""
         self._starts: dict[tuple[int, ...], list[Callable[[], None]]] = {}
         """What starts the stages, for sets of addresses."""
+        self._needs_memory = False
+        """Whether stages are more than launches, and take the pieces of memory of the run at hand."""
         self._seen = 0
         self._watched = "launch" in settings.TRACE.get()
         self.kept: object = None
@@ -89,6 +98,17 @@ class Frame:
         """Whether inputs and outputs lie elsewhere in every call, so that copying them costs less than recording."""
         return self._seen > _MOST_PLACES
 
+    def again(self, places: tuple[int, ...]) -> bool:
+        """Start everything on memory at these addresses (see `run`), if launches as recorded are all that it takes."""
+        starts = self._starts.get(places)
+        if starts is None or self._needs_memory:
+            return False
+        if self.statuses is not None:
+            self.statuses.begin()
+        for start in starts:
+            start()
+        return True
+
     def run(self, inputs: list[Any], outputs: list[Any], places: tuple[int, ...] | None = None) -> None:
         """Start everything, on these pieces of memory.
 
@@ -98,6 +118,8 @@ class Frame:
         if places is None:
             places = tuple([identity(memory) for memory in (*inputs, *outputs)])
         self._bound = {ArgKind.INPUT: inputs, ArgKind.OUTPUT: outputs}
+        if self.statuses is not None:
+            self.statuses.begin()
         starts = self._starts.get(places)
         if starts is None:
             if len(self._starts) > _MOST_PLACES:
@@ -111,16 +133,20 @@ class Frame:
 
     def _first_run(self) -> list[Callable[[], None]]:
         """Run the stages, and give what starts them again: each may be tried on what those before it have left."""
-        starts = []
+        starts, is_tried = [], False
         for stage in self._stages:
             start: Callable[[], None]
             if isinstance(stage, Recording):
+                is_tried |= stage.will_try
                 with self._trials_undone(stage):
                     start = stage.bound()
             else:
                 start = stage
             start()
             starts.append(start)
+        if is_tried and self.statuses is not None:
+            # What trials wrote is no sign that the checks of the run itself have written.
+            self.device.wait()
         return starts
 
     @contextmanager
@@ -231,6 +257,9 @@ class Frame:
                 flush()
                 self._stages.append(partial(self._gate.verify, self))
         flush()
+        self._needs_memory = (self._gate is not None and self.statuses is None) or any(
+            isinstance(stage, (HostCall, _Copy)) for stage in self._stages
+        )
 
     def _arguments(self, launch: PlannedLaunch, staged: dict[int, Any]) -> tuple[list[Any], dict[int, Any]]:
         """What a launch is given, and the memory that stands for places where none can start."""

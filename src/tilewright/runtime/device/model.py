@@ -26,6 +26,7 @@ from tilewright.runtime.core.artifact import (
     Step,
     TensorInfo,
 )
+from tilewright.runtime.core.checks import STATUS_BYTES
 from tilewright.runtime.core.convert import Array, direct, to_storage
 from tilewright.runtime.core.dtypes import storage_dtype
 from tilewright.runtime.core.entry import OutputTypes
@@ -33,9 +34,9 @@ from tilewright.runtime.core.library import Library, bind
 from tilewright.runtime.core.packing import packed_size
 from tilewright.runtime.core.shapes import bind_shape, evaluate
 from tilewright.runtime.device.array import DeviceArray
-from tilewright.runtime.device.checks import PendingChecks, gathered
+from tilewright.runtime.device.checks import STATUS_STRIDE, HostStatuses, PendingChecks, gathered
 from tilewright.runtime.device.frame import Frame, Gate
-from tilewright.runtime.device.program import BoundCall, Device, Scalar
+from tilewright.runtime.device.program import BoundCall, Device, Scalar, TensorMaker, TensorReader
 from tilewright.runtime.device.steps import Place, PlannedLaunch, PlannedStep
 from tilewright.support.errors import CompilerBug, UserError
 
@@ -126,6 +127,7 @@ class DevicePrepared:
         self.output_types = [(shape, item.dtype) for (shape, _), item in self._outputs_with_infos()]
         """Shapes and data types of the outputs."""
         self._statuses = [self._status(check) for check in info.checks]
+        self._status_slot = self._set_apart() if self._statuses and self.device.flat_memory else None
         self._free: deque[Frame] = deque()
 
     def _status(self, check: CheckInfo) -> Place:
@@ -133,6 +135,20 @@ class DevicePrepared:
         place = self.steps[check.step].args[1]
         assert isinstance(place, Place)
         return place
+
+    def _set_apart(self) -> int | None:
+        """Give statuses a slot of their own, which the host may look at; None where others read them."""
+        places, slot = self._statuses, len(self._slots)
+        for check, place in zip(self.part.info.checks, places, strict=True):
+            others = (other for step in self.steps[check.step + 1 :] for other, _ in step.uses())
+            is_launched = bool(self.steps[check.step].launches) and place.kind is ArgKind.WORKSPACE
+            if not is_launched or any(place.overlaps(other) for other in others):
+                return None
+        self._slots.append(len(places) * STATUS_STRIDE)
+        self._statuses = [Place(ArgKind.WORKSPACE, slot, n * STATUS_STRIDE, STATUS_BYTES) for n in range(len(places))]
+        for check, old, new in zip(self.part.info.checks, places, self._statuses, strict=True):
+            self.steps[check.step] = self.steps[check.step].moved(old, new)
+        return slot
 
     def _outputs_with_infos(self) -> Any:
         return zip(self.outputs, self.part.info.outputs, strict=True)
@@ -199,29 +215,60 @@ class DevicePrepared:
 
     def _new_frame(self) -> Frame:
         constants, sizes = self.part.code.constants, (self._input_bytes, self._output_bytes)
-        gate = self._gate if self._statuses and not self.device.capturing else None
-        return Frame(self.device, self.steps, self._slots, constants, *sizes, self._statuses, gate)
+        gate = statuses = None
+        if self._statuses and not self.device.capturing:
+            gate, statuses = self._gate, self._host_statuses()
+        return Frame(self.device, self.steps, self._slots, constants, *sizes, self._statuses, gate, statuses)
+
+    def _host_statuses(self) -> HostStatuses | None:
+        slot = self._status_slot
+        memory = None if slot is None else self.device.host_memory(self._slots[slot])
+        if slot is None or memory is None:
+            return None
+        return HostStatuses(self.device, memory, slot, self.part.info.checks, self._symbols)
 
     def give_back(self, frame: Frame) -> None:
-        """Return a frame for later calls."""
-        self._free.append(frame)
+        """Return a frame for later calls, but for one whose checks may write yet (a run that was interrupted)."""
+        if frame.statuses is None or frame.statuses.is_settled:
+            self._free.append(frame)
 
-    def tensors(self, memory: list[Any], kept: object) -> list[Any] | None:
-        """One run on memory of `kept` tensors, whose results are torch's tensors too; None where `call` must do it."""
-        made = None if self._statuses else self.device.tensors(self.output_types)
-        if made is None:
+    @cached_property
+    def _maker(self) -> TensorMaker | None:
+        return self.device.tensor_maker(self.output_types)
+
+    def tensors(self, places: tuple[int, ...], kept: object) -> list[Any] | None:
+        """One run on `kept` tensors at these places, whose results are torch's too; None where `call` must do it."""
+        device, make = self.device, self._maker
+        if make is None:
             return None
-        self.device.activate()
+        device.activate()
         frame = self.take()
         try:
-            if frame.copies:
+            statuses = frame.statuses
+            if statuses is None and self._statuses:
                 return None
-            with self.device.lock:
-                frame.run(memory, [self.device.address(tensor) for tensor in made])
+            made, results = make()
+            with device.lock:
+                if frame.copies:
+                    self._start_on_copies(frame, device.at(places), device.at(results))
+                elif not frame.again(places + results):
+                    frame.run(device.at(places), device.at(results), places + results)
                 frame.kept = kept
+            if statuses is not None:
+                statuses.verify()
             return made
         finally:
             self.give_back(frame)
+
+    def _start_on_copies(self, frame: Frame, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        """Start a run on the frame's own memory, with copies before and behind it."""
+        own = [frame.own(ArgKind.INPUT, number) for number in range(len(inputs))]
+        made = self._outputs(frame, on_device=False)
+        for source, target, size in zip(inputs, own, self._input_bytes, strict=True):
+            self.device.copy(source, 0, target, 0, size)
+        frame.run(own, made)
+        for source, target, size in zip(made, results, self._output_bytes, strict=True):
+            self.device.copy(source, 0, target, 0, size)
 
     def call(self, inputs: Sequence[Value], *, on_device: bool) -> list[Any]:
         """One run: arrays on the host, or arrays on the device that may still be computed."""
@@ -241,6 +288,8 @@ class DevicePrepared:
                     for source, target, size in zip(own, places, self._output_bytes, strict=True):
                         self.device.copy(source, 0, target, 0, size)
                 checks = self._pending(frame)
+            if frame.statuses is not None:
+                frame.statuses.verify()
             if checks is not None and not on_device:
                 checks.verify()
                 checks = None
@@ -350,13 +399,13 @@ class DevicePrepared:
 
     def _verify(self, frame: Frame) -> None:
         """Wait for the checks of a run, and raise what is wrong with its data."""
-        pending = self._pending(frame)
-        if pending is not None:
-            pending.verify()
+        found = frame.statuses or self._pending(frame)
+        if found is not None:
+            found.verify()
 
     def _pending(self, frame: Frame) -> PendingChecks | None:
-        """What the run of a frame checks of its data."""
-        if not self._statuses:
+        """What the run of a frame checks of its data, where only the device knows."""
+        if not self._statuses or frame.statuses is not None:
             return None
         places = [frame.base(place) for place in self._statuses]
         return gathered(self.device, places, self.part.info.checks, self._symbols)
@@ -429,6 +478,7 @@ class DeviceRunner:
         self.variants = {item.fixed: DevicePart(item, code) for item in self.model.variants}
         self._prepared: dict[tuple[tuple[int, ...], ...], DevicePrepared] = {}
         self._dtypes = [info.dtype for info in self.model.inputs]
+        self._read: TensorReader | None = None
 
     def admit(self, values: list[object], infos: Sequence[TensorInfo] | None = None) -> list[Value]:
         """Each input (those of `infos`, if given) as an array, on the host or on this device, checked."""
@@ -454,14 +504,19 @@ class DeviceRunner:
             self._prepared[shapes] = found
         return found
 
-    def tensors(self, values: list[Any]) -> list[Any] | None:
+    def tensors(self, values: Sequence[Any]) -> list[Any] | None:
         """One inference on tensors of torch's that can be read as they are, giving such tensors: the short way.
 
         None where there is more to do (another type or stream, strides, sizes that come for the first time).
         """
-        memory = self.device.plain_tensors(values, self._dtypes)
-        prepared = None if memory is None else self._prepared.get(tuple([value.shape for value in values]))
-        return None if prepared is None or memory is None else prepared.tensors(memory, values)
+        read = self._read
+        if read is None:
+            read = self._read = self.device.tensor_reader(self._dtypes)
+        places = None if read is None else read(values)
+        if places is None:
+            return None
+        prepared = self._prepared.get(tuple([value.shape for value in values]))
+        return None if prepared is None else prepared.tensors(places, values)
 
     def run(self, inputs: list[Value]) -> list[Any]:
         """One inference."""

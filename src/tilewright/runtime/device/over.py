@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from tilewright.runtime.core.artifact import ArgKind
@@ -10,6 +11,7 @@ from tilewright.runtime.core.convert import Array
 from tilewright.runtime.device.array import DeviceArray
 from tilewright.runtime.device.frame import Frame, identity
 from tilewright.runtime.device.model import DevicePrepared, Value
+from tilewright.runtime.device.program import TensorMaker
 
 
 class RunOver:
@@ -33,20 +35,25 @@ class RunOver:
         self._types = [prepared.output_types[number] for number in self._made]
         self._is_possible = held.keys() == prepared.written_over
 
-    def tensors(self, given: Sequence[Any], kept: object) -> list[Any] | None:
-        """One run on the memory of `kept` tensors, whose results are torch's tensors too; None where it takes more."""
-        prepared = self._prepared
-        device = prepared.device
-        made = device.tensors(self._types) if self._is_possible else None
-        if made is None:
+    @cached_property
+    def _maker(self) -> TensorMaker | None:
+        return self._prepared.device.tensor_maker(self._types) if self._is_possible else None
+
+    def tensors(self, places: tuple[int, ...], kept: object) -> list[Any] | None:
+        """One run on `kept` tensors at these places, whose results are torch's too; None where it takes more."""
+        prepared, make = self._prepared, self._maker
+        if make is None:
             return None
+        device = prepared.device
         device.activate()
         frame = prepared.take()
         try:
             if frame.copies:
                 return None
+            made, results = make()
             with device.lock:
-                self._start(frame, given, [device.address(tensor) for tensor in made])
+                if not frame.again(places + results):
+                    self._start(frame, device.at(places), device.at(results), places + results)
                 frame.kept = kept
             return made
         finally:
@@ -67,7 +74,7 @@ class RunOver:
                     prepared.input_memory(frame, number, value)
                     for number, value in zip(self._given, given, strict=True)
                 ]
-                self._start(frame, memory, places)
+                self._start(frame, memory, places, tuple([identity(piece) for piece in (*memory, *places)]))
                 frame.kept = given
             return [
                 DeviceArray(place, shape, dtype, device).numpy()
@@ -76,10 +83,10 @@ class RunOver:
         finally:
             prepared.give_back(frame)
 
-    def _start(self, frame: Frame, given: Sequence[Any], made: Sequence[Any]) -> None:
+    def _start(self, frame: Frame, given: Sequence[Any], made: Sequence[Any], key: tuple[int, ...]) -> None:
         inputs, outputs = self._inputs.copy(), self._outputs.copy()
         for number, memory in zip(self._given, given, strict=True):
             inputs[number] = memory
         for number, memory in zip(self._made, made, strict=True):
             outputs[number] = memory
-        frame.run(inputs, outputs, tuple([identity(memory) for memory in (*given, *made)]))
+        frame.run(inputs, outputs, key)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tilewright.runtime.core.artifact import Extent, FunctionInfo, LaunchInfo
 from tilewright.runtime.core.convert import Array
@@ -20,6 +20,10 @@ from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.support.text import plural
 
 T = TypeVar("T")
+TensorReader = Callable[[Sequence[Any]], tuple[int, ...] | None]
+"""Gives the addresses of values, if all are tensors of torch's that can be read as they are."""
+TensorMaker = Callable[[], tuple[list[Any], tuple[int, ...]]]
+"""Gives new tensors of torch's, and their addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,18 @@ class Recording:
         return start
 
 
+class HostMemory(Protocol):
+    """Memory of the host's that kernels take like any other: the host sees what they write while they run."""
+
+    @property
+    def address(self) -> int:
+        """Where it is for kernels."""
+
+    @property
+    def words(self) -> Any:
+        """Its 64-bit numbers, to be read and written by their index."""
+
+
 class Device(ABC):
     """A device that runs kernels of compiled programs. Memory and kernels are its own objects.
 
@@ -189,17 +205,26 @@ class Device(ABC):
         """An array of another package that is in this device's memory already; None if it is none."""
         return None
 
-    def plain_tensors(self, values: Sequence[Any], dtypes: Sequence[str]) -> list[Any] | None:
-        """The memory of torch's tensors of these types on this device, if all can be read as they are."""
+    def tensor_reader(self, dtypes: Sequence[str]) -> TensorReader | None:
+        """What reads torch's tensors of these types where they are; None where that cannot be, or torch is not here."""
         return None
 
-    def tensors(self, types: Sequence[tuple[tuple[int, ...], str]]) -> list[Any] | None:
-        """Empty tensors of torch's for results; None where results are better made here and exported."""
+    def tensor_maker(self, types: Sequence[tuple[tuple[int, ...], str]]) -> TensorMaker | None:
+        """What makes tensors of torch's for results of these shapes and types; None where torch has no such tensors."""
         return None
 
-    def address(self, tensor: Any) -> Any:
-        """The memory of a tensor of torch's, as kernels take memory."""
-        raise UnsupportedError(f"{self.name} does not write into torch's tensors")
+    def at(self, addresses: Sequence[int]) -> list[Any]:
+        """The pieces of memory at addresses, which somebody else keeps alive."""
+        raise UnsupportedError(f"{self.name} does not take memory by its address")
+
+    def host_memory(self, size: int) -> HostMemory | None:
+        """Memory of the host's that kernels write; None where there is none."""
+        return None
+
+    def is_done(self) -> bool:
+        """Whether everything that was started is done, if the device tells; what failed shows here as in `wait`."""
+        self.wait()
+        return True
 
     def describe(self, call: BoundCall) -> str:
         """How a launch fills the device, for profiles: blocks and threads, and what else the device tells."""

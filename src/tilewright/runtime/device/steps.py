@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.runtime.core.artifact import ArgKind, DeviceKernelInfo, KernelInfo
@@ -60,3 +60,12 @@ class PlannedStep:
         last = max(self.info.written, default=-1)
         for number, place in enumerate(arg for arg in self.args if isinstance(arg, Place)):
             yield place, number in self.info.written or number > last
+
+    def moved(self, old: Place, new: Place) -> PlannedStep:
+        """The step with another place in the place of one of its arguments."""
+
+        def args(given: tuple[Place | Scalar, ...]) -> tuple[Place | Scalar, ...]:
+            return tuple(new if arg == old else arg for arg in given)
+
+        launches = tuple(replace(launch, args=args(launch.args)) for launch in self.launches)
+        return replace(self, args=args(self.args), launches=launches)
