@@ -1,4 +1,4 @@
-"""Tiles of warp groups one after the other in a block, and second operands that are stored as shared memory has them."""
+"""Tiles of warp groups one after the other in a block; second operands that are stored as shared memory has them."""
 
 from __future__ import annotations
 

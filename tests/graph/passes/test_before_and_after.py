@@ -22,6 +22,7 @@ from tilewright.graph.passes.bitserial_products import bitserial_products
 from tilewright.graph.passes.byte_tables import byte_tables
 from tilewright.graph.passes.canonicalize import canonicalize
 from tilewright.graph.passes.choose_algorithm import choose_algorithm
+from tilewright.graph.passes.column_parts import column_parts
 from tilewright.graph.passes.computed_kernels import computed_kernels
 from tilewright.graph.passes.computed_products import computed_products
 from tilewright.graph.passes.convert_layout import convert_layout
@@ -756,6 +757,37 @@ def test_joint_products() -> None:
         """,
         constants=[queries, keys, np.stack([queries, keys])],
         x="f32[5, 8]",
+    )
+
+
+def test_column_parts() -> None:
+    """Queries, keys and values of one product: each becomes a result of its own, and nothing is turned before it."""
+    weights, row = random(0, 8, 96), random(1, 96)
+    assert_becomes(
+        partial(column_parts, options=GraphOptions(target=HOPPER)),
+        """
+        both = reshape(add(matmul(x, const[0]), const[1]), shape=(2, 5, 2, 3, 16))
+        turned = transpose(both, axes=(2, 0, 3, 1, 4))
+        return (take(turned, const[2]), take(turned, const[3]))
+        """,
+        """
+        both = add(matmul(reshape(x, shape=(10, 8)), const[4]), const[5])
+        first = slice(both, begin=(0, 0, 0), end=(1, 10, 48), strides=(1, 1, 1))
+        second = slice(both, begin=(1, 0, 0), end=(2, 10, 48), strides=(1, 1, 1))
+        return (
+            transpose(reshape(first, shape=(2, 5, 3, 16)), axes=(0, 2, 1, 3)),
+            transpose(reshape(second, shape=(2, 5, 3, 16)), axes=(0, 2, 1, 3)),
+        )
+        """,
+        constants=[
+            weights,
+            row,
+            np.array(0),
+            np.array(1),
+            np.stack(np.split(weights, 2, axis=1)),
+            row.reshape(2, 1, 48),
+        ],
+        x="f32[2, 5, 8]",
     )
 
 

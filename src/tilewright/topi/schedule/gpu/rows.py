@@ -12,13 +12,17 @@ from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.tir.analysis.linear import linear
 from tilewright.tir.annotations import ANCHOR
 from tilewright.tir.buffer import Buffer, BufferLoad
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.passes.flatten_buffers import row_major_strides
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.tir.stmt import Block, IterKind
+from tilewright.tir.stmt import Block, BufferStore, IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.products import tileable_output
-from tilewright.topi.schedule.template import Template
+from tilewright.topi.schedule.template import Template, apply_first_legal
+
+_FEWEST_THREADS = 32
+"""Threads that share a row, at least."""
 
 
 @dataclass(slots=True)
@@ -64,6 +68,7 @@ def _by_rows(context: KernelContext) -> ScheduleContext | str:
                             m = max of part over threads;  e_local = exp(x_local - m);  ...  out[row, ...] = e_local / s
     """
     trial = ScheduleContext(context.sch.copy(), context.target, dict(context.packing), context.choices.copy())
+    apply_first_legal([_merge_rows, lambda other: None], trial)
     try:
         rows = _find_rows(trial)
         if isinstance(rows, str):
@@ -74,6 +79,62 @@ def _by_rows(context: KernelContext) -> ScheduleContext | str:
         # Rows of several axes, or of a length that threads do not divide, may not prove to be apart.
         return f"rows do not prove to be apart: {error.message.splitlines()[0]}"
     return trial
+
+
+def _merge_rows(context: ScheduleContext) -> None:
+    """Make one axis of the leading ones that all stages have: rows are then neighbours, whatever their numbers.
+
+    for i, j, k: e[i, j, k] = x[i, j, k] - m[i, j]  ->  for r, k: own[r, k] = x[r // n, r % n, k]
+                                                        for r, k: e[r, k] = own[r, k] - m[r]
+
+    Parameters stay as they are: several stages read a copy.
+    """
+    sch = context.sch
+    lead, readers = _leading_axes(context)
+    sizes = {(buffer.static_shape or ())[:lead] for buffer in readers}
+    if lead < 2 or len(sizes) != 1:
+        return
+    (extents,) = sizes
+    written = {region.buffer for handle in sch.blocks() for region in context.block(handle).writes}
+    for buffer in [item for item in sch.func.params if item in readers and item not in written]:
+        assert isinstance(buffer, Buffer)
+        first, *others = readers.pop(buffer)
+        sch.cache_read(first, buffer.name, "local", others)
+    _, readers = _leading_axes(context)
+
+    def in_a_row(*index: PrimExpr) -> tuple[PrimExpr, ...]:
+        row = index[0]
+        for number in range(1, lead):
+            row = row * extents[number] + index[number]
+        return (row, *index[lead:])
+
+    for buffer, (handle, *_) in readers.items():
+        if buffer not in sch.func.params:
+            sch.transform_layout(handle, buffer.name, IndexMap.of(in_a_row, buffer.ndim))
+    for handle in sch.blocks():
+        rest = range(lead, len(context.block(handle).iters))
+        sch.fuse_iterators(handle, [list(range(lead)), *([number] for number in rest)])
+
+
+def _leading_axes(context: ScheduleContext) -> tuple[int, dict[Buffer, list[BlockHandle]]]:
+    """How many axes all stages begin with, and the stages that touch buffers by them; no axes if others do so too."""
+    blocks = {handle: context.block(handle) for handle in context.sch.blocks()}
+    lead = min(
+        (sum(item.kind is IterKind.SPATIAL for item in block.iters) for block in blocks.values()),
+        default=0,
+    )
+    users: dict[Buffer, list[BlockHandle]] = {}
+    for handle, block in blocks.items():
+        own = tuple(item.var for item in block.iters[:lead])
+        accesses = [(item.buffer, item.indices) for item in find_all(block.body, BufferLoad)]
+        accesses += [(item.buffer, item.indices) for item in find_all(block.body, BufferStore)]
+        for buffer, indices in accesses:
+            is_led = tuple(indices[:lead]) == own
+            if any(uses_any(index, own) for index in indices[lead if is_led else 0 :]):
+                return 0, {}
+            if is_led and handle not in users.setdefault(buffer, []):
+                users[buffer].append(handle)
+    return lead, users
 
 
 def _why_not(context: KernelContext) -> str | None:
@@ -321,10 +382,14 @@ def _vector_width(context: ScheduleContext, plan: _RowPlan) -> int:
         if block.is_reduction:
             last = [item for item in block.iters if item.kind is IterKind.REDUCE][-1]
             widths.append(_power_of_two(context.sizes([_loop_of(context, handle, last.value)])[0]))
-        widths += [16 // max(1, region.buffer.dtype.bits // 8) for region in block.reads]
+        rows = [region.buffer for region in block.reads if _row_bytes(context, region.buffer, plan)]
+        widths += [16 // max(1, buffer.dtype.bits // 8) for buffer in rows]
     if plan.rest:
         widths.append(_power_of_two(context.sizes(plan.rest[-1:])[0]))
-    return max(1, min(widths))
+    width = max(1, min(widths))
+    # Threads that all have whole vectors, where shorter ones make it so.
+    shorter = [n for n in (width, width // 2) if n and plan.length % (_FEWEST_THREADS * n) == 0]
+    return shorter[0] if shorter else width
 
 
 def _power_of_two(number: int) -> int:
@@ -347,7 +412,7 @@ def _most_threads(context: ScheduleContext, plan: _RowPlan) -> int:
 def _threads(context: ScheduleContext, plan: _RowPlan, rows: int) -> int:
     """Threads of a row: each has a few vectors, but all cores have rows."""
     most = _most_threads(context, plan)
-    least = min(32, most)
+    least = min(_FEWEST_THREADS, most)
     # A few vectors a thread hide latencies; where rows are few, more threads share each of them.
     elements = 32 if rows >= 8 * context.target.cores else 8
     threads = least
