@@ -18,7 +18,7 @@ from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.errors import ScheduleError
 from tilewright.tir.schedule.handles import BlockHandle
-from tilewright.tir.stmt import Block
+from tilewright.tir.stmt import Block, IterKind
 from tilewright.topi.schedule.context import ScheduleContext
 from tilewright.topi.schedule.gpu.products import tileable_output
 
@@ -49,6 +49,8 @@ def separate_groups(context: ScheduleContext) -> bool:
 def _channels_of_groups(block: Block) -> tuple[int, int] | None:
     """The iterator of a convolution's channels, by its number, and the channels of a group; None without groups."""
     for number, item in enumerate(block.iters):
+        if item.kind is not IterKind.SPATIAL:
+            continue  # Steps that are digits: words of bytes.
         for quotient in find_all(block.body, FloorDiv):
             width = const_value(quotient.b)
             extent = const_value(item.domain.extent)
