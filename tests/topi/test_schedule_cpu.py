@@ -447,6 +447,16 @@ def test_gathered_elements_are_moved_one_by_one_without_gathers() -> None:
     compare(along, schedule_cpu(along, TARGETS["neon"]))
 
 
+def test_divisions_by_open_sizes_are_of_single_elements() -> None:
+    x = Var("x", tensor_type((ir.Var("n"), ir.Var("m")), "float32"))
+    turned = call("reshape", call("transpose", x, axes=(1, 0)), shape=(-1,))
+    row = call("reshape", x, shape=(-1,))
+    for item, is_vector in ((turned, False), (call("exp", turned), True), (row, True)):
+        loops = find_all(schedule_cpu(kernel([x], item), TARGETS["avx512"]).body, For)
+        lanes = [loop.extent for loop in loops if loop.kind is LoopKind.VECTORIZED]
+        assert lanes == [ir.IntImm(32 if is_vector else 1)]
+
+
 def test_narrow_numbers_are_not_turned_before_a_border() -> None:
     """What lies outside of the data must not be read: a copy of all that a tile reads would."""
     x = Var("x", tensor_type((20, 24), "int8"))

@@ -26,7 +26,7 @@ from tilewright.graph.passes.expand_quantization import expand_quantization
 from tilewright.graph.passes.fixed_point import fixed_point
 from tilewright.graph.passes.float8_products import float8_products
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
-from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.fold_constants import fold_but_bytes, fold_constants
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.fuse_horizontally import fuse_horizontally
 from tilewright.graph.passes.half_products import half_products
@@ -79,11 +79,14 @@ _SIMPLIFY: list[Pass[IRModule]] = [
     module_pass("eliminate_common_subexpressions", requires="graph_typed")(eliminate_common_subexpressions),
 ]
 
+_KEEP_BYTES = [_SIMPLIFY[0], module_pass("fold_constants", requires="graph_typed")(fold_but_bytes), _SIMPLIFY[2]]
+"""The same where products of bytes have not been looked for."""
+
 _FEWER_OPERATORS: list[Pass[IRModule]] = [
     module_pass("recognize", requires="graph_typed")(recognize),
     module_pass("fold_batch_norm", requires="graph_typed")(fold_batch_norm),
     module_pass("sums_of_parts", requires="graph_typed")(sums_of_parts),
-    *_SIMPLIFY,
+    *_KEEP_BYTES,
 ]
 """One operator in the place of several, for any target."""
 
@@ -171,15 +174,16 @@ def graph_pipeline(options: GraphOptions) -> Pipeline:
         with_options("integer_recurrence", integer_recurrence),
         with_options("packed_weights", packed_weights),
         with_options("scaled_products", scaled_products),
-        *_SIMPLIFY,
+        *_KEEP_BYTES,
         *_FEWER_OPERATORS,
     ]
     if options.half is not None:
-        passes += [with_options("reduce_precision", reduce_precision), *_SIMPLIFY]
+        passes += [with_options("reduce_precision", reduce_precision), *_KEEP_BYTES]
     if options.layout is not None:
         passes.append(module_pass("image_lines", requires="graph_typed")(image_lines))
-        passes += [with_options("convert_layout", convert_layout), *_SIMPLIFY]
-    passes += [module_pass("open_batch_norm", requires="graph_typed")(open_batch_norm), *_SIMPLIFY]
+        passes += [with_options("convert_layout", convert_layout), *_KEEP_BYTES]
+    passes.append(module_pass("open_batch_norm", requires="graph_typed")(open_batch_norm))
+    passes += _SIMPLIFY if options.target is None else _KEEP_BYTES
     if options.target is not None:
         passes += [
             with_options("bitserial_products", bitserial_products),

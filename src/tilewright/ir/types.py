@@ -33,14 +33,8 @@ class TensorType(Type):
     @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape as integers, or None if any dimension is not a constant."""
-        if self.shape is None:
-            return None
-        dims: list[int] = []
-        for dim in self.shape:
-            if not isinstance(dim, IntImm):
-                return None
-            dims.append(dim.value)
-        return tuple(dims)
+        dims = [dim.value for dim in self.shape or () if isinstance(dim, IntImm)]
+        return tuple(dims) if self.shape is not None and len(dims) == len(self.shape) else None
 
     @property
     def rank(self) -> int | None:

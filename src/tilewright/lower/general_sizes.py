@@ -29,10 +29,8 @@ def general_sizes(function: Function) -> tuple[Function, Mapping[Symbol, PrimExp
     The function itself where sizes must be known by their parts: where the symbols in them are used elsewhere too, or
     types do not fit without what relates the sizes.
     """
-    kinds = [param.type for param in function.params if isinstance(param.type, TensorType)]
-    computed = dict.fromkeys(
-        dim for kind in kinds for dim in kind.shape or () if dim is not None and type(dim) not in (IntImm, Symbol)
-    )
+    sizes_of = [dim for param in function.params for dim in dims_of(param.type) if dim is not None]
+    computed = dict.fromkeys(dim for dim in sizes_of if type(dim) not in (IntImm, Symbol))
     if not computed:
         return function, {}
     symbols = {size: Symbol(f"size{number}") for number, size in enumerate(computed)}
@@ -46,9 +44,19 @@ def general_sizes(function: Function) -> tuple[Function, Mapping[Symbol, PrimExp
     except UserError:
         # Two parameters have sizes that must agree, and do so only as what they were computed from.
         return function, {}
+    return (general, sizes) if types_agree(function, general, sizes) else (function, {})
+
+
+def dims_of(kind: Type | None) -> tuple[PrimExpr | None, ...]:
+    """The dimensions of a tensor; none of anything else."""
+    return kind.shape or () if isinstance(kind, TensorType) else ()
+
+
+def types_agree(function: Function, general: Function, sizes: Mapping[Symbol, PrimExpr]) -> bool:
+    """Whether all types in a function are those of the general one, once symbols are the sizes that they stand for."""
     analyzer = Analyzer()
     pairs = zip(post_order(function.body), post_order(general.body), strict=True)
-    return (general, sizes) if all(_agree(a.type, b.type, sizes, analyzer) for a, b in pairs) else (function, {})
+    return all(_agree(a.type, b.type, sizes, analyzer) for a, b in pairs)
 
 
 def _with_sizes(function: Function, symbols: Mapping[PrimExpr, Symbol]) -> Function:

@@ -13,11 +13,12 @@ import math
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, Var
 from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import Operator
+from tilewright.graph.ir.rewrite import static_shape
 from tilewright.graph.ir.traverse import post_order, rewrite
 from tilewright.graph.ops.reduce import ReduceAttributes
-from tilewright.ir.expr import IntImm, PrimExpr
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import TensorType, Type
+from tilewright.lower.general_sizes import dims_of
 from tilewright.support.errors import UserError
 
 
@@ -28,7 +29,7 @@ def join_elements(function: Function, elements: Symbol) -> tuple[Function, int] 
     of the operands, or from all of them.
     """
     nodes = post_order(function)[:-1]
-    shapes = {_shape(item.type) for item in nodes}
+    shapes = {static_shape(item) for item in nodes}
     large = {shape for shape in shapes if shape is None or math.prod(shape) != 1}
     if len(large) != 1 or not (shape := large.pop()) or not math.prod(shape):
         return None
@@ -51,20 +52,8 @@ def join_elements(function: Function, elements: Symbol) -> tuple[Function, int] 
         return None
     assert isinstance(result, Function)
     pairs = zip(nodes, post_order(result.body), strict=True)
-    fits = all((_shape(old.type) == shape) == (_dims(new.type) == (elements,)) for old, new in pairs)
+    fits = all((static_shape(old) == shape) == (dims_of(new.type) == (elements,)) for old, new in pairs)
     return (result, math.prod(shape)) if fits else None
-
-
-def _shape(kind: Type | None) -> tuple[int, ...] | None:
-    """The dimensions of a tensor, if all are fixed."""
-    if not isinstance(kind, TensorType) or kind.shape is None:
-        return None
-    sizes = [dim.value for dim in kind.shape if isinstance(dim, IntImm)]
-    return tuple(sizes) if len(sizes) == len(kind.shape) else None
-
-
-def _dims(kind: Type | None) -> tuple[PrimExpr | None, ...]:
-    return kind.shape or () if isinstance(kind, TensorType) else ()
 
 
 def _is_by_elements(item: GraphExpr, shape: tuple[int, ...]) -> bool:
@@ -72,10 +61,10 @@ def _is_by_elements(item: GraphExpr, shape: tuple[int, ...]) -> bool:
     if not isinstance(item, Call) or not isinstance(item.callee, Operator):
         return False
     if isinstance(item.attributes, ReduceAttributes):
-        return _shape(item.args[0].type) == shape and len(item.attributes.axes) == len(shape)
+        return static_shape(item.args[0]) == shape and len(item.attributes.axes) == len(shape)
     return item.callee.elementwise
 
 
 def _joined(kind: Type | None, shape: tuple[int, ...], elements: Symbol) -> Type | None:
     assert isinstance(kind, TensorType)
-    return kind.replace(shape=(elements,)) if _shape(kind) == shape else kind.replace(shape=())
+    return kind.replace(shape=(elements,)) if kind.static_shape == shape else kind.replace(shape=())

@@ -21,7 +21,8 @@ from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.ir.build import mul
 from tilewright.ir.expr import ONE, PrimExpr, const_value, is_const_int
 from tilewright.ir.expr import Var as Symbol
-from tilewright.ir.types import TensorType, Type
+from tilewright.ir.types import TensorType
+from tilewright.lower.general_sizes import dims_of
 
 Shape = tuple[PrimExpr | None, ...]
 
@@ -37,7 +38,7 @@ def join_pixels(function: Function) -> tuple[Function, Mapping[Symbol, PrimExpr]
     if image is None or not all(map(_is_of_pixels, nodes)):
         return function, {}
     weights = {id(item.args[1]) for item in convolutions}
-    ends = {shape[:-1] for item in nodes if id(item) not in weights and (shape := _shape(item.type))}
+    ends = {shape[:-1] for item in nodes if id(item) not in weights and (shape := dims_of(item.type))}
     apart = (image[0], ONE, ONE)
     if not ends <= {image, apart, (ONE, ONE, ONE), ()}:
         return function, {}
@@ -51,7 +52,7 @@ def join_pixels(function: Function) -> tuple[Function, Mapping[Symbol, PrimExpr]
 
 def _image(convolutions: Sequence[Call]) -> tuple[PrimExpr, PrimExpr, PrimExpr] | None:
     """The number, height and width of the images that all convolutions are over, if one of the latter two is open."""
-    images = {shape[:-1] for item in convolutions if (shape := _shape(item.type))}
+    images = {shape[:-1] for item in convolutions if (shape := dims_of(item.type))}
     if len(images) != 1:
         return None
     (image,) = images
@@ -72,7 +73,7 @@ def _is_of_pixels(item: GraphExpr) -> bool:
     attributes = item.attributes
     if not isinstance(attributes, Conv2dAttributes):
         return item.callee.elementwise and (attributes is None or not symbols_of(attributes))
-    weight = _shape(item.args[1].type)
+    weight = dims_of(item.args[1].type)
     return (
         item.callee.name == "nn.conv2d"
         and attributes.data_layout == "NHWC"
@@ -84,16 +85,11 @@ def _is_of_pixels(item: GraphExpr) -> bool:
     )
 
 
-def _shape(kind: Type | None) -> Shape:
-    """The dimensions of a tensor; none of anything else."""
-    return kind.shape or () if isinstance(kind, TensorType) else ()
-
-
 def _with_rows(function: Function, image: Shape, row: Shape, weights: set[int]) -> Function:
     """The function with rows of pixels in the place of images."""
     params: list[Var] = []
     for param in function.params:
-        kind, shape = param.type, _shape(param.type)
+        kind, shape = param.type, dims_of(param.type)
         if isinstance(kind, TensorType) and id(param) not in weights and shape[:-1] == image:
             kind = kind.replace(shape=(*row, shape[-1]))
         params.append(Var(param.name, kind))

@@ -22,13 +22,14 @@ from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import rewrite_nodes, variables
 from tilewright.lower.cost import Work
-from tilewright.lower.general_sizes import general_sizes
+from tilewright.lower.general_sizes import dims_of, general_sizes
 from tilewright.lower.horizontal import KernelPart
 from tilewright.lower.joined_elements import join_elements
 from tilewright.lower.joined_pixels import join_pixels
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_horizontal, make_kernel, plain_label
 from tilewright.lower.peak_sharing import sharing_at_the_peak
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
+from tilewright.lower.shared_sizes import form_of, in_any_size
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import (
     ArgKind,
@@ -45,7 +46,7 @@ from tilewright.support import trace
 from tilewright.support.errors import CompilerBug, UnsupportedError
 from tilewright.tir.analysis.in_place import Pair, could_share, in_place_pairs, with_in_place
 
-_WORTH_SHARING = 4
+_WORTH_SHARING = 3
 """Sizes of one computation in a model from which on it is a kernel of any size: fewer get code for their own."""
 _SIZES = (ArgKind.SYMBOL, ArgKind.SCALAR)
 """What is passed to kernels for their symbols."""
@@ -87,8 +88,9 @@ class KernelSet:
         self.in_slots = in_slots
         self._kernels: dict[str, Kernel] = {}
         self._uses: dict[tuple[object, ...], _Use] = {}
+        self._made: dict[tuple[object, int], Kernel] = {}
         self._elements = Symbol("elements")
-        self._joined: dict[int, tuple[Function, int]] = {}
+        self._shared: dict[int, tuple[Function, Mapping[Symbol, PrimExpr]]] = {}
         # Types and sizes of functions are told apart by identity, so they must live as long as the set.
         self._kept: list[Function] = []
 
@@ -114,20 +116,25 @@ class KernelSet:
         return (pair[0], len(step.arguments) + pair[1]) in in_place_pairs(func)
 
     def expect(self, steps: Iterable[PlannedStep]) -> None:
-        """Look for computations of which there will be many sizes: those steps share a kernel.
-
-        Constants have an arrangement, and with it a shape; steps that read some have kernels of their own.
-        """
+        """Look for computations of which there will be many sizes: those steps share a kernel."""
         many: dict[tuple[object, ...], list[tuple[Function, Function, int]]] = {}
+        forms: dict[tuple[object, ...], list[Function]] = {}
         for step in steps if self.shares_sizes else ():
-            if all(place.kind != "constant" for place in step.arguments):
-                joined = join_elements(step.function, self._elements)
-                if joined is not None:
-                    many.setdefault((step.ending, *structure_of(joined[0])), []).append((step.function, *joined))
-                    self._kept += [step.function, joined[0]]
+            # Constants have a shape.
+            joined = None if _constants(step) else join_elements(step.function, self._elements)
+            if joined is not None:
+                many.setdefault((step.ending, *structure_of(joined[0])), []).append((step.function, *joined))
+                self._kept.append(joined[0])
+            elif (form := form_of(step.function)) is not None:
+                forms.setdefault((step.ending, _constants(step), *form), []).append(step.function)
+            self._kept.append(step.function)
         for uses in many.values():
             if len({count for _, _, count in uses}) >= _WORTH_SHARING:
-                self._joined |= {id(function): (joined, count) for function, joined, count in uses}
+                self._shared |= {id(item): (uses[0][1], {self._elements: const(count)}) for item, _, count in uses}
+        for functions in forms.values():
+            if len({tuple(param.type for param in item.params) for item in functions}) >= _WORTH_SHARING:
+                shared = in_any_size(functions)
+                self._shared |= {} if shared is None else dict(zip(map(id, functions), shared, strict=True))
 
     def use(self, function: Function, constants: tuple[int, ...], ending: tuple[Pair, ...] = ()) -> _Use:
         """The kernel of a primitive function; `constants` are the parameters that are known at compile time.
@@ -175,25 +182,27 @@ class KernelSet:
         key = (plain_label(label), constants, ending, *structure_of(function))
         found = self._uses.get(key)
         if found is None:
-            with trace.span("tensor expressions"):
-                general, sizes = self._general(function)
-                func = lower_primitive(general, "kernel", constants, on_cpu=self.cpu_forms)
-                wanted = [(argument, len(function.params) + result) for argument, result in ending]
-                func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
-                kernel = make_kernel(func, label)
+            general, sizes = self._general(function)
+            kernel = self._made.get((key[0], id(general)))
+            if kernel is None:
+                with trace.span("tensor expressions"):
+                    func = lower_primitive(general, "kernel", constants, on_cpu=self.cpu_forms)
+                    wanted = [(argument, len(function.params) + result) for argument, result in ending]
+                    func = with_in_place(func, tuple(pair for pair in wanted if could_share(func, pair)))
+                    kernel = self._made[key[0], id(general)] = make_kernel(func, label)
             known = Analyzer().simplify
             work = Work(*(known(rewrite_nodes(part, sizes)) for part in (kernel.work.flops, kernel.work.bytes)))
-            found = self._uses[key] = _Use(kernel, tuple(sizes.get(item, item) for item in kernel_symbols(func)), work)
-            self._kept.append(function)
+            passed = tuple(sizes.get(item, item) for item in kernel_symbols(kernel.func))
+            found = self._uses[key] = _Use(kernel, passed, work)
+            self._kept += [function, general]
         return found
 
     def _general(self, function: Function) -> tuple[Function, Mapping[Symbol, PrimExpr]]:
         """What a kernel is made of, for any sizes, and what the symbols of its sizes stand for."""
         if not self.on_cpu:
             return function, {}
-        if id(function) in self._joined:
-            row, count = self._joined[id(function)]
-            return row, {self._elements: const(count)}
+        if id(function) in self._shared:
+            return self._shared[id(function)]
         joined, sizes = join_pixels(function)
         return (joined, sizes) if sizes else general_sizes(function)
 
@@ -321,9 +330,7 @@ def _result_types(function: Function) -> tuple[Type | None, ...]:
 
 def tensor_dims(kind: Type | None) -> tuple[PrimExpr, ...]:
     """The dimensions of a tensor, which are numbers or symbolic."""
-    if not isinstance(kind, TensorType) or kind.shape is None:
-        return ()
-    return tuple(dim for dim in kind.shape if dim is not None)
+    return tuple(dim for dim in dims_of(kind) if dim is not None)
 
 
 def _all_symbols(exprs: Iterable[PrimExpr], uses: Iterable[_Use]) -> tuple[Symbol, ...]:

@@ -16,7 +16,7 @@ from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from tilewright.graph.passes.eliminate_dead_code import eliminate_dead_code
-from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.fold_constants import fold_but_bytes, fold_constants
 from tilewright.graph.passes.recognize import recognize
 from tilewright.ir.dtype import INT8, INT32
 from tilewright.ir.function import ExternFunc, IRModule
@@ -74,6 +74,20 @@ def test_what_two_chains_begin_with_is_computed_once(monkeypatch):
     folded = fold_constants(infer_types(IRModule([function([x], body)])))
     assert sorted(computed) == ["cos", "exp", "negative", "sin"]
     assert not [item for item in post_order(folded["main"]) if is_call_to(item, "exp")]
+
+
+def test_bytes_of_weights_stay_until_their_products_are_found(monkeypatch):
+    monkeypatch.setattr("tilewright.graph.passes.fold_constants.SMALL_BYTES", 8)
+    weights = 'subtract(cast(constant([[1, 2], [3, 4]], "int8"), dtype=int32), {})'
+    before = weights.format('add(constant(1, "int32"), constant(2, "int32"))')
+    after = weights.format('constant(3, "int32")')
+    assert_becomes(fold_but_bytes, f"return matmul(x, {before})", f"return matmul(x, {after})", x="i32[1, 2]")
+    folded = 'constant([[-2, -1], [0, 1]], "int32")'
+    assert_becomes(fold_constants, f"return matmul(x, {before})", f"return matmul(x, {folded})", x="i32[1, 2]")
+    twice = f"return add(matmul(x, {after}), matmul(negative(x), {after}))"
+    module = infer_types(program(twice, x="i32[1, 2]"))
+    same = eliminate_common_subexpressions(module)
+    assert sum(is_call_to(item, "cast") for item in post_order(same["main"])) == 2, "as it is of large constants"
 
 
 def test_large_growth_is_not_folded():

@@ -4,7 +4,8 @@ Before:  add(relu(x), relu(x)) with two relu nodes
 After:   add(r, r) with r = relu(x) computed once
 
 A node of a closure that equals one of the function around it becomes that one (it is captured). Small constants with
-equal contents are merged too, and `a + b` with `b + a`.
+equal contents are merged too, and `a + b` with `b + a`. Weights that are to be computed of bytes stay as they are, as
+large constants do.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.rewrite import COMMUTATIVE
 from tilewright.graph.ir.traverse import map_functions, rewrite, settling
+from tilewright.graph.passes.fold_constants import widens_bytes
 from tilewright.ir.expr import PrimExpr
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import Type
 
-_COMPARED_BYTES = 64 * 1024
+COMPARED_BYTES = 64 * 1024
 """Constants up to this size are compared by content."""
 
 
@@ -51,7 +53,7 @@ def attribute_key(value: object) -> object:
 
 
 def _key(item: GraphExpr) -> tuple[object, ...] | None:
-    if isinstance(item, Call) and isinstance(item.callee, Operator):
+    if isinstance(item, Call) and isinstance(item.callee, Operator) and not widens_bytes(item):
         attributes = () if item.attributes is None else item.attributes.field_values()
         inputs = [id(arg) for arg in item.args]
         if item.callee.name in COMMUTATIVE:
@@ -61,6 +63,6 @@ def _key(item: GraphExpr) -> tuple[object, ...] | None:
         return ("get", id(item.value), item.index)
     if isinstance(item, Tuple):
         return ("tuple", *[id(part) for part in item.items])
-    if isinstance(item, Constant) and item.data.nbytes <= _COMPARED_BYTES:
+    if isinstance(item, Constant) and item.data.nbytes <= COMPARED_BYTES:
         return ("constant", item.dtype, item.data.shape, item.data.tobytes())
     return None

@@ -7,14 +7,16 @@ A fold that would make the module grow is done only while the result is small: v
 repeated (broadcasting or tiling a constant), which costs a kernel nothing, and of the size of a layer's weights where
 they are computed from each other (a table of angles, of the taps of a filter): every call would do that anew.
 Numbers that only get wider (bytes of weights that are dequantised) are folded whatever their size: else every call
-would compute them anew, and write and read them in their full width.
+would compute them anew, and write and read them in their full width. Before products of bytes are found, which take
+them as they are, they stay (`fold_but_bytes`).
 Also chooses the branch of an `If` on a constant.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -22,8 +24,10 @@ from tilewright.graph.interpreter import Value, apply_operator
 from tilewright.graph.ir.dimensions import symbols_of
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, If, Tuple, TupleGet
 from tilewright.graph.ir.infer import keep_type
+from tilewright.graph.ir.known import is_known
 from tilewright.graph.ir.op import Operator
 from tilewright.graph.ir.traverse import map_functions, post_order, rewrite, settling, users
+from tilewright.ir.dtype import INT32
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, TupleType, Type
 
@@ -35,14 +39,21 @@ GROWN_BYTES = 4 * 1024 * 1024
 
 def fold_constants(module: IRModule) -> IRModule:
     """Compute what does not depend on inputs."""
-    return map_functions(module, _fold_function)
+    return map_functions(module, _FOLD)
 
 
-@settling
-def _fold_function(function: Function) -> Function:
-    folded = rewrite(function, _Folder(function).visit)
+def fold_but_bytes(module: IRModule) -> IRModule:
+    """The same, but bytes do not get wider: `matmul(x, int32(bytes) - 3)` stays."""
+    return map_functions(module, _FOLD_BUT_BYTES)
+
+
+def _fold_function(function: Function, keeps_bytes: bool) -> Function:
+    folded = rewrite(function, _Folder(function, keeps_bytes).visit)
     assert isinstance(folded, Function)
     return folded
+
+
+_FOLD, _FOLD_BUT_BYTES = (settling(partial(_fold_function, keeps_bytes=keeps)) for keeps in (False, True))
 
 
 class _Folder:
@@ -52,11 +63,12 @@ class _Folder:
     before the next chain is computed.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, keeps_bytes: bool) -> None:
         order = post_order(function)
+        self._keeps_bytes = keeps_bytes
         can_fold: dict[int, Call] = {}
         for item in order:
-            if isinstance(item, Call) and _can_fold(item, lambda arg: isinstance(arg, Constant) or id(arg) in can_fold):
+            if isinstance(item, Call) and self._can_fold(item, can_fold):
                 can_fold[id(item)] = item
         readers = users(order)
         self._between = {
@@ -81,9 +93,13 @@ class _Folder:
             return item.then_value if bool(item.condition.data) else item.else_value
         return None
 
+    def _can_fold(self, item: Call, others: Container[int]) -> bool:
+        is_kept = self._keeps_bytes and widens_bytes(item)
+        return not is_kept and _can_fold(item, lambda arg: isinstance(arg, Constant) or id(arg) in others)
+
     def _folded(self, item: Call) -> GraphExpr | None:
         """The value of a call, or None if it should stay."""
-        if not _can_fold(item, lambda arg: isinstance(arg, Constant) or id(arg) in self._postponed):
+        if not self._can_fold(item, self._postponed):
             return None
         values: dict[int, Value] = {}
         for part in post_order(item):
@@ -116,6 +132,14 @@ def _can_fold(item: Call, is_known: Callable[[GraphExpr], bool]) -> bool:
         return False
     small = GROWN_BYTES if item.callee.elementwise and len(item.args) > 1 else SMALL_BYTES
     return _is_worth_keeping(item.type, [arg.type for arg in item.args], small)
+
+
+def widens_bytes(item: Call) -> bool:
+    """Whether a call makes many integers of bytes that are known."""
+    wide, given = item.type, item.args[0].type if item.args else None
+    if not isinstance(wide, TensorType) or not isinstance(given, TensorType) or wide.dtype is not INT32:
+        return False
+    return given.dtype.bits == 8 and (type_bytes(wide) or 0) > SMALL_BYTES and is_known(item)
 
 
 def _is_worth_keeping(result: Type, given: Sequence[Type | None], small: int) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Var, const_value
+from tilewright.arith.analyzer import Analyzer
+from tilewright.ir.expr import ZERO, Call, FloorDiv, FloorMod, PrimExpr, Var, const_value
 from tilewright.ir.visit import find_all, pre_order, uses_any
 from tilewright.tir.analysis.byte_lookups import is_byte_lookup
 from tilewright.tir.analysis.linear import linear
@@ -48,6 +49,24 @@ def gathers(block: Block, lane: Var) -> bool:
         for index in item.indices
         if uses_any(index, [lane])
     )
+
+
+def mostly_divides(block: Block, along: Var) -> bool:
+    """Whether a stage reads where quotients by open sizes tell, which are of no vectors, and calls no functions."""
+    lanes = [item.var for item in block.iters if item.value is along]
+
+    def divides(item: PrimExpr) -> bool:
+        divisions = (*find_all(item, FloorDiv), *find_all(item, FloorMod))
+        return any(const_value(part.b) is None and uses_any(part.a, lanes) for part in divisions)
+
+    for load in find_all(block.body, BufferLoad):
+        place: PrimExpr = ZERO
+        for size, index in zip(load.buffer.shape, load.indices, strict=True):
+            place = place * size + index
+        # A place in rows that are put in a row is a quotient and a remainder, which together are in order.
+        if divides(place) and divides(Analyzer().simplify(place)):
+            return not find_all(block.body, Call)
+    return False
 
 
 def same_indices(block: Block) -> bool:

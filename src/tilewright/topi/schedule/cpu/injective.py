@@ -16,6 +16,7 @@ from tilewright.topi.schedule.access_patterns import (
     crossed_axis,
     crossed_source,
     gathers,
+    mostly_divides,
     moves_only,
     same_indices,
 )
@@ -66,6 +67,7 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
         return
     symbolic = context.is_symbolic(loops[-1])
     length = 2 * lanes if symbolic else choose_vector_length(context, extents[-1], lanes, work)
+    length = 1 if mostly_divides(context.block(handle), loops[-1].var) else length
     if symbolic and len(loops) == 1:
         _schedule_open_row(context, loops[0], length)
         return
