@@ -91,10 +91,10 @@ def _merge_rows(context: ScheduleContext) -> None:
     """
     sch = context.sch
     lead, readers = _leading_axes(context)
-    sizes = {(buffer.static_shape or ())[:lead] for buffer in readers}
-    if lead < 2 or len(sizes) != 1:
+    shapes = [buffer.static_shape for buffer in readers]
+    if lead < 2 or None in shapes or len({shape[:lead] for shape in shapes if shape is not None}) != 1:
         return
-    (extents,) = sizes
+    extents = shapes[0] or ()
     written = {region.buffer for handle in sch.blocks() for region in context.block(handle).writes}
     for buffer in [item for item in sch.func.params if item in readers and item not in written]:
         assert isinstance(buffer, Buffer)
