@@ -1,4 +1,4 @@
-"""Kernels over rows on GPUs whose rows are counted by several axes: they are one axis, where nothing reads them apart."""
+"""Kernels over rows on GPUs whose rows several axes count: they are one axis, where nothing reads these apart."""
 
 from __future__ import annotations
 
