@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright.topi.library  # noqa: F401  (registers the computations)
 from tests.codegen.cuda_on_fibers import on_cuda
 from tests.codegen.on_device import require_nvrtc
-from tests.topi.test_schedule_tensor_core import text
+from tests.topi.test_schedule_tensor_core import product, text
 from tilewright import te
 from tilewright.backends.cuda.compiler import compile_cuda
 from tilewright.target import Target
@@ -104,3 +105,18 @@ def test_rounds_are_the_same_for_all_blocks() -> None:
     assert rounds_of(1, 128, 8 * 128, tile, 8, FEW_CORES) == Rounds(1, 4)
     assert rounds_of(1, 128, 8 * 128, tile, 9, FEW_CORES) == ONE_ROUND
     assert rounds_of(1, 128, 2 * 128, tile, 8, FEW_CORES) == ONE_ROUND
+
+
+@pytest.mark.parametrize(("dtype", "out"), [("int8", "int32"), ("bfloat16", "float32"), ("float8_e4m3fn", "float32")])
+def test_other_types_are_packed_too(dtype: str, out: str) -> None:
+    """Pieces have 16 bytes of steps, of any type; each block has two tiles."""
+    func = product(256, 256, 1024, dtype, out)
+    func = scheduled(func.replace(attributes={**func.attributes, CONSTANTS: (1,)}), (2, 128, 4, 8, 1))
+    random = np.random.default_rng(0)
+    numbers = [random.integers(-8, 9, shape) for shape in ((256, 1024), (1024, 256))]
+    rows, weights = (array.astype(getattr(np, dtype, None) or getattr(ml_dtypes, dtype)) for array in numbers)
+    plain = [array if dtype == "int8" else array.view(f"u{array.itemsize}") for array in (rows, weights)]
+    got = np.zeros((256, 256), out)
+    on_cuda([func], FEW_CORES)[func.name](plain[0], packing_of(func)[1].rearrange(plain[1]), got)
+    np.testing.assert_array_equal(got, 2 * (numbers[0] @ numbers[1]))
+    assert "tw_bulk_copy" in text(func, FEW_CORES)
