@@ -19,6 +19,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,6 @@ class DeviceState(StatefulRunner):
         self._by_output = dict(zip((item.output for item in model.state), self._arrays, strict=True))
         self._runs: dict[tuple[Any, ...], RunOver] = {}
         self._dtypes = [info.dtype for info in self.model.inputs]
-        self._read: TensorReader | None = None
 
     def _held(self) -> Sequence[Any]:
         return self._arrays
@@ -216,12 +216,14 @@ class DeviceState(StatefulRunner):
             outputs = self.inner.prepare(whole).call_over(whole, self._by_output, on_device=True)
         return [outputs[number] for number in self._outputs]
 
+    @cached_property
+    def tensor_reader(self) -> TensorReader | None:
+        """What reads torch's tensors of a call's types, made when the first one comes."""
+        return self.device.tensor_reader(self._dtypes)
+
     def tensors(self, values: Sequence[Any]) -> list[Any] | None:
         """One call on tensors of torch's that can be read as they are, giving such tensors: the short way, or None."""
-        read = self._read
-        if read is None:
-            read = self._read = self.device.tensor_reader(self._dtypes)
-        places = None if read is None else read(values)
+        places = None if self.tensor_reader is None else self.tensor_reader(values)
         if places is None:
             return None
         with self.lock:

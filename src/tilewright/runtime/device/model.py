@@ -478,7 +478,6 @@ class DeviceRunner:
         self.variants = {item.fixed: DevicePart(item, code) for item in self.model.variants}
         self._prepared: dict[tuple[tuple[int, ...], ...], DevicePrepared] = {}
         self._dtypes = [info.dtype for info in self.model.inputs]
-        self._read: TensorReader | None = None
 
     def admit(self, values: list[object], infos: Sequence[TensorInfo] | None = None) -> list[Value]:
         """Each input (those of `infos`, if given) as an array, on the host or on this device, checked."""
@@ -504,15 +503,17 @@ class DeviceRunner:
             self._prepared[shapes] = found
         return found
 
+    @cached_property
+    def tensor_reader(self) -> TensorReader | None:
+        """What reads torch's tensors of the model's types, made when the first one comes."""
+        return self.device.tensor_reader(self._dtypes)
+
     def tensors(self, values: Sequence[Any]) -> list[Any] | None:
         """One inference on tensors of torch's that can be read as they are, giving such tensors: the short way.
 
         None where there is more to do (another type or stream, strides, sizes that come for the first time).
         """
-        read = self._read
-        if read is None:
-            read = self._read = self.device.tensor_reader(self._dtypes)
-        places = None if read is None else read(values)
+        places = None if self.tensor_reader is None else self.tensor_reader(values)
         if places is None:
             return None
         prepared = self._prepared.get(tuple([value.shape for value in values]))

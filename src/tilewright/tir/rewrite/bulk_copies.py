@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.ir.build import add, const, mul, sub
+from tilewright.ir.build import add, const, floormod, mul, sub
 from tilewright.ir.dtype import HANDLE
 from tilewright.ir.expr import ZERO, Call, PrimExpr, Range, StringImm, Var, const_value
 from tilewright.ir.visit import substitute
@@ -112,7 +112,7 @@ def _is_row(copy: BulkCopy, place: BufferLoad) -> bool:
     position = _position(place.indices, row_major_strides(place.buffer.shape))
     start = substitute(position, {var: ZERO for var, _ in counted if var is not None})
     return analyzer.prove_equal(sub(position, start), number) and analyzer.prove_equal(
-        _remainder(start, _ALIGNMENT // place.buffer.dtype.itemsize), ZERO
+        floormod(start, const(_ALIGNMENT // place.buffer.dtype.itemsize)), ZERO
     )
 
 
@@ -121,7 +121,3 @@ def _position(indices: Sequence[PrimExpr], strides: Sequence[PrimExpr]) -> PrimE
     for index, stride in zip(indices, strides, strict=True):
         position = add(position, mul(index, stride))
     return position
-
-
-def _remainder(number: PrimExpr, divisor: int) -> PrimExpr:
-    return number % divisor
