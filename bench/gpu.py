@@ -41,7 +41,7 @@ from tilewright.cli.measure import max_relative_error
 from tilewright.cli.options import positive_int
 from tilewright.runtime.core.state import DeviceState
 from tilewright.runtime.device.model import BoundRun, DeviceRunner
-from tilewright.support.errors import TilewrightError, UserError
+from tilewright.support.errors import TilewrightError, UnsupportedError, UserError
 from tilewright.support.text import table
 
 TOLERANCES = {"fp32": 1e-4, "tf32": 8e-3, "fp16": 2e-2}
@@ -242,7 +242,12 @@ def _compile(model: onnx.ModelProto, precision: str, database: Path | None) -> t
 
 
 def _bound(executable: tw.Executable, arrays: Sequence[np.ndarray]) -> BoundRun:
-    """A run with its arrays on the GPU, state included."""
+    """A run with its arrays on the GPU, state included, of a model that the GPU computes alone."""
+    assert executable.artifact.device is not None
+    on_host = [kernel for kernel in executable.artifact.device.kernels if kernel.on_host]
+    if on_host:
+        why = on_host[0].on_host.partition("\n")[0]
+        raise UnsupportedError(f"the host computes {len(on_host)} of the kernels, {on_host[0].symbol} first: {why}")
     runner = executable.runner
     assert isinstance(runner, (DeviceRunner, DeviceState))
     return runner.bound(runner.admit(list(arrays)))
