@@ -22,6 +22,7 @@ from tilewright.topi.intrinsics.tensor_core import WarpProduct
 from tilewright.topi.intrinsics.warp_group import group_product
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.gpu.group_choice import ranked_group_tiles
 from tilewright.topi.schedule.gpu.matrix_form import matrix_form
 from tilewright.topi.schedule.gpu.warp_groups import GroupTile, schedule_group_tiles
 from tilewright.topi.schedule.packing import packing_of, with_packing
@@ -73,7 +74,7 @@ def check(func: PrimFunc, scheduled: PrimFunc) -> None:
     np.testing.assert_array_equal(operands[-1], np.clip(np.rint(wanted), 0, 255).astype(np.uint8))
 
 
-@pytest.mark.parametrize("vector", [4, 8])
+@pytest.mark.parametrize("vector", [4, 8, 16])
 def test_neighbouring_columns_are_one_threads(vector: int) -> None:
     item = WarpProduct(DataType.of("uint8"), DataType.of("int8"), vector)
     width = 4 * vector
@@ -84,6 +85,8 @@ def test_neighbouring_columns_are_one_threads(vector: int) -> None:
         # By the manual, the instruction's column n is in the registers of the threads 4 n to 4 n + 3.
         n = thread * 2 + part
         assert place(item.columns_layout, 21, column) == [0, 0, n * 4 + 1, eight, 1, 1]
+        # What the epilogue reads beside the sum lies in a row with what the thread's other neighbours read.
+        assert place(item.vectors_layout, 9, column) == [0, 0, 4 + thread, 1, column % vector]
         # And in shared memory it is row n of the eight.
         at = place(item.shared_layout, 5, width + column)
         assert np.ravel_multi_index(at, (2, vector // 2, 4, 2, 32)) == ((vector // 2 + eight) * 8 + n) * 32 + 5
@@ -109,6 +112,21 @@ def test_warps_mean_the_same(shape: tuple[int, int, int], tile: tuple[int, ...])
     assert "tw_mma_u8s8(" in source and source.count("tw_ldmatrix_x4(") >= 3 and "tw_round_uint8(" in source
     if shape[0] % 16 == 0:
         assert source.index("*)(other_") < source.index("*)(d_")
+
+
+def test_bytes_of_warp_groups_are_read_and_written_sixteen_at_a_time() -> None:
+    func = layer((64, 64, 128), "uint8", "int8")
+    scheduled = schedule_gpu(func, WGMMA, Choices(given={"group_tile": (1, 64, 3, 8, 1)}))
+    check(func, scheduled)
+    source = text(scheduled, WGMMA)
+    assert "*(const uint4*)(other_" in source and "*(uint4*)(d_" in source
+    # A single step has one copy of its tiles, which threads do not hold in registers on their way.
+    assert "tw_memory[16384]" in source and "tw_copy_async_16(" in source
+
+
+def test_ragged_tiles_of_bytes_cost_more() -> None:
+    tiles = ranked_group_tiles(1, 784, 2048, 512, DataType.of("uint8"), False, WGMMA)
+    assert 2048 % tiles[0].columns == 0
 
 
 def grouped(func: PrimFunc, tile: GroupTile, row: str, column: str) -> PrimFunc:

@@ -236,19 +236,26 @@ def test_parts_of_the_steps_are_added_up_by_a_second_kernel(shape: tuple[int, in
     assert text(scheduled, WGMMA).count("__global__") == 2
 
 
-def test_threads_of_warp_groups_have_neighbouring_columns() -> None:
-    item = GroupProduct(HALF, 64)
+@pytest.mark.parametrize("neighbours", [4, 8, 16])
+def test_threads_of_warp_groups_have_neighbouring_columns(neighbours: int) -> None:
+    item = GroupProduct(HALF, 64, neighbours=neighbours)
+    eights = neighbours // 2
     for lane in range(0, 128, 13):
         for eight in range(8):
             for half in range(2):
                 # By the manual: rows of a warp, and two columns of each eight; the columns are those of our order.
                 row = lane // 32 * 16 + lane % 32 // 4 + half * 8
                 for part in range(2):
-                    column = eight // 2 * 16 + lane % 4 * 4 + eight % 2 * 2 + part
+                    own = eight % eights * 2 + part
+                    column = eight // eights * 4 * neighbours + lane % 4 * neighbours + own
+                    assert place(item.vectors_layout, row, column) == [0, 0, lane, eight // eights, half, own]
                     assert place(item.sums_layout, row, column) == [0, 0, lane, eight, half, part]
                     # That column is where the instruction reads the one that it gives this thread.
                     at = place(item.columns_layout, 7, column)
-                    assert np.ravel_multi_index(at, (4, 2, 4, 2, 64)) == (eight * 8 + lane % 4 * 2 + part) * 64 + 7
+                    assert (
+                        np.ravel_multi_index(at, (8 // eights, eights, 4, 2, 64))
+                        == (eight * 8 + lane % 4 * 2 + part) * 64 + 7
+                    )
 
 
 def test_large_products_choose_warp_groups() -> None:

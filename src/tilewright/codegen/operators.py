@@ -206,8 +206,8 @@ class KernelOperators(KernelValues):
     def to_integer(self, value: str, source: DataType, target: DataType) -> str:
         """The lowest bits of an integer or a condition."""
 
-    def rounded(self, expr: e.Cast) -> str | None:
-        """A float that is rounded and cast to a byte, where a language does both at once; None elsewhere."""
+    def cast_at_once(self, expr: e.Cast) -> str | None:
+        """A cast with what it casts, where a language has a better way for both at once; None elsewhere."""
         return None
 
     def unknown_call(self, expr: e.Call, values: list[str]) -> str:
@@ -328,9 +328,9 @@ def _cast(c: KernelOperators, expr: PrimExpr) -> str:
         if isinstance(inner, e.IntImm):
             low = inner.value & 0xFFFFFFFF
             return c.integer_constant(low - (1 << 32) if low >> 31 else low, INT32)
-    rounded = c.rounded(expr)
-    if rounded is not None:
-        return rounded
+    at_once = c.cast_at_once(expr)
+    if at_once is not None:
+        return at_once
     source = INT32 if c.is_narrow(inner) else inner.dtype
     return c.convert(c.value(inner), source, INT32 if c.is_narrow(expr) else target)
 

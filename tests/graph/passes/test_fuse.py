@@ -19,6 +19,7 @@ from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.options import GraphOptions
 from tilewright.graph.passes.fuse import MAX_GROUP, fuse, is_primitive, primitive_functions
 from tilewright.graph.views import is_view
+from tilewright.ir.dtype import FLOAT32
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
@@ -214,6 +215,22 @@ def test_momentum_is_multiplied_where_it_is_added():
 def test_two_convolutions_meet_in_one_add():
     _, names = fused([X], op("add", conv(X, 4), conv(X, 4, seed=3)))
     assert sorted(names) == ["fused_nn_conv2d_add", "nn_conv2d"]
+
+
+def test_two_products_of_bytes_that_are_added_share_registers():
+    """On GPUs with warp groups, where there are tiles for all multiprocessors; elsewhere one goes to memory."""
+    x = var("x", 1, 64, 64, 64, dtype="uint8")
+
+    def product(seed: int):
+        weights = np.random.default_rng(seed).integers(-127, 128, (1, 1, 64, 320)).astype(np.int8)
+        sums = op("qnn.conv2d", x, constant(weights), constant(np.uint8(0)))
+        return op("multiply", op("cast", sums, dtype=FLOAT32), constant(np.float32(0.01 * seed)))
+
+    total = op("nn.relu", op("add", product(1), product(2)))
+    names = {text: fused([x], total, Target(text))[1] for text in ("cuda -arch=sm_90a", "cuda -arch=sm_80", "llvm")}
+    few = fused([x], total, Target("cuda -arch=sm_90a -num-cores=999"))[1]
+    assert len(names["cuda -arch=sm_90a"]) == 1 and names["cuda -arch=sm_90a"][0].count("qnn_conv2d") == 2
+    assert len(names["cuda -arch=sm_80"]) == len(names["llvm"]) == len(few) == 2
 
 
 def test_branches_of_elementwise_operators_join():

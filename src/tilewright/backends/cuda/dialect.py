@@ -22,6 +22,10 @@ _BITS = {
 }
 
 
+_WORDS: Final = {4: "unsigned int", 8: "uint2", 16: "uint4"}
+"""Words by how many bytes they have together."""
+
+
 def _on_hopper(instruction: str) -> str:
     return f'#if __CUDA_ARCH__ >= 900\nasm volatile("{instruction}" ::: "memory");\n#endif'
 
@@ -109,29 +113,39 @@ class CudaDialect(CLanguage):
         return base if dtype.bits == 64 or base in ("isnan", "isinf", "isfinite") else f"{base}f"
 
     def vector_type(self, element: str, lanes: int) -> str | None:
-        """A vector type; eight elements of 16 bits are four words."""
-        if lanes == 8:
-            return "uint4" if element == self.types["uint16"] else None
-        return super().vector_type(element, lanes)
+        """A vector type; eight elements of 16 bits are four words, and so are sixteen bytes."""
+        if lanes < 8:
+            return super().vector_type(element, lanes)
+        return _WORDS.get(lanes * self._small_size(element))
+
+    def _small_size(self, element: str) -> int:
+        """Bytes of an element of 8 or 16 bits, whose vectors are words; 0 for others."""
+        return {self.types["uint16"]: 2, self.types["uint8"]: 1, self.types["int8"]: 1}.get(element, 0)
 
     def lane(self, vector: str, element: str, lanes: int, number: int) -> str:
-        """An element of a vector; of eight, the lower or upper half of a word."""
+        """An element of a vector; of eight and more, a part of a word."""
         if lanes < 8:
             return super().lane(vector, element, lanes, number)
-        return f"({element})({vector}.{'xyzw'[number // 2]}{' >> 16' if number % 2 else ''})"
+        size = self._small_size(element)
+        word, part = divmod(number * size, 4)
+        return f"({element})({vector}.{'xyzw'[word]}{f' >> {8 * part}' if part else ''})"
 
     def store_vector(self, element: str, place: str, values: list[str], scope: str) -> str:
-        """A store of a vector; of eight elements, as four words."""
+        """A store of a vector; of eight elements and more, as words."""
         if len(values) < 8:
             return super().store_vector(element, place, values, scope)
-        pairs = zip(values[::2], values[1::2], strict=True)
-        words = [f"(unsigned int){low} | ((unsigned int){high} << 16)" for low, high in pairs]
-        return f"*(uint4*)({place}) = make_uint4({', '.join(words)});"
+        size = self._small_size(element)
+        # Bits above those of an element would be in the way of its neighbours.
+        narrow = f"({self.types['uint8']})" if size == 1 else ""
+        parts = [f"((unsigned int){narrow}{text} << {8 * size * n % 32})" for n, text in enumerate(values)]
+        words = [" | ".join(parts[n : n + 4 // size]) for n in range(0, len(parts), 4 // size)]
+        kind = self.vector_type(element, len(values))
+        return f"*({kind}*)({place}) = make_{kind}({', '.join(words)});"
 
     def copy_words(self, element: str, size: int, target: str, source: str) -> str | None:
         """Elements smaller than a word are copied by words."""
-        word = {4: "unsigned int", 8: "uint2", 16: "uint4"}.get(size)
-        if word is None or element not in (self.types["uint16"], self.types["uint8"], self.types["int8"]):
+        word = _WORDS.get(size)
+        if word is None or not self._small_size(element):
             return None
         return f"*({word}*)({target}) = *(const {word}*)({source});"
 
@@ -184,7 +198,14 @@ class CudaDialect(CLanguage):
     def rounded_byte(self, least: float, most: float, zero: int, kind: str) -> str | None:
         """Rounded by a sum whose last digit is that of units: conversions take four times as long as sums."""
         bits = f"__float_as_int(fminf(fmaxf(x, {least}f), {most}f) + 12582912.f)"
-        return f"return ({kind})(x != x ? 0 : {bits} + {zero});"
+        # `fmaxf` makes the least of what is no number, which is 0 where no byte is less.
+        known = "" if kind == self.types["uint8"] else "x != x ? 0 : "
+        return f"return ({kind})({known}{bits} + {zero});"
+
+    def byte_value(self) -> str:
+        """A word whose last byte it is, and whose upper ones say where units are; less what these say."""
+        word = "*(const unsigned int*)(bytes + (n & ~3))"
+        return f"return __uint_as_float(__byte_perm({word}, 0x4b000000u, 0x7540u + (n & 3))) - 8388608.f;"
 
     def extreme(self, dtype: DataType, lesser: bool) -> str | None:
         """One instruction from sm_80 on."""
@@ -235,7 +256,7 @@ class CudaDialect(CLanguage):
 
         Other accesses may move across it: what it writes is read behind a wait and a barrier, which they do not cross.
         """
-        word = {4: "unsigned int", 8: "uint2", 16: "uint4"}[size]
+        word = _WORDS[size]
         zero = {4: "0u", 8: "make_uint2(0u, 0u)", 16: "make_uint4(0u, 0u, 0u, 0u)"}[size]
         cache = "cg" if size == 16 else "ca"
         return (

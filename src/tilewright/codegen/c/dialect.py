@@ -132,6 +132,10 @@ class Dialect(ABC):
         """
         return None
 
+    def byte_value(self) -> str | None:
+        """The body of a function: the float of the byte `n` of the words at `bytes`; None where a cast is as good."""
+        return None
+
     def extreme(self, dtype: DataType, lesser: bool) -> str | None:
         """The body of a function of `a` and `b`: the lesser or the greater, NaN if either is; None for plain C."""
         return None

@@ -17,10 +17,12 @@ from tilewright.codegen.c.dialect import Dialect
 from tilewright.codegen.c.intrinsics import INTRINSICS
 from tilewright.codegen.operators import Division, IntrinsicRule
 from tilewright.ir import expr as e
-from tilewright.ir.dtype import FLOAT32, INDEX, INT32, DataType
+from tilewright.ir.dtype import FLOAT32, INDEX, INT32, UINT8, DataType
 from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.passes.split_host_device import buffer_bytes
 
 _LOW = INT32.min_value()
+_WORD_BYTES = 4
 _MOST_ZERO = 255
 """Zero points of bytes."""
 
@@ -38,7 +40,21 @@ class Expressions(CConversions):
         """A float constant."""
         return float_text(value, dtype, self.dialect)
 
-    def rounded(self, expr: e.Cast) -> str | None:
+    def cast_at_once(self, expr: e.Cast) -> str | None:
+        """A byte of a thread's own as a float, or a float rounded to a byte, where that is better than casts."""
+        return self._byte_value(expr) or self._rounded(expr)
+
+    def _byte_value(self, expr: e.Cast) -> str | None:
+        """The float of a byte in registers: bytes that were copied there as words."""
+        load = expr.value
+        if expr.dtype is not FLOAT32 or not isinstance(load, BufferLoad) or load.buffer.dtype is not UINT8:
+            return None
+        if load.buffer.scope != "local" or (buffer_bytes(load.buffer) or 1) % _WORD_BYTES:
+            return None
+        helper = self.helpers.byte_value()
+        return None if helper is None else f"{helper}({self.name(load.buffer)}, {self.value(load.indices[0])})"
+
+    def _rounded(self, expr: e.Cast) -> str | None:
         """A float rounded to a whole number (a constant added) and cast to a byte; None for any other cast."""
         value, zero = expr.value, 0
         shift = value.b if isinstance(value, e.Add) else None

@@ -79,6 +79,12 @@ class Helpers:
         name = f"tw_round_{target.name}{'' if not zero else f'_{zero}' if zero > 0 else f'_m{-zero}'}"
         return None if body is None else self._define(name, kind, "float x", body)
 
+    def byte_value(self) -> str | None:
+        """The float of a byte of a thread's own words; None where casts are as good."""
+        body = self._dialect.byte_value()
+        parameters = f"const {self._dialect.types['uint8']}* bytes, int n"
+        return None if body is None else self._define("tw_uint8_value", "float", parameters, body)
+
     def absolute(self, dtype: DataType) -> str:
         """An integer without its sign; the least one wraps."""
         kind = self._dialect.register_type(dtype)

@@ -45,7 +45,7 @@ class VectorMemory:
         if not isinstance(index, Ramp) or not is_const_int(index.stride, 1) or buffer.scope in _IN_REGISTERS:
             return 1
         element = self._c.dialect.memory_type(buffer.dtype)
-        for lanes in (8, 4, 2) if buffer.scope != "shared.cluster" else (4, 2):
+        for lanes in (16, 8, 4, 2) if buffer.scope != "shared.cluster" else (4, 2):
             if (
                 index.lanes % lanes == 0
                 and lanes * buffer.dtype.itemsize <= _WIDEST

@@ -17,6 +17,8 @@ Four kinds of operator take part by these rules, over the post-dominator tree of
     Where memory is short, an epilogue ends with bytes, and whatever reads them converts them. What it selects by (the
     gradient where a result was positive) is compared there too, and on CPUs so is multiplied what it adds (an
     optimizer's momentum).
+ 7. On GPUs with products of warp groups, two 1 x 1 convolutions of bytes whose results are added (the branch of a
+    residual network that changes its size) are one group: the sums of both are in registers, and none goes to memory.
 Everything between a node and its post-dominator joins the group, so a group has one result and never waits for
 itself. Operators that the host does stay as they are. Expensive operators are not merged where they would be computed
 again for each reader (broadcasting, sliding windows, several passes over the input). A reshape at the border of a
@@ -51,7 +53,7 @@ from tilewright.graph.ir.traverse import (
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.shape import SliceAttributes, TransposeAttributes
 from tilewright.graph.options import GraphOptions
-from tilewright.graph.passes.joined_convolutions import joining_pays, may_join
+from tilewright.graph.passes.joined_convolutions import joining_pays, may_join, may_share_registers
 from tilewright.graph.views import DEPENDENT_VIEWS, is_view, is_whole_view
 from tilewright.ir.dtype import BFLOAT16, BOOL, INT8, UINT8
 from tilewright.ir.function import IRModule
@@ -84,8 +86,6 @@ WITH_ANY_NUMBER = frozenset(["add", "subtract", "multiply"])
 """Operators that are as quick with one number as with another (scales and zero points: each layer has its own)."""
 _SINGLE_PASS = frozenset(["sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin"])
 """Reductions that read each input element once."""
-
-
 _ENDINGS = frozenset(["round_to_tf32"])
 """Elementwise operators that also follow a reduction in its group."""
 
@@ -153,10 +153,9 @@ def is_alternate_columns(item: GraphExpr) -> bool:
     return strides[-1] == 2 and set(strides[:-1]) <= {1} and first[-1] in (0, 1) and set(first[:-1]) <= {0}
 
 
-def _contractions(group: _Group) -> int:
-    """How many contractions a group has."""
-    operators = [_operator(item) for item in group.members]
-    return sum(1 for item in operators if item is not None and item.kind is FusionKind.OUT_FUSABLE)
+def _contractions(group: _Group) -> list[GraphExpr]:
+    """The contractions of a group."""
+    return [item for item in group.members if getattr(_operator(item), "kind", None) is FusionKind.OUT_FUSABLE]
 
 
 class _Fuser:
@@ -197,6 +196,7 @@ class _Fuser:
                 self._fuse_layout(item)
                 self._fuse_convolutions(item)
                 self._fuse_operand(item)
+                self._fuse_branch(item)
         return self._rebuild()
 
     def _post_dominators(self) -> dict[int, GraphExpr | None]:
@@ -355,7 +355,7 @@ class _Fuser:
             return
         (reader,) = readers
         assert isinstance(anchor, Call) and isinstance(reader, Call)
-        if reader.args[0] is not last or any(_contractions(self.group[id(item)]) != 1 for item in (anchor, reader)):
+        if reader.args[0] is not last or any(len(_contractions(self.group[id(n)])) != 1 for n in (anchor, reader)):
             return
         pays = joining_pays(anchor, last, reader, self.target)
         if pays is not None and self._chosen((anchor, reader), "together" if pays else "apart"):
@@ -379,6 +379,19 @@ class _Fuser:
         is_multiple = on_cpu and names == {"multiply"} and len(group.members) == 1
         if (is_bytes or is_mask or is_multiple) and self._size((last, reader)) <= MAX_GROUP:
             self._merge((reader, last))
+
+    def _fuse_branch(self, last: GraphExpr) -> None:
+        """Rule 7: two products of bytes whose results are added, one of them in float32."""
+        readers = self.users[id(last)]
+        if self.target is None or not self.target.has_warp_group_products or len(readers) != 1:
+            return
+        groups = self.group[id(last)], self.group.get(id(readers[0]))
+        if groups[1] is None or groups[0] is groups[1] or not self._same_scope(last, readers[0]):
+            return
+        each = [_contractions(group) for group in groups if group is not None]
+        is_small = self._size((last, readers[0])) <= MAX_GROUP and all(len(part) == 1 for part in each)
+        if is_small and may_share_registers([part[0] for part in each], last, self.target):
+            self._merge((readers[0], last))
 
     def _chosen(self, calls: Sequence[Call], estimated: str) -> bool:
         """Whether calls that may be one kernel or two become one."""

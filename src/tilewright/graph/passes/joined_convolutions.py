@@ -1,11 +1,11 @@
-"""Which convolutions become one kernel: a depthwise convolution with a 1 x 1 convolution before or after it."""
+"""Which convolutions become one kernel: a depthwise one with a 1 x 1 one before or after it, or two that are added."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tilewright.graph.ir.expr import Call, GraphExpr
+from tilewright.graph.ir.expr import Call, Constant, GraphExpr
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, static_shape
 from tilewright.graph.ops.convolution import Conv2dAttributes
@@ -13,6 +13,12 @@ from tilewright.ir.dtype import FLOAT32
 from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
 
+_SHARED_TILE = 64
+"""Rows and columns of a tile whose sums of two products are in registers."""
+_MOST_STEPS = 1024
+"""Channels up to which it is no matter that tiles are small."""
+_TILES_A_CORE = 2
+"""Such tiles for each multiprocessor."""
 _VECTORS_A_CORE = 16
 """Vectors of channels for each core, so that cores have some panels of them: one at the end leaves others idle."""
 
@@ -83,3 +89,23 @@ def _typical_shape(item: GraphExpr) -> tuple[int, ...] | None:
     count, *rest = sizes
     image = [size for size in rest if isinstance(size, int)]
     return (count if isinstance(count, int) else 1, *image) if len(image) == len(rest) else None
+
+
+def may_share_registers(contractions: Sequence[GraphExpr], last: GraphExpr, target: Target) -> bool:
+    """Whether warp groups have the sums of two 1 x 1 convolutions of bytes at once; `last` ends one, in float32.
+
+    Tiles are smaller then, so few steps, and enough of them for all multiprocessors.
+    """
+    shape = static_shape(last)
+    if len(contractions) != 2 or shape is None or last.tensor_type.dtype is not FLOAT32:
+        return False
+    for item in contractions:
+        if not isinstance(item, Call) or not is_call_to(item, "qnn.conv2d") or static_shape(item) != shape:
+            return False
+        weights = static_shape(item.args[1]) if isinstance(item.args[1], Constant) else None
+        if weights is None:
+            return False
+        if weights[:2] != (1, 1) or weights[2] > _MOST_STEPS or weights[3] % _SHARED_TILE:
+            return False
+    tiles = -(-math.prod(shape[:-1]) // _SHARED_TILE) * (shape[-1] // _SHARED_TILE)
+    return tiles >= _TILES_A_CORE * target.cores

@@ -117,7 +117,9 @@ class GroupTile:
     shared_bytes_per_cycle: float
     """Bytes that products get from shared memory in a cycle."""
     results_per_cycle: float
-    """Results that a block writes in a cycle."""
+    """Results that a block writes in a cycle,"""
+    ragged_results_8_bit: float
+    """of products of bytes so many times fewer where tiles of columns do not divide them."""
     copy_latency: float
     """From the start of a copy to its data,"""
     copy_latency_8_bit: float
@@ -140,6 +142,8 @@ class GroupTile:
     """results that a block writes in a cycle,"""
     specialized_start: float
     """and a block beside its steps,"""
+    specialized_start_8_bit: float
+    """where these are of bytes, which are over sooner,"""
     specialized_overlap: float
     """of which so many pass while a block that has several tiles begins with the next;"""
     specialized_ragged: float

@@ -154,6 +154,9 @@ def _with_copies(
             count = 1
         if count > 1:
             count += late
+        if isinstance(loop.extent, IntImm):
+            # There are no more iterations under way than there are.
+            count = min(count, max(1, loop.extent.value))
         versions[buffer] = buffer if count == 1 else buffer.replace(shape=(const(count), *buffer.shape), strides=())
     return versions
 

@@ -42,7 +42,7 @@ class WarpProduct:
     row: DataType
     column: DataType
     vector: int = 2
-    """Neighbouring columns that a thread has: two of each eight as the instruction has it, or 4 or 8 of so many
+    """Neighbouring columns that a thread has: two of each eight as the instruction has it, or 4, 8 or 16 of so many
     instructions together where the columns' operand has a row of steps for each column (in shared memory, as the
     rows' operand has): the rows then are in an order that makes neighbours of them."""
     across: bool = False
@@ -115,6 +115,12 @@ class WarpProduct:
         eight = [j % self.vector // 2] if self.steps_last else []
         thread = i % 8 * 4 + j % self.columns // self.vector
         return (*outer, i // ROWS, j // self.columns, thread, *eight, i % ROWS // 8, j % 2)
+
+    def vectors_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
+        """What belongs to sums [..., i, j] as [..., tile, tile, thread, half of the rows, neighbour]."""
+        *outer, i, j = index
+        thread = i % 8 * 4 + j % self.columns // self.vector
+        return (*outer, i // ROWS, j // self.columns, thread, i % ROWS // 8, j % self.vector)
 
     @property
     def multiply(self) -> TensorIntrin:

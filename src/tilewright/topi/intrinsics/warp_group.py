@@ -10,7 +10,7 @@ are fragments, as those of `tensor_core.py`. Products are not done when `multipl
 during the next, and `finish` waits for all. float32 means tf32: the low bits of operands are
 ignored, so that operands must have been rounded (`graph/passes/round_operands.py`).
 
-Where each column has a row, the rows are in an order that gives every thread four neighbouring columns, or eight, so
+Where each column has a row, the rows are in an order that gives every thread 4, 8 or 16 neighbouring columns, so
 that it reads and writes vectors in epilogues: the instruction gives it the columns 2 q, 2 q + 1 of each eight.
 """
 
@@ -51,8 +51,8 @@ class GroupProduct:
     """The type of the second operand, if it is another one."""
     across: bool = False
     """Whether the first operand lies in panels of rows, not in rows of steps."""
-    wide: bool = False
-    """Whether threads have eight neighbouring columns, of 32; four, of 16, otherwise."""
+    neighbours: int = 4
+    """Neighbouring columns that a thread has of four times as many, where each has a row: 4, 8 or 16."""
     packed: bool = False
     """Whether rows of the second operand are not swizzled but in pieces: eight of them, 16 bytes of each."""
 
@@ -79,7 +79,7 @@ class GroupProduct:
     @property
     def vector(self) -> int:
         """Neighbouring columns that a thread has."""
-        return 2 if self.panels else 8 if self.wide else 4
+        return 2 if self.panels else self.neighbours
 
     @property
     def eights(self) -> int:
@@ -121,6 +121,14 @@ class GroupProduct:
         quarter, eight = j % span // vector, place // span * self.eights + j % vector // 2
         thread = i % ROWS // 16 * 32 + i % 8 * 4 + quarter
         return (*outer, i // ROWS, j // self.columns, thread, eight, i % 16 // 8, j % 2)
+
+    def vectors_layout(self, *index: PrimExpr) -> tuple[PrimExpr, ...]:
+        """What belongs to sums [..., i, j] as [..., tile, tile, thread, vector, half of the rows, neighbour]."""
+        *outer, i, j = index
+        span = 4 * self.vector
+        thread = i % ROWS // 16 * 32 + i % 8 * 4 + j % span // self.vector
+        vector = j % self.columns // span
+        return (*outer, i // ROWS, j // self.columns, thread, vector, i % 16 // 8, j % self.vector)
 
     @property
     def multiply(self) -> TensorIntrin:
@@ -192,7 +200,7 @@ def _multiply(item: GroupProduct) -> TensorIntrin:
         ("b", lambda k, j: item.columns_layout(k, j)[1 if item.packed else 0 :]),
         ("c", lambda i, j: item.sums_layout(i, j)[2:]),
     ]
-    return declared(c, rule, f"{item.instruction}{'.wide' if item.wide else ''}", layouts)
+    return declared(c, rule, f"{item.instruction}.x{item.vector}", layouts)
 
 
 def _rows_pointer(item: GroupProduct, right: Operand, start: int, end: int) -> PrimExpr:
@@ -236,5 +244,5 @@ def _finish(item: GroupProduct) -> TensorIntrin:
     def layout(i: PrimExpr, j: PrimExpr) -> tuple[PrimExpr, ...]:
         return item.sums_layout(i, j)[2:]
 
-    name = f"cuda.wgmma.finish.{'panels.' if item.panels else 'wide.' if item.wide else ''}{item.sums}"
+    name = f"cuda.wgmma.finish.x{item.vector}.{item.sums}"
     return declared(done, rule, name, [("sums", layout), ("done", layout)])

@@ -81,9 +81,10 @@ def group_cost(
         held = max(1, target.shared_bytes // (tile.shared_bytes + core.block_shared_bytes))
         held = min(held, max(1, core.registers // (128 * tile.groups * (tile.columns // 2 + 48))))
         rounds, rest = divmod(-(-blocks // target.cores), held)
-        total = rounds * _round_cost(steps, dtype, tile, held, costs)
+        ragged = columns % tile.columns > 0
+        total = rounds * _round_cost(steps, dtype, tile, held, ragged, costs)
         if rest:
-            total += _round_cost(steps, dtype, tile, rest, costs)
+            total += _round_cost(steps, dtype, tile, rest, ragged, costs)
     if tile.parts > 1:
         added = costs.added_bytes_per_cycle * target.cores
         total += costs.second_kernel + batch * rows * columns * tile.parts * 4 / added
@@ -99,11 +100,15 @@ def _specialized_cost(steps: int, dtype: DataType, tile: GroupTile, ragged: bool
     fetched = (tile.rows + tile.columns) * 128 / costs.specialized_l2_bytes_per_cycle
     results = tile.rows * tile.columns / costs.specialized_results_per_cycle
     busy = float((work**costs.overlap + fetched**costs.overlap) ** (1 / costs.overlap))
-    return costs.specialized_start + steps * busy * (costs.specialized_ragged if ragged else 1) + results
+    start = costs.specialized_start_8_bit if dtype.itemsize == 1 else costs.specialized_start
+    return start + steps * busy * (costs.specialized_ragged if ragged else 1) + results
 
 
-def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, costs: GroupCosts) -> float:
-    """Cycles of some blocks that share a multiprocessor, from their start to their end."""
+def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, ragged: bool, costs: GroupCosts) -> float:
+    """Cycles of some blocks that share a multiprocessor, from their start to their end.
+
+    `ragged`: tiles of columns do not divide them.
+    """
     work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
     fetched = (tile.rows + tile.columns) * 128 / costs.l2_bytes_per_cycle
     read = tile.groups * (ROWS + tile.columns) * 128 / costs.shared_bytes_per_cycle
@@ -111,4 +116,6 @@ def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, cos
     waiting = costs.latency(dtype.itemsize) / (tile.stages - 2)
     taken = (together * max(work, fetched, read), waiting)
     busy = float(sum(cycles**costs.overlap for cycles in taken) ** (1 / costs.overlap))
-    return costs.start + steps * (busy + costs.step) + tile.rows * tile.columns / costs.results_per_cycle
+    results = tile.rows * tile.columns / costs.results_per_cycle
+    slower = costs.ragged_results_8_bit if ragged and dtype.itemsize == 1 else 1.0
+    return costs.start + steps * (busy + costs.step) + results * slower

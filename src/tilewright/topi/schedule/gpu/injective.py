@@ -110,7 +110,7 @@ def _vector_width(context: ScheduleContext, block: Block, sizes: list[int]) -> i
     # An element that is far from its neighbour's gains nothing, and costs registers.
     while lanes > 1 and not _are_same_in_vectors(crossing, block, lanes):
         lanes //= 2
-    return lanes
+    return lanes if lanes > 1 or not crossing else _short_row(context, block, sizes)
 
 
 def _are_same_in_vectors(indices: Sequence[PrimExpr], block: Block, lanes: int) -> bool:

@@ -50,6 +50,8 @@ class MatrixForm:
     depth: int
     paired: int = 1
     """Neighbouring columns of the product that each column of the result is made of."""
+    second: MatrixForm | None = None
+    """Another product whose sums the result is made of, if the two are computed together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +198,30 @@ def _is_of_pair(place: PrimExpr, column: Var) -> bool:
     return dict(form.terms) == {column: 2} and form.constant in (0, 1)
 
 
+def second_product(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> BlockHandle | None:
+    """Another product of as many rows and columns that the epilogue of a product reads, and nothing else does."""
+    own = find_product(context.block(anchor))
+    if anchor == output or own is None or columns_of_result(context, anchor, output) != 1:
+        return None
+    found: list[BlockHandle] = []
+    for handle in context.sch.get_producers(output):
+        other = find_product(context.block(handle)) if handle != anchor else None
+        if other is None or context.sch.get_consumers(handle) != [output]:
+            continue
+        same = all(own.size(a) == other.size(b) for a, b in ((own.row, other.row), (own.column, other.column)))
+        if same and not own.batch and not other.batch and has_matrix_form(context, handle, output):
+            found.append(handle)
+    return found[0] if len(found) == 1 and columns_of_result(context, found[0], output) == 1 else None
+
+
 def matrix_form(
-    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, steps_last: bool = False
+    context: ScheduleContext,
+    anchor: BlockHandle,
+    output: BlockHandle,
+    steps_last: bool = False,
+    second: BlockHandle | None = None,
 ) -> MatrixForm:
-    """Give a product matrix form (`has_matrix_form` says whether it has one).
+    """Give a product matrix form (`has_matrix_form` says whether it has one), and a `second_product` if there is one.
 
     for n, y, x, c, r, s, k:                           rows[m, k] = image[...] where inside, else 0
         C[n, y, x, c] +=                        ->     columns[k, c] = weights[...]
@@ -209,6 +231,20 @@ def matrix_form(
     Constant operands are stored in the order of their copy (packed), so that the copy reads neighbours; with
     `steps_last` a constant columns' operand is stored by columns, so that steps are neighbours.
     """
+    form, fused = _with_operands(context, anchor, output, steps_last)
+    if second is not None:
+        form.second, _ = _with_operands(context, second, output, steps_last)
+    context.sch.fuse_iterators(form.output, fused)
+    for part in (form, form.second):
+        for handle in (part.rows, part.columns) if part is not None else ():
+            _inline_producers(context, handle)
+    return form
+
+
+def _with_operands(
+    context: ScheduleContext, anchor: BlockHandle, output: BlockHandle, steps_last: bool
+) -> tuple[MatrixForm, list[list[int]]]:
+    """A product in matrix form with copies of its operands, and which iterators of the result are to become one."""
     sch = context.sch
     block = context.block(anchor)
     product = find_product(block)
@@ -229,23 +265,13 @@ def matrix_form(
     for handle, name in ((rows, "rows"), (columns, "columns"), (anchor, "result")):
         buffer = context.block(handle).writes[0].buffer
         _flatten(context, anchor, buffer, axes.used[name], axes.groups[name], product)
-    for handle, name in ((rows, "rows"), (columns, "columns"), (output, "result")):
+    for handle, name in ((rows, "rows"), (columns, "columns")):
         sch.fuse_iterators(handle, axes.fused(name))
     everything = [product.batch, product.row, product.column, product.depth]
     sch.fuse_iterators(anchor, [list(group) for group in everything if group])
-    for handle in (rows, columns):
-        _inline_producers(context, handle)
-    return MatrixForm(
-        anchor,
-        rows,
-        columns,
-        output,
-        product.size(product.batch),
-        product.size(product.row),
-        product.size(product.column),
-        product.size(product.depth),
-        paired,
-    )
+    batch, row_count, column_count, depth = (product.size(group) for group in everything)
+    form = MatrixForm(anchor, rows, columns, output, batch, row_count, column_count, depth, paired)
+    return form, axes.fused("result")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import prod
 from typing import Final
 
 from tilewright.ir.dtype import FLOAT32, DataType
@@ -28,6 +29,7 @@ from tilewright.topi.schedule.gpu.matrix_form import (
     lanes_along,
     matrix_form,
     result_lanes,
+    second_product,
 )
 from tilewright.topi.schedule.gpu.private_tiles import keep_padding, private_tiles, schedule_private_tile
 from tilewright.topi.schedule.gpu.register_tiles import Tile, schedule_tiles
@@ -55,6 +57,10 @@ _LEAST_COPY = 4
 """Bytes that a thread copies to shared memory while it goes on."""
 _WORDS = 4
 """Words that a thread copies at once."""
+_TILE_OF_TWO, _COLUMNS_OF_TWO = (1, 4, 1), 128
+"""Groups, copies and parts of a tile of two products, and columns up to which registers have the sums of both."""
+_VECTOR_BYTES = 16
+"""Bytes that a thread writes at once."""
 _LEAST_ACROSS = 32
 """Rows of a product from which on threads read vectors of rows."""
 _GROUP_OPTIONS = 24
@@ -86,17 +92,23 @@ class ProductContext(ScheduleContext):
     anchor: BlockHandle = field(kw_only=True)
     output: BlockHandle = field(kw_only=True)
     """The stage that gives the result: the product itself, or its epilogue."""
-    forms: dict[bool, tuple[ScheduleContext, MatrixForm]] = field(default_factory=dict)
-    """The product in matrix form, on copies of the schedule: with constant columns by steps, and by columns."""
+    forms: dict[tuple[bool, bool], tuple[ScheduleContext, MatrixForm]] = field(default_factory=dict)
+    """The product in matrix form, on copies of the schedule: with constant columns by steps, and by columns; alone, and
+    with the other product that its epilogue reads."""
     group_tile: GroupTile | str = "not looked at yet"
     """The tile of warp groups that is the best for it, or why there is none."""
 
-    def form(self, steps_last: bool = False) -> tuple[ScheduleContext, MatrixForm]:
-        """The product in matrix form, with the schedule that it is in."""
-        if steps_last not in self.forms:
+    def form(self, steps_last: bool = False, together: bool = False) -> tuple[ScheduleContext, MatrixForm]:
+        """The product in matrix form, with the schedule that it is in.
+
+        `together`: with another product of bytes that its epilogue reads.
+        """
+        second = _second_of_bytes(self) if together else None
+        kind = steps_last, second is not None
+        if kind not in self.forms:
             trial = ScheduleContext(self.sch.copy(), self.target, dict(self.packing), self.choices)
-            self.forms[steps_last] = trial, matrix_form(trial, self.anchor, self.output, steps_last)
-        return self.forms[steps_last]
+            self.forms[kind] = trial, matrix_form(trial, self.anchor, self.output, steps_last, second)
+        return self.forms[kind]
 
     def choose_tile(
         self,
@@ -144,6 +156,16 @@ def _operand_types(product: ProductContext) -> tuple[DataType, DataType]:
     return operands.rows.buffer.dtype, operands.columns.buffer.dtype
 
 
+def _second_of_bytes(product: ProductContext) -> BlockHandle | None:
+    """Another product of the same types that the epilogue reads, where these are bytes: registers have both sums."""
+    second = second_product(product, product.anchor, product.output)
+    operands = None if second is None else find_product(product.block(second))
+    types = _operand_types(product)
+    if operands is None or types[0].bits != 8 or types[0].is_float:
+        return None
+    return second if types == (operands.rows.buffer.dtype, operands.columns.buffer.dtype) else None
+
+
 def _why_not_group_product(product: ProductContext) -> str | None:
     """Why warp groups cannot compute a product, whatever its tile; None where they may."""
     operands = find_product(product.block(product.anchor))
@@ -170,25 +192,36 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     reason = _why_not_group_product(product)
     if reason is not None:
         return reason
-    context, form = product.form(steps_last=True)
+    context, form = product.form(steps_last=True, together=True)
     dtype, second = _operand_types(product)
     order = _operand_order(context, form, dtype)
-    if order is None:
+    if order is None or (form.second is not None and _operand_order(context, form.second, dtype) is None):
         return "too few elements of the operands are neighbours along the steps to be copied in passing"
     panels, across = order
     if panels and form.column_count < GROUP_PANELS[0] // 2:
         return "panels would be mostly empty"
-    sizes = (form.batch, form.row_count, form.column_count, form.depth)
+    steps = steps_at_a_time(dtype)
+    # Of two products one comes after the other: they take as long as one of the steps of both.
+    depth = form.depth if form.second is None else sum(-(-n.depth // steps) * steps for n in (form, form.second))
+    sizes = (form.batch, form.row_count, form.column_count, depth)
     ranked = _with_residuals(context, form, ranked_group_tiles(*sizes, dtype, panels, product.target), dtype)
+    if form.second is not None:
+        ranked = [tile for tile in ranked if (tile.groups, tile.stages, tile.parts) == _TILE_OF_TWO]
+        ranked = [tile for tile in ranked if tile.columns <= _COLUMNS_OF_TWO]
     if not ranked:
         return "no tile fits shared memory"
-    is_large = form.batch * form.row_count * form.column_count * form.depth >= _LARGE_PRODUCT
+    is_large = prod(sizes) >= _LARGE_PRODUCT
     if dtype is FLOAT32 and not is_large:
         return "operands of small products are not rounded to tf32"  # Other instructions do that by themselves.
     cost = group_cost(*sizes, dtype, ranked[0], product.target)
     # Of many rows warp groups are always the quicker ones; few, of one or two steps, are over before they have begun.
-    has_many_rows = form.batch * form.row_count >= _MANY_ROWS * GROUP_ROWS * product.target.cores
-    is_shallow = form.depth < 2 * steps_at_a_time(dtype)
+    # In between, one whole step is enough.
+    tiles = form.batch * form.row_count / (GROUP_ROWS * product.target.cores)
+    # Copies of single words take the time of whole vectors: whole steps of them gain nothing.
+    last, lanes = len(context.block(form.rows).iters) - 1, _LEAST_COPY // dtype.itemsize
+    by_words = dtype.bits == 8 and lanes_along(context, form.rows, last, 2 * lanes, reads_only=True) <= lanes
+    has_many_rows = tiles >= _MANY_ROWS and not by_words
+    is_shallow = depth < 2 * steps and (tiles < 1 or depth % steps > 0)
     pays = has_many_rows or (not is_shallow and cost < warp_cost(*sizes, dtype, product.target))
     pays = pays and is_large
     options = [(), *(astuple(tile) for tile in ranked[:_GROUP_OPTIONS])]
@@ -250,17 +283,25 @@ def _why_not_warp_groups(product: ProductContext) -> str | None:
     return product.group_tile if isinstance(product.group_tile, str) else None
 
 
+def _neighbours(context: ScheduleContext, form: MatrixForm, dtype: DataType, tile: GroupTile) -> int:
+    """Neighbouring columns of a thread: as many as it writes at once; four times as many divide those of a tile."""
+    written = FLOAT32 if tile.parts > 1 else context.block(form.output).writes[0].buffer.dtype
+    most = 8 if dtype.bits == 16 else _VECTOR_BYTES // written.itemsize
+    while most > 4 and tile.columns % (4 * most):
+        most //= 2
+    return max(4, result_lanes(context, form.output, most, form.paired) * form.paired)
+
+
 def _schedule_by_warp_groups(product: ProductContext) -> None:
     assert isinstance(product.group_tile, GroupTile)
-    context, form = product.form(steps_last=True)
+    context, form = product.form(steps_last=True, together=True)
     dtype, second = _operand_types(product)
     order = _operand_order(context, form, dtype)
     assert order is not None
     item = group_product(product.target, dtype, second, product.group_tile.columns, *order)
     assert item is not None
-    if not item.panels and item.columns % 32 == 0 and dtype.bits == 16:
-        lanes = result_lanes(context, form.output, 8, form.paired)
-        item = replace(item, wide=lanes == 8 // form.paired)
+    if not item.panels:
+        item = replace(item, neighbours=_neighbours(context, form, dtype, product.group_tile))
     is_packed = is_constant_matrix(context, form) and not item.panels
     sizes = (form.column_count, form.depth, item.steps)
     item = replace(item, packed=is_packed and may_pack(*sizes, product.group_tile, product.target))
@@ -330,14 +371,26 @@ def _schedule_on_tensor_cores(product: ProductContext) -> None:
     chosen = WarpTile(*product.choose_tile("warp_tile", options, fitting))
     plain = (tile for tile in ranked if tile.parts == 1 and tile.shares == 1)
     tiles = [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen), *islice(plain, 1)]
-    steps = [partial(schedule_warp_tiles, form=replace(form), item=_widened(item, tile), tile=tile) for tile in tiles]
+    written = context.block(form.output).writes[0].buffer.dtype
+    widened = [_widened(item, tile, written) for tile in tiles]
+    steps = [
+        partial(schedule_warp_tiles, form=replace(form), item=own, tile=tile)
+        for own, tile in zip(widened, tiles, strict=True)
+    ]
     apply_first_legal(steps, context)
     product.take(context)
 
 
-def _widened(item: WarpProduct, tile: WarpTile) -> WarpProduct:
-    """A product whose threads have eight neighbouring columns, where they have those of four instructions."""
-    return replace(item, vector=8) if item.steps_last and tile.columns % 32 == 0 else item
+def _widened(item: WarpProduct, tile: WarpTile, written: DataType) -> WarpProduct:
+    """A product whose threads have eight neighbouring columns, or sixteen that are written as bytes.
+
+    Four times as many divide those of a warp. Sums that others add up go through shared memory, in short vectors.
+    """
+    if not item.steps_last:
+        return item
+    is_whole = tile.parts == 1 and tile.shares == 1
+    most = [16] if is_whole and written.itemsize == 1 else []
+    return replace(item, vector=next((count for count in (*most, 8) if tile.columns % (4 * count) == 0), item.vector))
 
 
 # ---------------------------------------------------------------- threads

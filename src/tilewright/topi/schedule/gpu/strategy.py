@@ -77,12 +77,14 @@ def _schedule(context: KernelContext) -> list[TemplateChoice]:
         output = tileable_output(context, handle)
         if isinstance(output, str):
             continue
-        names = {other.name for other in context.sch.blocks()}
+        names, extents = {other.name for other in context.sch.blocks()}, _extents(context)
         choice, end = schedule_product(context, handle, output)
         if choice.name:
             others = names - {handle.name, end.name}
             choices.append(replace(choice, passed_over=(*whole.passed_over, *choice.passed_over)))
             done.update(other.name for other in context.sch.blocks() if other.name not in others)
+            # Another product may have been taken along.
+            done.update(name for name, sizes in extents.items() if sizes != _extents(context).get(name))
         else:
             without_product[handle.name] = choice.passed_over
     # Convolutions by channels before the padded images that they read, which threads have their windows of.
@@ -94,6 +96,12 @@ def _schedule(context: KernelContext) -> list[TemplateChoice]:
             choices.append(choice)
             done.update(item.name for item in scheduled)
     return choices
+
+
+def _extents(context: ScheduleContext) -> dict[str, list[int | None]]:
+    """The extents of the loops of each reduction."""
+    reductions = [handle for handle in context.sch.blocks() if context.block(handle).is_reduction]
+    return {handle.name: [context.extent(loop) for loop in context.sch.get_loops(handle)] for handle in reductions}
 
 
 def _passed_products(context: ScheduleContext, handle: BlockHandle) -> tuple[PassedOver, ...]:

@@ -125,7 +125,8 @@ def schedule_warp_tiles(context: ScheduleContext, form: MatrixForm, item: WarpPr
     # After the placement: regions of the plain arrangement are boxes under any guard.
     for stage in (sums, *others):
         buffer = context.block(stage).writes[0].buffer
-        sch.transform_layout(stage, buffer.name, IndexMap.of(item.sums_layout, buffer.ndim))
+        layout = item.vectors_layout if stage in others else item.sums_layout
+        sch.transform_layout(stage, buffer.name, IndexMap.of(layout, buffer.ndim))
     step = _schedule_sums(context, form, sums, item, tile, place)
     loads = (item.load_rows, item.load_columns)
     for copy, across, load in zip((form.rows, form.columns), (item.across, item.steps_last), loads, strict=True):

@@ -53,6 +53,8 @@ _ROW_VECTOR = 16
 """Bytes of a row that a thread writes at once."""
 _ROW_APART = 8
 """Sums between rows in shared memory: four rows of eight sums are in all banks."""
+_FEW_STEPS = 2
+"""Steps that take no longer than reading what the epilogue needs."""
 _BARRIER_BYTES = 16
 """Bytes of the barriers of a stage."""
 _PACKED_COLUMNS = 32
@@ -104,47 +106,39 @@ class GroupTile:
 
 
 def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
-    """Compute a product in matrix form by warp groups."""
+    """Compute a product in matrix form by warp groups, and a second one of the same result before it."""
     sch = context.sch
     if item.packed:
         _pack_columns(context, form, item)
-    pad_form(context, form, tile.rows, tile.columns, item.steps * tile.parts)
+    products = [form] if form.second is None else [form.second, form]
+    for part in products:
+        pad_form(context, part, tile.rows, tile.columns, item.steps * tile.parts)
     if tile.parts > 1:
-        form = share_steps(context, form, tile.parts)
+        products = [form := share_steps(context, form, tile.parts)]
     in_rows = _writes_in_rows(context, form, item, tile)
     others = _other_operands(context, form, tile, in_rows)
-    anchor = form.anchor
-    for copy in (form.rows, form.columns):
-        sch.set_scope(copy, 0, "shared")
-    sch.set_scope(anchor, 0, "local")
-    done = sch.cache_write(anchor, 0, "local")
-    sums = sch.cache_read(form.output, context.block(done).writes[0].buffer.name, "shared") if in_rows else None
+    finished = [_keep_sums(context, part) for part in products]
+    staged = context.block(finished[-1]).writes[0].buffer.name
+    sums = sch.cache_read(form.output, staged, "shared") if in_rows else None
     steps = -(-form.depth // item.steps)
-    products = prod(context.sizes(sch.get_loops(form.output)[:-2]))
-    turns = rounds_of(products, form.row_count, form.column_count, tile, steps, context.target)
+    batch = prod(context.sizes(sch.get_loops(form.output)[:-2]))
+    turns = rounds_of(batch, form.row_count, form.column_count, tile, steps, context.target)
     place = place_output(context, form.output, item, tile, in_rows, form.paired, turns)
     if sums is not None:
         _stage_sums(context, form.output, sums, item, tile, place)
-    for stage in (done, anchor):
-        sch.compute_at(stage, place, preserve_unit_loops=True)
+    for part, done in zip(products, finished, strict=True):
+        for stage in (done, part.anchor):
+            sch.compute_at(stage, place, preserve_unit_loops=True)
     for other in others:
-        sch.compute_at(other, place, preserve_unit_loops=True)
+        # Bytes take few registers: they are on their way before a product that is over soon.
+        is_small = context.block(other).writes[0].buffer.dtype.itemsize == 1 and steps <= _FEW_STEPS
+        sch.compute_at(other, place, preserve_unit_loops=True, index=-2 if is_small else None)
     lanes = _row_lanes(context, form.output, tile)
-    for stage in (anchor, done, *others):
-        buffer = context.block(stage).writes[0].buffer
-        layout = tile.rows_layout(lanes) if in_rows and stage in others else item.sums_layout
-        sch.transform_layout(stage, buffer.name, IndexMap.of(layout, buffer.ndim))
-    *_, row, column, k = loops_below(context, anchor, place)
-    step, inside = sch.split(k, [None, item.steps])
-    sch.reorder(step, row, column, inside)
-    for copy in (form.rows, form.columns):
-        sch.compute_at(copy, step, preserve_unit_loops=True)
-    # After the placement: regions of the plain arrangement are boxes.
-    for copy, layout in ((form.rows, item.rows_layout), (form.columns, item.columns_layout)):
-        buffer = context.block(copy).writes[0].buffer
-        sch.transform_layout(copy, buffer.name, IndexMap.of(layout, buffer.ndim))
-    _schedule_sums(context, anchor, done, item, tile, place, step, row)
-    _overlap(context, form, item, tile, step)
+    own = tile.rows_layout(lanes) if in_rows else item.vectors_layout
+    for other in others:
+        _arrange(context, other, own)
+    for part, done in zip(products, finished, strict=True):
+        _schedule_steps(context, part, done, item, tile, place)
     for other in others:
         *_, row, column = loops_below(context, other, place)
         if in_rows:
@@ -153,6 +147,44 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
             sch.vectorize(divide_tile(context, item, tile, row, column))
     if turns != ONE_ROUND:
         sch.parallel(place)
+
+
+def _keep_sums(context: ScheduleContext, form: MatrixForm) -> BlockHandle:
+    """Tiles of the operands in shared memory, sums in registers; gives the stage that copies these when complete."""
+    for copy in (form.rows, form.columns):
+        context.sch.set_scope(copy, 0, "shared")
+    context.sch.set_scope(form.anchor, 0, "local")
+    return context.sch.cache_write(form.anchor, 0, "local")
+
+
+def _arrange(context: ScheduleContext, stage: BlockHandle, layout: Callable[..., tuple[PrimExpr, ...]]) -> None:
+    """What a stage writes, in a layout."""
+    buffer = context.block(stage).writes[0].buffer
+    context.sch.transform_layout(stage, buffer.name, IndexMap.of(layout, buffer.ndim))
+
+
+def _schedule_steps(
+    context: ScheduleContext,
+    form: MatrixForm,
+    done: BlockHandle,
+    item: GroupProduct,
+    tile: GroupTile,
+    place: LoopHandle,
+) -> None:
+    """The steps of a product inside a loop over blocks: copies of the operands, and what warp groups add up."""
+    sch, anchor = context.sch, form.anchor
+    for stage in (anchor, done):
+        _arrange(context, stage, item.sums_layout)
+    *_, row, column, k = loops_below(context, anchor, place)
+    step, inside = sch.split(k, [None, item.steps])
+    sch.reorder(step, row, column, inside)
+    for copy in (form.rows, form.columns):
+        sch.compute_at(copy, step, preserve_unit_loops=True)
+    # After the placement: regions of the plain arrangement are boxes.
+    for copy, layout in ((form.rows, item.rows_layout), (form.columns, item.columns_layout)):
+        _arrange(context, copy, layout)
+    _schedule_sums(context, anchor, done, item, tile, place, step, row)
+    _overlap(context, form, item, tile, step)
 
 
 def _overlap(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile, step: LoopHandle) -> None:
@@ -167,9 +199,9 @@ def _overlap(context: ScheduleContext, form: MatrixForm, item: GroupProduct, til
         across = item.across if copy == form.rows else not item.panels
         stage_tile(context, copy, step, item, 1 if producers else tile.groups, across)
         sch.storage_swizzle(copy, 0)
-    if steps > 1:
-        sch.software_pipeline(step, [0, 0, tile.stages - 2])
-        sch.annotate(step, LATE, 1)
+    # One step has nothing to hide behind, but its copies need no registers on their way.
+    sch.software_pipeline(step, [0, 0, max(1, min(steps, tile.stages - 2))])
+    sch.annotate(step, LATE, 1)
     if producers:
         sch.annotate(step, PRODUCERS, list(producers))
 
