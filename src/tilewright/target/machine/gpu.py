@@ -136,6 +136,8 @@ class GroupTile:
     """How well copies and products overlap; infinity: perfectly."""
     specialized_l2_bytes_per_cycle: float
     """Where a warp group of its own copies: bytes that a multiprocessor gets in a cycle,"""
+    specialized_shared_bytes_per_cycle: float
+    """bytes that shared memory takes and gives in a cycle,"""
     specialized_results_per_cycle: float
     """results that a block writes in a cycle,"""
     specialized_start: float

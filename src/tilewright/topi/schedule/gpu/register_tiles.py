@@ -23,6 +23,10 @@ from tilewright.topi.schedule.gpu.shared_steps import share_steps
 
 _UNROLLED = 4
 """Vectors of steps that are written out in the innermost loop."""
+_TURNED_STEPS = 8
+"""Neighbouring steps of a row that threads copy one by one, where rows are to be neighbours in shared memory."""
+_BANKS = 32
+"""Banks of shared memory, each of a word."""
 _SUM_BYTES = 4
 """Bytes of a sum at the least: half precision is summed in single."""
 
@@ -285,6 +289,8 @@ def _lay_out(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile
         context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
     if not across:
         context.sch.storage_align(form.rows, 0, -2, 2 * VECTOR, VECTOR)
+    elif lanes_along(context, form.rows, len(context.block(form.rows).iters) - 2, VECTOR) == 1:
+        context.sch.storage_align(form.rows, 0, -4, _BANKS, VECTOR)
 
 
 def _spread_copy(
@@ -296,6 +302,12 @@ def _spread_copy(
     """
     lanes = lanes_along(context, copy, len(context.block(copy).iters) - (2 if across else 1), VECTOR)
     *_, outer, inner = loops_below(context, copy, step)
+    if across and lanes == 1:
+        # A warp copies some steps of some rows: whole sectors of memory, and all banks of shared memory.
+        turn, near = context.sch.split(inner, [None, gcd(_TURNED_STEPS, context.extent(inner) or 1)])
+        context.sch.reorder(turn, outer, near)
+        _spread(context, tile, turn, context.sch.fuse(outer, near))
+        return
     if across:
         context.sch.reorder(inner, outer)
         outer, inner = inner, outer
