@@ -60,6 +60,8 @@ class ThreadTile:
     """How much longer products take where one block after the other has a multiprocessor to itself."""
     result: float
     """A result of a block, when its sums are done: what follows the product, and writing it."""
+    transposed: float
+    """The part of their time that products and copies take where the tile of rows is transposed on its way."""
 
 
 @dataclass(frozen=True, slots=True)

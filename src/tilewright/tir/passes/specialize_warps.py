@@ -13,8 +13,9 @@
 Barriers in shared memory order the two sides, two for each copy of the buffers: `full` is complete when all copies of
 an iteration are there, `free` when all warps have read them. So groups that compute need not meet: while one waits or
 stores results, another multiplies. The side that copies needs few registers, and gives the rest to the side that
-computes, unless both are to have as many. Buffers that the same statements read share barriers; others have their own, which are waited for in front
-of the first reader and arrived at behind the last, so that a product begins before what a later one reads is there:
+computes, unless both are to have as many. Buffers that the same statements read share barriers; others have their
+own, which are waited for in front of the first reader and arrived at behind the last, so that a product begins before
+what a later one reads is there:
 
     S[k % 2] = async_copy(A[k])                  wait(full_s[k % 2]);  sums = product(S[k % 2])
     T[k % 2] = async_copy(B[k])          ->      arrive(free_s[k % 2])
@@ -320,26 +321,26 @@ class _Kernel:
         return self._loop(pipeline, time, seq(*body), exchanges)
 
     def _loop(self, pipeline: For, time: Var, body: Stmt, exchanges: list[_Exchange]) -> Stmt:
-        """A loop over the iterations of a pipeline; in turns of as many as buffers have copies, if that is no power of
-        two. These are written out: the rest of a division would be in the registers of threads, from where the places
-        of what products read take long to come.
+        """A loop over the iterations of a pipeline. Where copies of buffers are no power of two, a turn of as many is
+        written out: the rest of a division would be in registers of threads, and products wait long for places from
+        there. Not where several groups compute and threads copy all: code for so many places in windows takes longer.
         """
-        annotations = without(pipeline, PRODUCERS, ORDERED, BEHIND)
-        loop = pipeline.replace(var=time, kind=LoopKind.SERIAL, body=body, annotations=annotations)
+        kept = without(pipeline, PRODUCERS, ORDERED, BEHIND)
+        loop = pipeline.replace(var=time, kind=LoopKind.SERIAL, body=body, annotations=kept)
         stages, steps = exchanges[0].stages, const_value(pipeline.extent)
-        if stages & (stages - 1) == 0 or len(exchanges) > 1 or steps is None:
+        is_short = self.groups.extent is const(1) or bool(exchanges[0].bulk)
+        if stages & (stages - 1) == 0 or len(exchanges) > 1 or steps is None or not is_short:
             return loop
         whole, rest = divmod(steps, stages)
 
         def turn(number: PrimExpr, count: int) -> Stmt:
             slot = Var(f"{time.name}_slot", time.dtype)
             at = add(pipeline.min, add(mul(number, const(stages)), slot))
-            inside = fresh_copy(body, {time: at})
-            return For(slot, ZERO, const(count), LoopKind.UNROLLED, inside)
+            return For(slot, ZERO, const(count), LoopKind.UNROLLED, fresh_copy(body, {time: at}))
 
-        number = Var(f"{time.name}_turn", time.dtype)
-        turns = loop.replace(var=number, min=ZERO, extent=const(whole), body=turn(number, stages))
-        return seq(turns, *([turn(const(whole), rest)] if rest else []))
+        var = Var(f"{time.name}_turn", time.dtype)
+        turns = loop.replace(var=var, min=ZERO, extent=const(whole), body=turn(var, stages))
+        return seq(turns, turn(const(whole), rest)) if rest else turns
 
     def _bulk(self, item: _Exchange, places: Buffer, full: PrimExpr) -> list[Stmt]:
         """What the first thread copies."""

@@ -63,13 +63,10 @@ def _unusual_stages(tile: GroupTile, steps: int, target: Target) -> int:
 
 
 def _is_usual(tile: GroupTile, steps: int, target: Target) -> bool:
-    """Whether a tile is one of those that the model knows.
-
-    Three groups compute where another one copies for them. Many copies of the tiles are for one group of that kind.
-    """
-    is_common = tile.groups < 3 and tile.stages <= _MOST_STAGES
-    is_alone = tile.groups == 1 or tile.stages <= _MOST_STAGES
-    return is_common or (is_alone and producer_registers(tile, steps, target) is not None)
+    """Whether the model knows a tile: of three groups, or one with many copies of tiles, where another group copies."""
+    has_many = tile.stages > _MOST_STAGES
+    is_special = has_many or tile.groups > 2
+    return not (has_many and tile.groups > 1) and (not is_special or bool(producer_registers(tile, steps, target)))
 
 
 def group_cost(
@@ -105,10 +102,9 @@ def _specialized_cost(steps: int, dtype: DataType, tile: GroupTile, ragged: bool
     `ragged`: tiles of columns do not divide them.
     """
     work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
-    copied = (tile.rows + tile.columns) * 128
-    read = tile.groups * (ROWS + tile.columns) * 128
-    fetched = copied / costs.specialized_l2_bytes_per_cycle
-    busy = max(work, fetched, (copied + read) / costs.specialized_shared_bytes_per_cycle)
+    copied, read = (tile.rows + tile.columns) * 128, tile.groups * (ROWS + tile.columns) * 128
+    shared = (copied + read) / costs.specialized_shared_bytes_per_cycle
+    busy = max(work, copied / costs.specialized_l2_bytes_per_cycle, shared)
     results = tile.rows * tile.columns / costs.specialized_results_per_cycle * (2 if tile.parts > 1 else 1)
     return costs.specialized_start + steps * busy * (costs.specialized_ragged if ragged else 1) + results
 

@@ -44,8 +44,8 @@ _SPARE_REGISTERS = 30
 """Registers of a thread beside its sums, when they are done."""
 _SPECIALIZED_STAGES, _SPECIALIZED_COLUMNS = 4, 128
 _SPECIALIZED = {1: (248, 248), 2: (72, 216), 3: (80, 144)}
-"""Registers of a thread that copies, and of one that computes, for so many groups that compute: all together. Beside one
-group there are enough for both."""
+"""Registers of a thread that copies, and of one that computes, for so many groups that compute: all together. Where
+one computes there are enough for both."""
 _CONSUMER_SPARE = 40
 """Registers of a thread that computes beside its sums."""
 _SECTOR_BYTES = 32
