@@ -60,6 +60,8 @@ class ThreadTile:
     """How much longer products take where one block after the other has a multiprocessor to itself."""
     result: float
     """A result of a block, when its sums are done: what follows the product, and writing it."""
+    transposed: float
+    """The part of their time that products and copies take where the tile of rows is transposed on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ class GroupTile:
     """How well copies and products overlap; infinity: perfectly."""
     specialized_l2_bytes_per_cycle: float
     """Where a warp group of its own copies: bytes that a multiprocessor gets in a cycle,"""
+    specialized_shared_bytes_per_cycle: float
+    """bytes that shared memory takes and gives in a cycle,"""
     specialized_results_per_cycle: float
     """results that a block writes in a cycle,"""
     specialized_start: float
