@@ -5,8 +5,9 @@ After:   x -> cast -> conv2d(float16) -> + b -> relu -> ... -> softmax -> cast -
 
 Products take their operands in half precision and add up in float32. Operators that neither grow values much nor lose
 digits follow their inputs: elementwise ones, pools, moves, and softmax and norms, which compute in float32 inside. The
-rest (exponentials, quotients, powers, long sums, recurrent layers) stays in float32. Inputs and results keep their
-types; constants are rounded at compile time.
+rest (exponentials, quotients, powers, long sums, recurrent layers) stays in float32. Of a long short-term memory
+devices multiply weights and hidden states in half precision, and keep the cells in float32. Inputs and results keep
+their types; constants are rounded at compile time.
 
 A value that products read as halves, and beside them only sums (the gradient of a bias), is read as halves by these
 too: memory holds one of it, the narrow one.
@@ -27,6 +28,8 @@ PRODUCTS = frozenset(["matmul", "nn.conv2d", "nn.conv2d_transpose", "nn.attentio
 """Operators whose float32 inputs become halves."""
 ON_DEVICES = frozenset(["nn.conv2d_weight_gradient"])
 """The same on devices, whose tensor cores take halves; CPUs add up pixels of float32."""
+RECURRENT = frozenset(["nn.lstm"])
+"""The same on devices: weights and hidden states. What enters the gates is as it was made."""
 PACKED = frozenset(["packed.matmul"])
 """The same on devices, of float16: their scales are halves too."""
 FOLLOWERS = frozenset(
@@ -47,7 +50,7 @@ def reduce_precision(module: IRModule, options: GraphOptions) -> IRModule:
     if dtype is None:
         return module
     on_device = options.target is not None and not options.target.is_cpu
-    products = PRODUCTS | (ON_DEVICES if on_device else frozenset())
+    products = PRODUCTS | (ON_DEVICES | RECURRENT if on_device else frozenset())
     if on_device and dtype is FLOAT16:
         products |= PACKED
     return map_functions(module, lambda function: _sums_of_halves(_Reduce(dtype, products).run(function), dtype))
@@ -113,5 +116,8 @@ class _Reduce(FloatTypes):
     def converted_call(self, item: Call, dtype: DataType) -> GraphExpr:
         """An operator that computes in a type, or reads data of that type."""
         assert isinstance(item.callee, Operator)
+        if item.callee.name in RECURRENT:
+            entering = element_type(self.new(item.args[0])) or FLOAT32
+            return self.typed_call(item, [entering, dtype, dtype, *[FLOAT32] * (len(item.args) - 3)])
         places = STATISTICS.get(item.callee.name, range(len(item.args)))
         return self.typed_call(item, [dtype if place in places else FLOAT32 for place in range(len(item.args))])
