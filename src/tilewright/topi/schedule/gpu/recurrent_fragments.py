@@ -175,12 +175,17 @@ class _Parts:
 
     def place(self, context: ScheduleContext, block: LoopHandle) -> None:
         """Compute all of it in a loop over blocks."""
-        for stage in (self.written, self.sums, self.states):
-            context.sch.compute_at(stage, block, preserve_unit_loops=True)
-        context.sch.compute_at(self.weights, block, preserve_unit_loops=True, index=_FIRST)
+        sch = context.sch
+        for stage in (self.written, self.sums):
+            sch.compute_at(stage, block, preserve_unit_loops=True)
+        sch.compute_at(self.weights, block, preserve_unit_loops=True, index=_FIRST)
         _schedule_weights(context, self.weights, block, self.tile)
-        _schedule_states(context, self.states, block, self.tile)
-        _schedule_sums(context, self.sums, self.states, block, self.tile)
+        # A pipeline of one iteration: its copies are all under way at once, and need no registers.
+        once = sch.add_unit_loop(loops_below(context, self.sums, block)[0])
+        sch.compute_at(self.states, once, preserve_unit_loops=True)
+        _schedule_states(context, self.states, once, self.tile)
+        _schedule_sums(context, self.sums, self.states, once, self.tile)
+        sch.software_pipeline(once, [0, 1])
         _schedule_written(context, self.written, block)
 
 
@@ -259,13 +264,15 @@ def _schedule_states(context: ScheduleContext, states: BlockHandle, block: LoopH
     sch = context.sch
     lanes = lanes_along(context, states, 2, tile.item.lanes)
     _, row, k = loops_below(context, states, block)
-    own, warp = sch.split(row, [None, tile.warps])
-    chunk, thread, lane = sch.split(k, [None, WARP, lanes])
-    sch.reorder(warp, thread, own, chunk, lane)
+    # Neighbouring threads have a span of a row, and others rows beside it: nothing is left over, nothing is guarded.
+    rows = min(ROWS, lanes)
+    own, row = sch.split(row, [None, rows])
+    warp, span, thread, lane = sch.split(k, [tile.warps, None, WARP // rows, lanes])
+    sch.reorder(warp, row, thread, span, own, lane)
     sch.bind(warp, "threadIdx.y")
-    sch.bind(thread, "threadIdx.x")
+    sch.bind(sch.fuse(row, thread), "threadIdx.x")
     sch.vectorize(lane)
-    for loop in (own, chunk):
+    for loop in (span, own):
         sch.unroll(loop)
     # Rows of shared memory begin in different banks.
     size = tile.item.row.itemsize
