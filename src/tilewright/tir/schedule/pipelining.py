@@ -62,7 +62,9 @@ def software_pipeline(
     around = {item.var for item in state.index.loops_above(loop)}
     for group in blocks:
         for block in group:
-            if any(item.kind is IterKind.OPAQUE and not around.issuperset(variables(item.value)) for item in block.iters):
+            if any(
+                item.kind is IterKind.OPAQUE and not around.issuperset(variables(item.value)) for item in block.iters
+            ):
                 state.fail(f"{what}: block {block.name} has an opaque iterator: its order is fixed", block)
     places = [None] * len(parts) if order is None else order
     marked = [_with_stage(part, stage, place) for part, stage, place in zip(parts, stages, places, strict=True)]

@@ -7,7 +7,7 @@ from math import prod
 from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.injective import schedule_injective, spread
 from tilewright.topi.schedule.gpu.register_weights import (
     VECTOR,
@@ -19,6 +19,7 @@ from tilewright.topi.schedule.gpu.register_weights import (
     sum_length,
     vector_length,
 )
+from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
 _MOST_STEPS = 1024
@@ -113,8 +114,11 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     division = _divide(context, products, batch, column, alone)
     weights = [_weights(context, product) for product in products]
     partials = [rfactor_sums(context, product, division) for product in products]
-    block, warp = sch.split(column, [None, division.warps])
     single = context.extent(batch) == 1
+    early: list[BlockHandle] = []
+    if single and not alone and len(products) == 1 and context.target.shuffle_width > 1:
+        early = [sch.cache_read(step, name, "local") for name in read_early(context, step, products)]
+    block, warp = sch.split(column, [None, division.warps])
     shared_in: LoopHandle | None = None
     if single:
         sch.reorder(block, warp, batch)
@@ -138,8 +142,7 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     if not alone:
         sch.bind(block, "blockIdx.x")
     sch.bind(warp, "threadIdx.y")
-    if single:
-        prefetch_constants(context, step, warp)
+    before_sums = prefetch_constants(context, step, warp) + division.keeps if single else 0
     copies: list[BlockHandle] = []
     if shared_in is not None:
         for partial, name in zip(partials, weights, strict=True):
@@ -149,6 +152,18 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     for copy in copies:
         assert shared_in is not None
         _fetch(context, copy, shared_in, division)
+    for copy in early:
+        sch.compute_at(copy, warp, index=before_sums)
+        for loop in loops_below(context, copy, warp):
+            sch.unroll(loop)
+
+
+def read_early(context: ScheduleContext, step: BlockHandle, products: list[BlockHandle]) -> list[str]:
+    """What a step reads for each of its elements, beside its products: it need not wait for these."""
+    sums = {context.block(product).writes[0].buffer for product in products}
+    constants = constant_parameters(context.sch.func)
+    read = dict.fromkeys(region.buffer for region in context.block(step).reads)
+    return [buffer.name for buffer in read if buffer.ndim > 2 and buffer not in sums and buffer not in constants]
 
 
 def _states(context: ScheduleContext, partial: BlockHandle, weights: str) -> list[Buffer]:
