@@ -27,8 +27,8 @@ def layer(kind: str, arrays: list[np.ndarray], **attributes: Any) -> tuple[IRMod
     return IRModule([Function("main", tuple(params), body)]), [a for n, a in enumerate(arrays) if n != 1]
 
 
-def template_of(module: IRModule, **options: Any) -> str:
-    compilation = Compilation(module, target=Target("cuda -arch=sm_90a"), **options)
+def template_of(module: IRModule, target: str = "cuda -arch=sm_90a", **options: Any) -> str:
+    compilation = Compilation(module, target=Target(target), **options)
     text = "\n".join(str(compilation.scheduled(kernel)) for kernel in compilation.kernels)
     return "fragments" if "cuda.mma" in text else "threads"
 
@@ -41,8 +41,9 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("name", list(SIZES))
-@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "precision"), [*((name, "float16") for name in SIZES), ("few sequences, odd rows", "bfloat16")]
+)
 def test_weights_and_hidden_states_are_halves_and_cells_are_not(
     monkeypatch: pytest.MonkeyPatch, name: str, precision: str
 ) -> None:
@@ -58,8 +59,7 @@ def test_weights_and_hidden_states_are_halves_and_cells_are_not(
         np.testing.assert_allclose(found, right, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
-@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize(("kind", "lengths"), [("lstm", True), ("gru", False), ("rnn", True)])
 def test_layers_of_halves(monkeypatch: pytest.MonkeyPatch, kind: str, lengths: bool) -> None:
     use_fibers(monkeypatch)
     arrays = operands(kind, 3, 9, 70, lengths=lengths, dtype="float16")
@@ -77,3 +77,9 @@ def test_layers_of_halves(monkeypatch: pytest.MonkeyPatch, kind: str, lengths: b
 def test_threads_compute_what_tensor_cores_do_not(batch: int, size: int, dtype: str) -> None:
     module, _ = layer("lstm", operands("lstm", 2, batch, size, dtype=dtype))
     assert template_of(module) == "threads"
+
+
+def test_states_that_shared_memory_does_not_hold_are_not_for_tensor_cores() -> None:
+    module, _ = layer("lstm", operands("lstm", 2, 16, 330, dtype="float16"))
+    assert template_of(module) == "fragments"
+    assert template_of(module, "cuda -arch=sm_90a -shared-bytes=16384") == "threads"

@@ -96,19 +96,25 @@ def _why_not(context: ScheduleContext) -> str | None:
         if is_alone(context, steps, size * length):
             return "all steps in one block"
         if not _tiles(context, length, gates):
-            return "no two warps or more have all weights in registers"
+            return "no two warps or more have all weights in registers, and states in shared memory"
     return None
 
 
 def _tiles(context: ScheduleContext, length: int, gates: int) -> list[tuple[int, int]]:
-    """Warps and spans of each that hold all weights of a block in registers; the preferred ones first."""
+    """Warps and spans of each that hold all weights of a block in registers; the preferred ones first.
+
+    Shared memory must hold the states of the sequences, and the sums of all warps.
+    """
     machine, spans = context.gpu.recurrence, -(-length // _SPAN)
     most = min(machine.most_fragment_warps, context.target.max_threads // WARP)
     found = [(warps, -(-spans // warps)) for warps in range(2, most + 1)]
     fitting = [
         (warps, own)
         for warps, own in found
-        if -(-spans // own) == warps and 4 * own * gates <= machine.fragment_registers
+        if -(-spans // own) == warps
+        and 4 * own * gates <= machine.fragment_registers
+        and 2 * ROWS * (warps * own * _SPAN + COLUMNS) + 4 * warps * gates * ROWS * COLUMNS
+        <= context.target.shared_bytes
     ]
     return sorted(fitting, key=lambda tile: (abs(tile[0] - machine.fragment_warps), tile[0]))
 
