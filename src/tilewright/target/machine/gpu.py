@@ -251,6 +251,14 @@ class Recurrence:
     """Warps that share an element of the state."""
     most_elements: int
     """Elements of the state of a block."""
+    least_sequences: int
+    """Sequences from which on tensor cores compute the products."""
+    fragment_warps: int
+    """Warps of a block there, as far as registers hold its weights;"""
+    most_fragment_warps: int
+    """so many are the most."""
+    fragment_registers: int
+    """Registers of a thread that weights have there."""
 
 
 @dataclass(frozen=True, slots=True)
