@@ -9,8 +9,8 @@ import pytest
 from tests import house
 from tests.source_tree import find_cycles
 
-MOST_LINES = 241_600
-"""The package may not grow past this without a reason; the last was that importers check more sizes."""
+MOST_LINES = 241_800
+"""The package may not grow past this without a reason; the last was integers outside of interpreted loops."""
 
 
 @pytest.mark.parametrize("rule", house.RULES)

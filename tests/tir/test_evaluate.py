@@ -18,8 +18,9 @@ from tilewright.ir.expr import PrimExpr, Var
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir import numbers
 from tilewright.tir.buffer import BufferLoad, make_buffer
-from tilewright.tir.evaluate import Bounds, evaluate
+from tilewright.tir.evaluate import evaluate
 from tilewright.tir.numbers import InterpreterError
+from tilewright.tir.value_bounds import Bounds
 
 NATIVE_FLOATS = ["float16", "float32", "float64"]
 NATIVE_INTEGERS = [name for name in INTEGERS if not DataType.of(name).is_small_integer]
