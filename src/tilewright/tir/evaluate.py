@@ -469,11 +469,13 @@ class ExprCompiler:
         value = expr.args[0]
         if value.dtype.lanes == expr.dtype.lanes:
             source, origin, target = self._visit(value, depth), value.dtype.element, expr.dtype.element
-            if origin.bits == target.bits and origin.is_integer and not target.is_bool:
+            if origin.bits == target.bits and not (origin.is_bool or target.is_bool):
                 # The bits of an integer are at hand, and floats of the same bits mostly known.
                 bits = f"({source} & {(1 << origin.bits) - 1})"
+                if origin.is_float:
+                    bits = f"{self.function('bits_of')}({source}, {self.constant(origin, origin)})"
                 known = f"{self.function('from_bits')}({bits}, {self.constant(target, target)})"
-                return known if target.is_float else self._wrap(source, target, False)
+                return known if target.is_float else self._wrap(bits, target, False)
         else:
             source = self.vector(value) if value.dtype.lanes > 1 else self._visit(value, depth)
             origin, target = value.dtype, expr.dtype
