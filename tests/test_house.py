@@ -9,7 +9,7 @@ import pytest
 from tests import house
 from tests.source_tree import find_cycles
 
-MOST_LINES = 241_600
+MOST_LINES = 241_700
 """The package may not grow past this without a reason; the last was that importers check more sizes."""
 
 
