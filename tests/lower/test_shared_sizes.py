@@ -14,7 +14,7 @@ from tilewright.ir.expr import IntImm
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, tensor_type
-from tilewright.lower.shared_sizes import form_of, in_any_size
+from tilewright.lower.shared_sizes import form_of, in_any_size, most_of_little, products_of
 
 SIZES = (64, 32, 16, 9)
 
@@ -78,6 +78,82 @@ def test_what_is_of_another_form() -> None:
     layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
     convolution = op("nn.conv2d", x, w, strides=(1, 1), padding=(1, 1, 1, 1), **layouts)
     assert form_of(typed([x, w], convolution)) is None, "weights: what they are tiled for is the size"
+
+
+def convolved(image: GraphExpr, channels: int, outputs: int) -> GraphExpr:
+    weights = constant(random(channels, 3, 3, channels, outputs))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    return op("nn.relu", op("nn.conv2d", image, weights, strides=(2, 2), padding=(1, 1, 1, 1), **layouts))
+
+
+def with_weights(size: int, channels: int = 16, outputs: int = 16) -> Function:
+    """A layer as the steps of a model have it: its weights are a parameter."""
+    x, w = var("x", 1, size, size, channels), var("w", 3, 3, channels, outputs)
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    return typed([x, w], op("nn.conv2d", x, w, strides=(2, 2), padding=(1, 1, 1, 1), **layouts))
+
+
+def test_weights_of_layers_that_share_are_of_one_shape() -> None:
+    forms = [form_of(with_weights(size), weights=(1,)) for size in SIZES]
+    assert None not in forms and len(set(forms)) == 1
+    assert form_of(with_weights(8, outputs=32), weights=(1,)) != forms[0]
+    assert form_of(with_weights(8, channels=32), weights=(1,)) != forms[0]
+    assert form_of(with_weights(8)) is None
+    assert form_of(with_weights(8), weights=(0,)) is None, "computed weights may have any number of channels"
+
+
+def test_layers_whose_templates_are_made_for_known_sizes_have_their_own() -> None:
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    x, w, v = var("x", 1, 8, 8, 16), var("w", 3, 3, 1, 16), var("v", 1, 1, 16, 16)
+    depthwise = op("nn.conv2d", x, w, strides=(1, 1), padding=(1, 1, 1, 1), groups=16, **layouts)
+    assert form_of(typed([x, w], depthwise), weights=(1,)) is None
+    pair = op("nn.conv2d", op("nn.conv2d", x, v, **layouts), v, **layouts)
+    assert form_of(typed([x, v], pair), weights=(1,)) is None, "layers that are computed together"
+    rows, columns = var("r", 8, 16), var("c", 16, 16)
+    assert form_of(typed([rows, columns], op("matmul", rows, columns)), weights=(1,)) is None
+
+
+def test_products_are_those_of_layers_with_weights() -> None:
+    assert products_of(with_weights(16)) == 8 * 8 * 16 * 3 * 3 * 16
+    assert products_of(pool(8, 8)) == 0
+    n = Var("x", tensor_type((1, Symbol("n"), 8, 16), "float32"))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    weights = var("w", 3, 3, 16, 16)
+    open_size = op("nn.conv2d", n, weights, strides=(1, 1), padding=(1, 1, 1, 1), **layouts)
+    assert products_of(typed([n, weights], open_size)) == 0, "of open sizes nobody knows"
+
+
+def test_layers_are_little_that_are_together_a_tenth() -> None:
+    assert most_of_little([1000, 60, 40, 10]) == 60
+    assert most_of_little([1000, 60, 60, 10]) == 10, "equal layers share a kernel: all of them, or none"
+    assert most_of_little([1, 1, 1]) == 0
+    assert most_of_little([]) == 0
+
+
+def network() -> IRModule:
+    """A layer of most products, and another one in sizes that hardly count."""
+    large = var("x", 1, 64, 64, 64)
+    images = [large, *(var(f"x{size}", 1, size, size, 16) for size in SIZES[1:])]
+    results = [convolved(large, 64, 64), *(convolved(image, 16, 16) for image in images[1:])]
+    result = infer_types(function(images, Tuple(tuple(results))))
+    assert isinstance(result, Function)
+    return IRModule({"main": result})
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_layers_with_weights_that_hardly_count_share_a_kernel(threads: int) -> None:
+    module = network()
+    compilation = tw.Compilation(module, threads=threads)
+    assert sorted(bool(kernel.func.symbolic_dims()) for kernel in compilation.kernels) == [False, True]
+    assert not compilation.failed_templates
+    main = module["main"]
+    assert isinstance(main, Function)
+    shapes = [(1, 64, 64, 64), *((1, size, size, 16) for size in SIZES[1:])]
+    inputs = [random(number, *shape) for number, shape in enumerate(shapes)]
+    expected = evaluate(main, *inputs)
+    assert isinstance(expected, tuple)
+    for ours, theirs in zip(compilation.executable()(*inputs), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_sizes_that_must_agree_by_what_they_are() -> None:

@@ -18,8 +18,9 @@ from tilewright.ir.expr import PrimExpr, Var
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir import numbers
 from tilewright.tir.buffer import BufferLoad, make_buffer
-from tilewright.tir.evaluate import Bounds, evaluate
+from tilewright.tir.evaluate import evaluate
 from tilewright.tir.numbers import InterpreterError
+from tilewright.tir.value_bounds import Bounds
 
 NATIVE_FLOATS = ["float16", "float32", "float64"]
 NATIVE_INTEGERS = [name for name in INTEGERS if not DataType.of(name).is_small_integer]
@@ -191,6 +192,9 @@ def test_reinterpret() -> None:
     assert evaluate(intrinsics.reinterpret(const(1.0), "int32")) == 0x3F800000
     assert evaluate(intrinsics.reinterpret(e.IntImm(0x3F80, DataType.of("uint16")), "bfloat16")) == 1.0
     assert evaluate(intrinsics.reinterpret(e.IntImm(-1, DataType.of("int8")), "uint8")) == 255
+    assert evaluate(intrinsics.reinterpret(e.IntImm(255, DataType.of("uint8")), "int8")) == -1
+    half = evaluate(intrinsics.reinterpret(e.IntImm(-0x4400, DataType.of("int16")), "float16"))
+    assert half == -1.0 and isinstance(half, np.float16)
     vector = e.Cast(e.Ramp(const(1), const(1), 4), DataType.of("uint8x4"))
     assert evaluate(intrinsics.reinterpret(vector, "uint32")) == 0x04030201
     back = intrinsics.reinterpret(intrinsics.reinterpret(vector, "uint32"), "uint8x4")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from tilewright.arith.analyzer import Analyzer
-from tilewright.ir.expr import IntImm, const_value
+from tilewright.ir.expr import ExprLike, IntImm, const_value
 from tilewright.support.errors import UserError
 from tilewright.tir.index_map import IndexMap
 
@@ -34,6 +36,31 @@ def test_permutation_and_split_of_four_axes() -> None:
     packing = IndexMap.of(lambda h, w, i, o: (o // 4, h, w, i, o % 4), 4)
     data = np.random.default_rng(0).integers(0, 100, (2, 3, 4, 8))
     np.testing.assert_array_equal(packing.rearrange(data), data.reshape(2, 3, 4, 2, 4).transpose(3, 0, 1, 2, 4))
+
+
+@pytest.mark.parametrize("columns", [64, 50, 5])
+def test_an_axis_in_many_parts_is_rearranged_whatever_its_size(columns: int) -> None:
+    packing = IndexMap.of(lambda k, n: (n // 32, k, n % 8 // 2, n % 32 // 8, n % 2), 2)
+    assert packing.is_rearrangement() and packing.divides_again()
+    data = np.arange(2 * columns).reshape(2, columns) + 1
+    packed = packing.rearrange(data)
+    for k in range(2):
+        for n in range(columns):
+            assert packed[n // 32, k, n % 8 // 2, n % 32 // 8, n % 2] == data[k, n]
+    assert packed.sum() == data.sum()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda n: (n // 32, n % 8 // 2, n % 2),
+        lambda n: (n // 32, n % 32 // 8, n % 8, n % 2),
+        lambda n: (n // 8, n % 12 // 2, n % 2),
+        lambda n: (n % 32, n % 8),
+    ],
+)
+def test_parts_that_are_missing_or_overlap_are_no_rearrangement(parts: Callable[..., tuple[ExprLike, ...]]) -> None:
+    assert not IndexMap.of(parts, 1).is_rearrangement()
 
 
 def test_maps_that_data_cannot_follow() -> None:

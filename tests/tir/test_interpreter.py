@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir import stmt as s
 from tilewright.tir.buffer import Buffer, BufferLoad, make_buffer
 from tilewright.tir.function import PrimFunc
-from tilewright.tir.interpreter import interpret
+from tilewright.tir.interpreter import _compiled, interpret
 from tilewright.tir.numbers import InterpreterError
 from tilewright.tir.script import parse_script, to_script
 from tilewright.tir.stmt import Block, BlockIter, For, IterKind, LoopKind
@@ -105,6 +106,49 @@ def test_loop_kinds(kind: LoopKind) -> None:
     out = np.zeros(6, np.int32)
     interpret(PrimFunc("f", (a,), loop), out)
     np.testing.assert_array_equal(out, [0, 0, 2, 3, 4, 0])
+
+
+def test_integers_are_computed_outside_of_loops_that_they_do_not_depend_on() -> None:
+    func = program("""
+def f(A: Buffer[(2, 4, 8), "int32"], R: Buffer[(4, 2), "int32"]):
+    for i, k in grid(8, 8):
+        with block("R"):
+            vi, vk = spatial(8, i), reduce(8, k)
+            with init():
+                R[vi // 2, vi % 2] = 0
+            R[vi // 2, vi % 2] = R[vi // 2, vi % 2] + A[vi // 4, vi % 4, vk]
+""")
+    inner = _compiled(func, check_bounds=True).source.partition("range(8)")[2].partition("range(8)")[2]
+    assert not re.search("//|%", inner), inner
+    a, r = np.arange(64, dtype=np.int32).reshape(2, 4, 8), np.zeros((4, 2), np.int32)
+    interpret(func, a, r)
+    np.testing.assert_array_equal(r.reshape(-1), a.sum(2).reshape(-1))
+
+
+def test_values_of_variables_that_are_bound_again_are_new() -> None:
+    """The iterator of a block that stands twice in a loop, a definition, and a value of one branch in the other."""
+    a, i, j, v, x = make_buffer("A", (4, 4, 4), "int32"), Var("i"), Var("j"), Var("v"), Var("x")
+    zero, four = const(0), const(4)
+    amount = e.Cast(v, DataType.of("int32"))
+
+    def stored(first: e.PrimExpr, second: e.PrimExpr) -> s.Stmt:
+        place = (first, e.FloorMod(e.Add(second, const(1)), four), j)
+        return s.BufferStore(a, place, e.Add(BufferLoad(a, place), amount))
+
+    def block(value: e.PrimExpr) -> s.Stmt:
+        inner = For(j, zero, four, LoopKind.SERIAL, s.LetStmt(x, e.FloorMod(e.Add(v, i), four), stored(v, x)))
+        both = s.IfThenElse(e.LT(i, const(2)), inner, inner)
+        return Block("B", (BlockIter(v, Range(zero, four), IterKind.SPATIAL, value),), (), (), both)
+
+    turned = e.FloorMod(e.Add(i, const(2)), four)
+    body = For(i, zero, four, LoopKind.SERIAL, s.SeqStmt((block(i), block(turned))))
+    out = np.zeros((4, 4, 4), np.int32)
+    interpret(PrimFunc("f", (a,), body), out)
+    expected = np.zeros((4, 4), np.int32)
+    for outer in range(4):
+        for value in (outer, (outer + 2) % 4):
+            expected[value, (value + outer + 1) % 4] += value
+    np.testing.assert_array_equal(out, expected[:, :, None].repeat(4, 2))
 
 
 def test_symbolic_shapes() -> None:

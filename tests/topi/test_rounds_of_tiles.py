@@ -72,6 +72,9 @@ CASES = [
     (((128,), 512, 512), (2, 128, 4, 8, 1), True, (1, 2)),
     # Rows that are digits of two axes, and tiles that they do not fill.
     (((3, 70), 512, 256), (2, 128, 4, 8, 1), True, (1, 2)),
+    # One group computes beside the one that copies: five copies of the tiles, which steps fill evenly, and do not.
+    (((256,), 640, 128), (1, 128, 5, 1, 1), False, (2, 1)),
+    (((70,), 512, 128), (1, 128, 5, 8, 1), True, (1, 1)),
     # Steps in parts, which are rounds too.
     (((256,), 1024, 128), (2, 128, 4, 8, 2), False, (2, 1)),
 ]

@@ -133,7 +133,7 @@ def residual(rows: int, depth: int, columns: int) -> PrimFunc:
     return create_prim_func([x, w, other, mask, z], "residual")
 
 
-@pytest.mark.parametrize(("rows", "depth", "tile"), [(128, 64, (1, 64, 3, 8, 1)), (256, 128, (2, 128, 3, 8, 1))])
+@pytest.mark.parametrize(("rows", "depth", "tile"), [(128, 64, (1, 64, 3, 8, 1)), (128, 128, (2, 128, 3, 8, 1))])
 def test_halves_with_weights_along_columns_are_written_in_rows(rows: int, depth: int, tile: tuple[int, ...]) -> None:
     """By way of shared memory: a thread reads and writes 16 bytes of a row, not four."""
     func = residual(rows, depth, 128)

@@ -126,6 +126,7 @@ def test_text_for_cuda() -> None:
     assert compile_cuda(few, "sm_90a") and compile_cuda(many, "sm_90a")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cores", [132, 1])
 @pytest.mark.parametrize("case", ON_TENSOR_CORES, ids=str)
 def test_tensor_cores_unpack_codes(case: Case, cores: int) -> None:

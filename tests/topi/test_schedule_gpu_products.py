@@ -121,6 +121,7 @@ TILES = [
     Tile(2, 4, 16, 2, slices=2, step=128, stages=4),
     Tile(4, 4, 4, 4, slices=2, step=8, stages=2, cluster=4),
     Tile(2, 8, 4, 2, slices=1, step=16, stages=3, cluster=2),
+    Tile(4, 8, 4, 2, slices=1, step=16, stages=3, transposed=1),
 ]
 
 
@@ -133,6 +134,19 @@ def test_tiles_compute_the_same(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> 
     lowered = lower(schedule_gpu(func, HOPPER), HOPPER)
     interpret(lowered, *[array.reshape(-1) for array in arrays], got.reshape(-1))
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_large_matrices_are_transposed_on_the_way_to_shared_memory() -> None:
+    """Words of eight steps of four rows are copied by a warp: whole sectors, and all banks."""
+
+    def text_of(case: Case) -> str:
+        return cuda_text([schedule_gpu(_unscheduled(case), HOPPER)], HOPPER)
+
+    source = text_of(("matmul", [_(4096, 768), _(768, 3072)], {}))
+    assert "tw_copy_async_4(" in source and "* 132)" in source and "tw_copy_async_16(" in source
+    require_nvrtc()
+    compile_cuda(source, "sm_90a")
+    assert "tw_copy_async_4(" not in text_of(_conv((4, 56, 56, 128), (3, 3, 128, 256), padding=(1, 1, 1, 1)))
 
 
 def test_a_convolution_is_one_kernel_of_asynchronous_copies_and_vectors() -> None:
@@ -240,6 +254,9 @@ def test_the_model_fills_the_machine() -> None:
     blocks = -(-196 // best.block_rows) * -(-256 // best.block_columns)
     assert best.parts >= 4 and blocks * best.cluster >= 66
     large = ranked_tiles(Shape(1, 4096, 4096, 4096), HOPPER)[0]
-    assert large.rows * large.columns >= 48
+    assert large.rows * large.columns >= 48 and not large.transposed
+    matrix = ranked_tiles(Shape(1, 4096, 4096, 4096, is_matrix=True), HOPPER)[0]
+    assert matrix.transposed and Tile(*matrix.answer) == matrix and len(large.answer) == 8
+    assert not any(tile.transposed for tile in ranked_tiles(Shape(1, 512, 512, 512, is_matrix=True), OPENCL))
     for tile in ranked_tiles(Shape(1, 64, 64, 64), OPENCL)[:50]:
         assert tile.threads <= OPENCL.max_threads and tile.shared_bytes(4, reused=False) <= OPENCL.shared_bytes

@@ -262,7 +262,7 @@ def test_large_products_choose_warp_groups() -> None:
     for dtype, target in (("float16", WGMMA), ("float32", WGMMA.replace(features="+tf32"))):
         kind = "f16" if dtype == "float16" else "tf32"
         func = with_constant(product(1024, 1024, 1024, dtype, dtype))
-        assert f"tw_wgmma_{kind}_n" in text(schedule_gpu(func, target), target)
+        assert f"tw_wgmma_{kind}_packed_n" in text(schedule_gpu(func, target), target)
     assert "tw_wgmma_f16_panels_n" in text(schedule_gpu(product(1024, 1024, 1024, "float16", "float16"), WGMMA), WGMMA)
     assert "tw_wgmma" not in text(schedule_gpu(product(1024, 1024, 1024, "float32", "float32"), WGMMA), WGMMA)
 
@@ -325,7 +325,7 @@ def test_where_no_warp_group_copies_for_others() -> None:
     for tile, steps in (
         (GroupTile(2, 256, 4), 4),  # too few steps to run ahead
         (GroupTile(2, 64, 4), 64),  # another block shares the multiprocessor
-        (GroupTile(1, 256, 4), 64),
+        (GroupTile(1, 256, 3), 64),  # too few copies to run ahead
         (GroupTile(3, 256, 4), 64),  # the sums leave too few registers
         (GroupTile(2, 192, 5), 64),
     ):

@@ -19,6 +19,7 @@ from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import WinogradWeightAttributes, plain_weight
 from tilewright.ir.expr import Mul, PrimExpr
+from tilewright.ir.expr import Var as SymbolicVar
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
@@ -45,7 +46,7 @@ class Case:
     """A convolution with random values: its inputs, its kernel by Winograd's algorithm, and the expected result.
 
     `batch` is the number of images as the kernel knows it, where that is not the number at hand; `pixels` are their
-    height and width, where those are open.
+    height and width, where those are open. Weights of a `taps_type` are the 3 x 3 taps themselves.
     """
 
     def __init__(
@@ -59,17 +60,21 @@ class Case:
         plain: bool = False,
         batch: PrimExpr | None = None,
         pixels: tuple[PrimExpr | int, PrimExpr | int] | None = None,
+        taps_type: str = "",
     ) -> None:
         rng = np.random.default_rng(sum(size) + outputs)
         channels = size[-1]
         data = rng.standard_normal(size).astype(np.float32)
         taps = (rng.standard_normal((3, 3, channels, outputs)) / np.sqrt(9 * channels)).astype(np.float32)
+        taps = taps.astype(taps_type or "float32").astype(np.float32)
         transformed = get_operator("nn.winograd_weight").reference([taps], WinogradWeightAttributes(tile=tile))
         attributes = Conv2dAttributes(padding=pads, data_layout="NHWC", kernel_layout="HWIO")
         expected = get_operator("nn.conv2d").reference([data.astype(np.float64), taps.astype(np.float64)], attributes)
         assert isinstance(expected, np.ndarray) and isinstance(transformed, np.ndarray)
         if plain:
             transformed = plain_weight(taps, tile)
+        elif taps_type:
+            transformed = taps.astype(taps_type)
         bias = rng.standard_normal(outputs).astype(np.float32)
         other = rng.standard_normal(expected.shape).astype(np.float32)
         images = size[0] if batch is None else batch
@@ -77,7 +82,7 @@ class Case:
         open_result = (height + pads[0] + pads[2] - 2, width + pads[1] + pads[3] - 2)
         shapes = (height, width, channels), (*(open_result if pixels else expected.shape[1:3]), outputs)
         x, r = (Var(name, tensor_type((images, *shape), "float32")) for name, shape in zip("xr", shapes, strict=True))
-        u, b = (Var(name, tensor_type(a.shape, "float32")) for name, a in (("u", transformed), ("b", bias)))
+        u, b = (Var(name, tensor_type(a.shape, str(a.dtype))) for name, a in (("u", transformed), ("b", bias)))
         name = "nn.conv2d_winograd_plain" if plain else "nn.conv2d_winograd"
         body: GraphExpr = call(name, x, u, tile=tile, padding=pads)
         self.inputs = [data, transformed]
@@ -260,6 +265,55 @@ def test_weights_that_are_streamed(cores: int, tile: int) -> None:
     case = Case((1, 14, 14, 64), 96, tile)
     scheduled = schedule_cpu(case.func, target)
     assert any(PREFETCH.is_on(loop) for loop in find_all(scheduled.body, For))
+    case.check(scheduled, tw.build(scheduled, target=target))
+
+
+@pytest.mark.parametrize("tile", [2, 3, 4])
+def test_expressions_with_taps(tile: int) -> None:
+    case = Case((2, 7, 5, 3), 4, tile, taps_type="float16")
+    case.check(case.func)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("taps_type", ["float16", "float32"])
+class TestWeightsTransformedInTheKernel:
+    @pytest.mark.parametrize("size", [1, 7, 10])
+    @pytest.mark.parametrize(("channels", "outputs"), [(8, 16), (17, 20), (6, 7), (16, 80)])
+    def test_sizes(self, target: Target, taps_type: str, size: int, channels: int, outputs: int) -> None:
+        case = Case((1, size, size, channels), outputs, taps_type=taps_type)
+        case.check(schedule_cpu(case.func, target))
+
+    @pytest.mark.parametrize("tile", [2, 3])
+    @pytest.mark.parametrize("epilogue", ["none", "relu", "transpose"])
+    def test_epilogues_of_several_images(self, target: Target, taps_type: str, tile: int, epilogue: str) -> None:
+        case = Case((2, 5, 9, 4), 16, tile, (1, 0, 1, 2), epilogue, taps_type=taps_type)
+        case.check(schedule_cpu(case.func, target))
+
+    def test_an_open_batch(self, target: Target, taps_type: str) -> None:
+        case = Case((3, 9, 9, 8), 32, batch=SymbolicVar("n"), taps_type=taps_type)
+        case.check(schedule_cpu(case.func, target))
+
+    def test_a_row_of_points_at_a_time(self, target: Target, taps_type: str) -> None:
+        """One row of a panel is all that is kept of transformed weights; the image is fetched a block ahead."""
+        func = schedule_cpu(Case((1, 32, 32, 64), 128, taps_type=taps_type).func, target)
+        lowered = lower(func, target)
+        panels, _, *rest = packing_of(func)[1].new_shape((3, 3, 64, 128))
+        assert rest[:2] == [3, 3] and panels > 1
+        (kept,) = {
+            store.buffer for store in find_all(lowered.body, BufferStore) if store.buffer.name == "winograd_weight"
+        }
+        assert prod(kept.static_shape or ()) == 6 * 64 * 128 // panels
+        (notes,) = (loop.annotations[PREFETCH.name] for loop in find_all(func.body, For) if PREFETCH.is_on(loop))
+        assert list(notes) == ["winograd_input"]
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("taps_type", ["float16", "float32"])
+def test_compiled_with_taps(cores: int, taps_type: str) -> None:
+    target = Target("native").replace(cores=cores, l2_bytes=256 << 10)
+    case = Case((1, 22, 14, 64), 160, taps_type=taps_type)
+    scheduled = schedule_cpu(case.func, target)
     case.check(scheduled, tw.build(scheduled, target=target))
 
 

@@ -122,6 +122,13 @@ def test_for_real(models: list[Executable], monkeypatch: pytest.MonkeyPatch) -> 
     assert all(times.parts[1][name] <= times.surely[1][name] for name in times.parts[1])
 
 
+def test_a_clock_that_stands_still_is_no_crash(models: list[Executable], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of a thread may advance in steps that are longer than a run."""
+    monkeypatch.setattr(turns, "_clock", lambda model: lambda: 0.0)
+    monkeypatch.setattr(turns, "SAMPLE_SECONDS", 0.0)
+    assert compare_in_turns(models[0], models[1]).ratio == 1.0
+
+
 def test_chunks_are_brought_to_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is twice as slow in the second chunk; the parts of models are what their numbers say."""
     sizes: list[int] = []

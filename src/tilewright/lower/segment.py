@@ -29,7 +29,7 @@ from tilewright.lower.joined_pixels import join_pixels
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_horizontal, make_kernel, plain_label
 from tilewright.lower.peak_sharing import sharing_at_the_peak
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
-from tilewright.lower.shared_sizes import form_of, in_any_size
+from tilewright.lower.shared_sizes import form_of, in_any_size, most_of_little, products_of
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import (
     ArgKind,
@@ -119,14 +119,17 @@ class KernelSet:
         """Look for computations of which there will be many sizes: those steps share a kernel."""
         many: dict[tuple[object, ...], list[tuple[Function, Function, int]]] = {}
         forms: dict[tuple[object, ...], list[Function]] = {}
-        for step in steps if self.shares_sizes else ():
+        asked = [(step, products_of(step.function)) for step in (steps if self.shares_sizes else ())]
+        little = most_of_little(products for _, products in asked)
+        for step, products in asked:
             # Constants have a shape.
-            joined = None if _constants(step) else join_elements(step.function, self._elements)
+            constants = _constants(step)
+            joined = None if constants else join_elements(step.function, self._elements)
             if joined is not None:
                 many.setdefault((step.ending, *structure_of(joined[0])), []).append((step.function, *joined))
                 self._kept.append(joined[0])
-            elif (form := form_of(step.function)) is not None:
-                forms.setdefault((step.ending, _constants(step), *form), []).append(step.function)
+            elif (form := form_of(step.function, constants if 0 < products <= little else ())) is not None:
+                forms.setdefault((step.ending, constants, *form), []).append(step.function)
             self._kept.append(step.function)
         for uses in many.values():
             if len({count for _, _, count in uses}) >= _WORTH_SHARING:

@@ -274,6 +274,13 @@ class Target:
         return not self.is_cpu or self.has_feature("fullfp16", "avx512fp16", "mve.fp", "zvfh")
 
     @property
+    def has_half_conversion(self) -> bool:
+        """Whether a CPU converts half precision by instructions."""
+        if self.arch == "x86_64":
+            return self.has_feature("f16c", "avx512f", "avx512fp16")
+        return self.arch == "aarch64" or self.has_fp16
+
+    @property
     def has_bf16(self) -> bool:
         """Whether bfloat16 products are there."""
         return self.has_feature("bf16", "avx512bf16", "amx-bf16")

@@ -2,12 +2,14 @@
 
 A vector expression becomes the source of its lane `lane`, so that selection, loads and short-circuit operators are lazy
 lane by lane. Integer operations that cannot leave their type's range (by constant bounds) are not wrapped, and indices
-that cannot leave their dimension are not checked; all others are.
+that cannot leave their dimension are not checked; all others are. Integers of variables alone are computed as far
+out of loops as these are known (`Regions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,13 +17,13 @@ import numpy as np
 from tilewright.ir import expr as e
 from tilewright.ir import intrinsics
 from tilewright.ir.dtype import DataType
-from tilewright.ir.expr import PrimExpr, Var
+from tilewright.ir.expr import PrimExpr, Var, const_value
 from tilewright.support.errors import CompilerBug, UnsupportedError, UserError
 from tilewright.tir import machine, numbers
 from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.numbers import Array, InterpreterError, Scalar
-
-Interval = tuple[int, int]
+from tilewright.tir.regions import Regions
+from tilewright.tir.value_bounds import Bounds, type_range
 
 _ARITHMETIC: Final[dict[type, str]] = {e.Add: "+", e.Sub: "-", e.Mul: "*", e.FloorDiv: "//", e.FloorMod: "%"}
 _COMPARE: Final[dict[type, str]] = {e.EQ: "==", e.NE: "!=", e.LT: "<", e.LE: "<="}
@@ -33,77 +35,10 @@ _EACH_LANE = "[lane]"
 """The end of a source that is a whole vector, of which a lane is taken."""
 _SHARE_SIZE = 6
 """Sub-expressions of at least this many nodes that occur more than once are computed once a statement."""
-
-
-def type_range(dtype: DataType) -> Interval:
-    """The least and greatest value of an integer type or bool."""
-    return (0, 1) if dtype.is_bool else (dtype.element.min_value(), dtype.element.max_value())
-
-
-class Bounds:
-    """Constant bounds of integer expressions under known bounds of variables."""
-
-    def __init__(self) -> None:
-        self.variables: dict[Var, Interval] = {}
-        self._memo: dict[PrimExpr, Interval] = {}
-
-    def bind(self, var: Var, interval: Interval | None) -> None:
-        """Set or forget the bounds of a variable."""
-        if var in self.variables or self._memo:
-            self._memo.clear()
-        if interval is None:
-            self.variables.pop(var, None)
-        else:
-            self.variables[var] = interval
-
-    def exact(self, expr: PrimExpr) -> Interval:
-        """Bounds of the mathematical result of the last operation: it may lie outside the type's range."""
-        if isinstance(expr, (e.Add, e.Sub, e.Mul)):
-            (a, b), (c, d) = self.of(expr.a), self.of(expr.b)
-            if isinstance(expr, e.Add):
-                return a + c, b + d
-            if isinstance(expr, e.Sub):
-                return a - d, b - c
-            corners = (a * c, a * d, b * c, b * d)
-            return min(corners), max(corners)
-        return self.of(expr)
-
-    def of(self, expr: PrimExpr) -> Interval:
-        """Bounds of the value of an integer expression (all lanes)."""
-        bounds = self._memo.get(expr)
-        if bounds is None:
-            whole = type_range(expr.dtype)
-            low, high = self._compute(expr, whole)
-            bounds = (low, high) if whole[0] <= low and high <= whole[1] else whole
-            self._memo[expr] = bounds
-        return bounds
-
-    def _compute(self, expr: PrimExpr, whole: Interval) -> Interval:
-        if isinstance(expr, e.IntImm):
-            return expr.value, expr.value
-        if isinstance(expr, Var):
-            return self.variables.get(expr, whole)
-        if isinstance(expr, (e.Add, e.Sub, e.Mul)):
-            return self.exact(expr)
-        if isinstance(expr, e.Ramp):
-            (a, b), (c, d) = self.of(expr.base), self.of(expr.stride)
-            return min(a, a + c * (expr.lanes - 1)), max(b, b + d * (expr.lanes - 1))
-        if isinstance(expr, e.Broadcast):
-            return self.of(expr.value)
-        if isinstance(expr, e.Cast) and not expr.value.dtype.is_float:
-            return self.of(expr.value)
-        if isinstance(expr, (e.Min, e.Max, e.Select)):
-            (a, b), (c, d) = self.of(expr.a), self.of(expr.b)
-            if isinstance(expr, e.Min):
-                return min(a, c), min(b, d)
-            return (max(a, c), max(b, d)) if isinstance(expr, e.Max) else (min(a, c), max(b, d))
-        if isinstance(expr, (e.FloorDiv, e.FloorMod)):
-            (a, b), (c, d) = self.of(expr.a), self.of(expr.b)
-            if c == d and c > 0:
-                if isinstance(expr, e.FloorDiv):
-                    return a // c, b // c
-                return (a % c, b % c) if a // c == b // c else (0, c - 1)
-        return whole
+_INTEGER_OPERATORS: Final = (e.Add, e.Sub, e.Mul, e.FloorDiv, e.FloorMod, e.Min, e.Max, e.Select, e.Cast)
+_TRUTH_OPERATORS: Final = (e.EQ, e.NE, e.LT, e.LE, e.And, e.Or, e.Not)
+_ALWAYS_DEFINED: Final = frozenset(_INTEGER_OPERATORS + _TRUTH_OPERATORS)
+"""What has a value, of integers that have one (divisors are constants), and may be computed before it is needed."""
 
 
 class Names:
@@ -123,6 +58,11 @@ class Names:
             if isinstance(item, Var):
                 self.shown[name] = item.name
         return name
+
+    def renew(self, item: Var) -> str:
+        """A name for a variable that is bound once more: values of the old name may still be in use."""
+        self._names.pop(item, None)
+        return self.of(item)
 
     def known(self, item: object) -> bool:
         """Whether a variable or buffer has a name."""
@@ -162,6 +102,12 @@ class ExprCompiler:
         self.shapes: dict[Buffer, tuple[str | int, ...]] = {}
         self.prelude: list[str] = []
         """Function definitions that the expression just compiled needs before it."""
+        self.regions = Regions()
+        self._levels: dict[PrimExpr, int] = {}
+        """The region in which the value of an integer expression is known, if it always has one."""
+        self._level = 0
+        """The region that source is made for."""
+        self._named: dict[object, str] = {}
         self._by_value: dict[object, str] = {}
         self._shared: dict[PrimExpr, str] = {}
         self._parts: dict[PrimExpr, str] = {}
@@ -191,7 +137,8 @@ class ExprCompiler:
         Large parts that occur more than once, and parts nested too deeply for Python's parser, become functions in
         the prelude, inner ones first (so that nothing here recurses deeply either).
         """
-        self._shared, self._parts, self.prelude = {}, {}, []
+        self._shared, self._parts, self._named, self._levels, self.prelude = {}, {}, {}, {}, []
+        self._level = self.regions.level
         order, counts = _children_first(roots)
         sizes: dict[PrimExpr, int] = {}
         depths: dict[PrimExpr, int] = {}
@@ -199,7 +146,12 @@ class ExprCompiler:
             below = [child for child in expr.children() if isinstance(child, PrimExpr)]
             sizes[expr] = min(1 + sum(sizes[child] for child in below), 1 << 20)
             depths[expr] = 1 + max([depths[child] for child in below], default=0)
-            if counts[expr] > 1 and sizes[expr] >= _SHARE_SIZE and not isinstance(expr, e.Ramp):
+            level = self._find_level(expr, below)
+            is_shared = counts[expr] > 1 and sizes[expr] >= _SHARE_SIZE and not isinstance(expr, e.Ramp)
+            if level is not None and (is_shared or depths[expr] >= _PART_DEPTH):
+                self._once(expr, level, functools.partial(self._node, expr, 0))
+                depths[expr] = 0
+            elif is_shared:
                 self._define_shared(expr)
                 depths[expr] = 0
             elif depths[expr] >= _PART_DEPTH:
@@ -209,6 +161,48 @@ class ExprCompiler:
                 # Bounds of the inner half are then known, so that asking for those of the whole stays shallow.
                 self.bounds.of(expr)
         return list(self._shared.values())
+
+    def _find_level(self, expr: PrimExpr, below: Sequence[PrimExpr]) -> int | None:
+        """The innermost region of the variables of an integer that always has a value; None for other expressions."""
+        level = None
+        if not expr.dtype.is_scalar or not (expr.dtype.is_integer or expr.dtype.is_bool):
+            return None
+        if isinstance(expr, Var):
+            level = self.regions.bound.get(expr)
+        elif isinstance(expr, e.IntImm):
+            level = 0
+        elif type(expr) in _ALWAYS_DEFINED and self._levels.keys() >= set(below):
+            may_fail = isinstance(expr, (e.FloorDiv, e.FloorMod)) and not const_value(expr.b)
+            level = None if may_fail else max(self._levels[child] for child in below)
+        if level is not None:
+            self._levels[expr] = level
+        return level
+
+    def level_of(self, expr: PrimExpr) -> int:
+        """The region in which the value of an expression that was begun with is known."""
+        return self._levels.get(expr, self.regions.level)
+
+    def at_level(self, expr: PrimExpr, level: int) -> str:
+        """The source of an expression in a region outside of this one, in which its value is known."""
+        before, self._level = self._level, level
+        source = self._node(expr, 0)
+        self._level = before
+        return source
+
+    def _once(self, key: object, level: int, source: Callable[[], str]) -> str:
+        """The name of a value that always exists, computed in its region before what is in there now."""
+        names = self._named if level == self.regions.level else self.regions.names(level)
+        name = names.get(key)
+        if name is None:
+            before, self._level = self._level, level
+            text, name = source(), self.names.fresh("n")
+            self._level = before
+            names[key] = name
+            if names is self._named:
+                self.prelude.append(f"{name} = {text}")
+            else:
+                self.regions.insert(level, f"{name} = {text}")
+        return name
 
     def _define_shared(self, expr: PrimExpr) -> None:
         # Each use tests whether the function has run: it runs at most once, and not at all when no use is reached.
@@ -242,6 +236,22 @@ class ExprCompiler:
         shape = self.shapes.get(buffer)
         if shape is None:
             raise UserError(f"buffer {buffer.name} is used where it is not declared")
+        inner = buffer.dtype.lanes
+        levels = [self._levels.get(index, -1) for index in indices]
+        if len(indices) > 1 and inner == 1 and min(levels) >= 0 and self._is_inside(indices, shape):
+            # Mostly asked for once more, by the load or store of a sum.
+            source = functools.partial(self._place, buffer, indices, shape, depth)
+            return self._once((shape, indices), max(levels), source)
+        return self._place(buffer, indices, shape, depth)
+
+    def _is_inside(self, indices: tuple[PrimExpr, ...], shape: tuple[str | int, ...]) -> bool:
+        """Whether indices cannot leave a constant shape."""
+        return all(
+            isinstance(dim, int) and (not self.check_bounds or (low >= 0 and high < dim))
+            for dim, (low, high) in zip(shape, map(self.bounds.of, indices), strict=True)
+        )
+
+    def _place(self, buffer: Buffer, indices: tuple[PrimExpr, ...], shape: tuple[str | int, ...], depth: int) -> str:
         lanes = max([index.dtype.lanes for index in indices], default=1)
         inner = buffer.dtype.lanes
         text = ""
@@ -270,6 +280,11 @@ class ExprCompiler:
     # ---------------------------------------------------------------- expressions
 
     def _visit(self, expr: PrimExpr, depth: int) -> str:
+        level = self._levels.get(expr)
+        if level is not None and expr in self._named:
+            return self._named[expr]
+        if level is not None and level < self._level and expr.children():
+            return self._once(expr, level, functools.partial(self._node, expr, depth))
         if self._isolated == 0:
             name = self._shared.get(expr)
             if name is not None:
@@ -397,6 +412,9 @@ class ExprCompiler:
             return f"{self.function('f64')}({source})"
         if target.name == "float16":
             return f"{self.function('f16' if origin.is_float else 'int_to_f16')}({source})"
+        if origin.name == "float16" and target.name == "float32":
+            # A product is several times as quick as a conversion.
+            return f"({source} * {self.constant('one', numbers.f32(1))})"
         single = origin.name == "float32" or numbers.rounder_of(origin.name) is not None
         wide = source if single else f"{self.function('f32' if origin.is_float else 'int_to_f32')}({source})"
         return wide if target.name == "float32" else self._round(wide, target)
@@ -451,6 +469,13 @@ class ExprCompiler:
         value = expr.args[0]
         if value.dtype.lanes == expr.dtype.lanes:
             source, origin, target = self._visit(value, depth), value.dtype.element, expr.dtype.element
+            if origin.bits == target.bits and not (origin.is_bool or target.is_bool):
+                # The bits of an integer are at hand, and floats of the same bits mostly known.
+                bits = f"({source} & {(1 << origin.bits) - 1})"
+                if origin.is_float:
+                    bits = f"{self.function('bits_of')}({source}, {self.constant(origin, origin)})"
+                known = f"{self.function('from_bits')}({bits}, {self.constant(target, target)})"
+                return known if target.is_float else self._wrap(bits, target, False)
         else:
             source = self.vector(value) if value.dtype.lanes > 1 else self._visit(value, depth)
             origin, target = value.dtype, expr.dtype

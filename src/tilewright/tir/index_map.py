@@ -91,17 +91,18 @@ class IndexMap(Node):
         return tuple(steps)
 
     def is_rearrangement(self) -> bool:
-        """Whether the map only permutes whole axes and both parts of divided ones: injective on any shape."""
+        """Whether the map only permutes whole axes and all parts of divided ones: injective on any shape."""
         steps = self.steps()
-        if steps is None or any(step.below > 1 for step in steps):
-            return False
-        divided = {step.axis: step.factor for step in steps if step.factor is not None}
-        expected = {
-            (axis, part, divided.get(axis))
-            for axis in range(len(self.inputs))
-            for part in (("outer", "inner") if axis in divided else ("whole",))
-        }
-        return len(steps) == len(expected) and {(step.axis, step.part, step.factor) for step in steps} == expected
+        return steps is not None and all(
+            _is_whole([step for step in steps if step.axis == axis]) for axis in range(len(self.inputs))
+        )
+
+    def divides_again(self) -> bool:
+        """Whether a rearrangement divides a part of an axis once more."""
+        steps = self.steps() or ()
+        return any(step.below > 1 for step in steps) or len({(step.axis, step.factor) for step in steps}) > len(
+            {step.axis for step in steps}
+        )
 
     def encode(self) -> tuple[tuple[int, str, int], ...]:
         """A rearrangement as plain data, for traces and attributes."""
@@ -239,6 +240,14 @@ class AxisStep:
         if axis != self.axis or self.factor is None:
             return axis == self.axis
         return place >= self.factor if self.part == "outer" else self.below <= place < self.factor
+
+
+def _is_whole(steps: Sequence[AxisStep]) -> bool:
+    """Whether new indices have each digit of an axis, once."""
+    ranges = sorted((step.factor or 1, 0) if step.part != "inner" else (step.below, step.factor or 0) for step in steps)
+    ranges = [(low, end) for low, end in ranges if low != end]
+    lows, ends = [low for low, _ in ranges], [end for _, end in ranges]
+    return [*lows, 0] == [1, *ends] and all(end % low == 0 for low, end in ranges)
 
 
 def _cuts(axis: int, steps: Sequence[AxisStep]) -> list[int]:

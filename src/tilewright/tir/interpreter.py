@@ -24,10 +24,11 @@ from tilewright.tir import numbers
 from tilewright.tir import stmt as s
 from tilewright.tir.analysis.empty_reductions import empty_init, init_at_start, may_be_empty, reductions
 from tilewright.tir.buffer import Buffer, BufferLoad
-from tilewright.tir.evaluate import Bounds, ExprCompiler, evaluate, type_range
+from tilewright.tir.evaluate import ExprCompiler, evaluate
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.numbers import Array, InterpreterError
 from tilewright.tir.stmt import Block, For, IterKind, LoopKind, Stmt
+from tilewright.tir.value_bounds import Bounds, type_range
 
 _FILE = "<tilewright interpreter>"
 _LOOP_DEPTH = 14
@@ -218,7 +219,7 @@ class _Compiler:
 
     def __init__(self, check_bounds: bool) -> None:
         self.exprs = ExprCompiler(check_bounds)
-        self.lines: list[str] = []
+        self.regions = self.exprs.regions
         self.statements: dict[int, Stmt] = {}
         self.written: set[Buffer] = set()
         self._loops = 0
@@ -238,15 +239,19 @@ class _Compiler:
         dims = func.symbolic_dims()
         for dim in dims:
             self._bounds.bind(dim, (0, _LARGEST_DIM) if dim.dtype.bits == 64 else None)
+            self.regions.bind(dim)
+        for param in func.params:
+            if isinstance(param, Var):
+                self.regions.bind(param)
         arguments = [self.exprs.names.of(param) for param in (*func.params, *dims)]
         for buffer in func.buffers:
             self._declare(buffer, 1)
         self._plan_empty_inits(func.body)
         self._stmt(func.body, 1)
         loads = [f" {name} = {name}_" for name in self.exprs.constants]
-        shift = len(loads) + 1
-        self.statements = {line + shift: statement for line, statement in self.statements.items()}
-        body = self.lines or [" pass"]
+        lines = self.regions.lines
+        self.statements = {number: stmt for number, (_, stmt) in enumerate(lines, len(loads) + 2) if stmt is not None}
+        body = [line for line, _ in lines] or [" pass"]
         header = f"def run({', '.join([*arguments, 'externs'])}):"
         # Constants are locals of the function: the fastest names in Python.
         self.exprs.constants = {f"{name}_": value for name, value in self.exprs.constants.items()}
@@ -254,9 +259,7 @@ class _Compiler:
 
     def _emit(self, depth: int, text: str, statement: Stmt | None = None) -> None:
         for line in text.split("\n"):
-            self.lines.append(" " * depth + line)
-            if statement is not None:
-                self.statements[len(self.lines)] = statement
+            self.regions.lines.append((" " * depth + line, statement))
 
     def _declare(self, buffer: Buffer, depth: int) -> None:
         """Make the shape of a buffer known; symbolic dimensions become local variables."""
@@ -311,9 +314,9 @@ class _Compiler:
         handler(self, statement, depth)
 
     def _suite(self, statement: Stmt, depth: int) -> None:
-        before = len(self.lines)
+        header = self.regions.lines[-1]
         self._stmt(statement, depth)
-        if len(self.lines) == before:
+        if self.regions.lines[-1] is header:
             self._emit(depth, "pass")
 
     def _seq(self, statement: s.SeqStmt, depth: int) -> None:
@@ -336,6 +339,7 @@ class _Compiler:
         # All lanes are computed before any is stored, as one vector operation does.
         pairs = self.exprs.names.fresh("pairs")
         self._emit(depth, f"{pairs} = []")
+        self.regions.enter(depth)
         self._emit(depth, f"for lane in range({lanes}):")
         inner = depth + 1
         if mask is not None:
@@ -345,6 +349,7 @@ class _Compiler:
         value, place = self.exprs.scalar(statement.value), self.exprs.index(buffer, statement.indices)
         self._flush(inner)
         self._emit(inner, f"{pairs}.append(({place}, {value}))", statement)
+        self.regions.leave()
         self._emit(depth, f"for place, value in {pairs}:")
         self._emit(depth + 1, f"{self.exprs.names.of(buffer)}[place] = value", statement)
 
@@ -356,6 +361,7 @@ class _Compiler:
             self._emit(depth, f"{name} = {self._value(value, depth, statement)}", statement)
             bounded = value.dtype.is_integer or value.dtype.is_bool
             self._bounds.bind(statement.var, self._bounds.of(value) if bounded else None)
+            self.regions.bind(statement.var)
         else:
             items = self.exprs.names.fresh("items")
             self._emit(depth, f"{items} = []")
@@ -368,11 +374,16 @@ class _Compiler:
         if statement.condition.dtype.lanes > 1:
             self._masked(statement, depth)
             return
-        self._emit(depth, f"if {self._value(statement.condition, depth, statement)}:", statement)
+        condition = self._value(statement.condition, depth, statement)
+        self.regions.enter(depth)
+        self._emit(depth, f"if {condition}:", statement)
         self._suite(statement.then_body, depth + 1)
+        line = self.regions.leave()
         if statement.else_body is not None:
+            self.regions.enter(depth, line)
             self._emit(depth, "else:")
             self._suite(statement.else_body, depth + 1)
+            self.regions.leave()
 
     def _masked(self, statement: s.IfThenElse, depth: int) -> None:
         """A vector condition: the one store under it happens in the lanes where it holds."""
@@ -431,21 +442,26 @@ class _Compiler:
             self._outlined(loop, depth)
             return
         iterations = self._iterations(loop, depth)
+        self.regions.enter(depth)
+        self.regions.bind(loop.var)
         self._emit(depth, f"for {self.exprs.names.of(loop.var)} in {iterations}:", loop)
         self._loops += 1
         self._suite(loop.body, depth + 1)
         self._loops -= 1
+        self.regions.leave()
 
     def _while(self, loop: s.While, depth: int) -> None:
         if self._loops >= _LOOP_DEPTH:
             self._outlined(loop, depth)
             return
         # What the condition needs is computed anew each time.
+        self.regions.enter(depth)
         self._emit(depth, "while True:", loop)
         self._emit(depth + 1, f"if not {self._value(loop.condition, depth + 1, loop)}: break", loop)
         self._loops += 1
         self._stmt(loop.body, depth + 1)
         self._loops -= 1
+        self.regions.leave()
 
     def _iterations(self, loop: For, depth: int) -> str:
         """The source of the values of a loop's variable; its bounds become known."""
@@ -467,10 +483,12 @@ class _Compiler:
     def _outlined(self, loop: For | s.While, depth: int) -> None:
         name = self.exprs.names.fresh("loop")
         generator = self._in_group and self._has_barrier(loop)
+        self.regions.enter(depth)
         self._emit(depth, f"def {name}():")
         before, self._loops = self._loops, 0
         self._stmt(loop, depth + 1)
         self._loops = before
+        self.regions.leave()
         self._emit(depth, f"yield from {name}()" if generator else f"{name}()", loop)
 
     def _threads(self, loop: For, depth: int) -> None:
@@ -479,8 +497,11 @@ class _Compiler:
         name = self.exprs.names.fresh("thread")
         outer_group, outer_loops = self._in_group, self._loops
         self._in_group, self._loops = True, 0
+        self.regions.enter(depth)
+        self.regions.bind(loop.var)
         self._emit(depth, f"def {name}({self.exprs.names.of(loop.var)}):")
         self._suite(loop.body, depth + 1)
+        self.regions.leave()
         self._in_group, self._loops = outer_group, outer_loops
         run = f"{self.exprs.function('lockstep')}([{name}(i) for i in {iterations}])"
         self._emit(depth, f"yield from {run}" if outer_group else f"for _ in {run}: pass", loop)
@@ -489,14 +510,14 @@ class _Compiler:
 
     def _block(self, block: Block, depth: int) -> None:
         # The predicate comes first: where it does not hold, the values of the iterators may not exist.
-        if not e.is_const_int(block.predicate, 1):
-            self._emit(depth, f"if {self._value(block.predicate, depth, block)}:", block)
+        guarded = not e.is_const_int(block.predicate, 1)
+        if guarded:
+            test = self._value(block.predicate, depth, block)
+            self.regions.enter(depth)
+            self._emit(depth, f"if {test}:\n pass", block)
             depth += 1
         for item in block.iters:
-            name = self.exprs.names.of(item.var)
-            self._emit(depth, f"{name} = {self._value(item.value, depth, block)}", block)
-            self._bounds.bind(item.var, self._bounds.of(item.value))
-        before = len(self.lines)
+            self._iterator(item, depth, block)
         for item in block.iters:
             self._check_domain(block, item, depth)
         for buffer in block.allocations:
@@ -507,11 +528,26 @@ class _Compiler:
                 for item in block.iters
                 if item.kind is IterKind.REDUCE
             ]
+            self.regions.enter(depth)
             self._emit(depth, f"if {' and '.join(starts) or 'True'}:", block)
             self._suite(block.init, depth + 1)
+            self.regions.leave()
         self._stmt(block.body, depth)
-        if len(self.lines) == before:
-            self._emit(depth, "pass")
+        if guarded:
+            self.regions.leave()
+
+    def _iterator(self, item: s.BlockIter, depth: int, block: Block) -> None:
+        """Give an iterator its value, outside of the loops that it does not depend on."""
+        self._prepare([item.value], depth, block)
+        level, name = self.exprs.level_of(item.value), self.exprs.names.renew(item.var)
+        if level < self.regions.level:
+            self.regions.insert(level, f"{name} = {self.exprs.at_level(item.value, level)}")
+        else:
+            text = self.exprs.scalar(item.value)
+            self._flush(depth)
+            self._emit(depth, f"{name} = {text}", block)
+        self.regions.bind(item.var, level)
+        self._bounds.bind(item.var, self._bounds.of(item.value))
 
     def _check_domain(self, block: Block, item: s.BlockIter, depth: int) -> None:
         low, high = self._bounds.of(item.var)

@@ -8,6 +8,7 @@ float32 has more than twice their precision, so rounding twice gives what roundi
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
@@ -215,8 +216,14 @@ def poison(dtype: DataType) -> Scalar:
     return wrap_int(0xA5A5A5A5A5A5A5A5, dtype)
 
 
+_NUMPY_FLOATS: Final = frozenset(["float16", "float32", "float64"])
+"""Types whose values are numpy's scalars of that type, which have its bytes."""
+
+
 def bits_of(value: Scalar, dtype: DataType) -> int:
     """The bit pattern of a scalar as an unsigned integer."""
+    if dtype.name in _NUMPY_FLOATS:
+        return int.from_bytes(value, sys.byteorder)
     if dtype.is_float:
         array = from_list([value], dtype)
         return int(array.view(f"uint{8 * array.itemsize}")[0])

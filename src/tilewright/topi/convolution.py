@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.graph.ir.dimensions import as_dim, divide_exactly, floor_divide, subtract
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
@@ -115,13 +116,22 @@ def _has_phases(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> 
     if attributes.data_layout != "NHWC" or attributes.groups != 1 or tuple(attributes.dilation) != (1, 1):
         return False
     shape = result_shape(result)
-    for axis, stride in enumerate(attributes.strides):
-        kernel, size = const_value(weight.shape[axis]), const_value(shape[axis + 1])
-        if kernel is None or size is None or const_value(data.shape[axis + 1]) is None:
-            return False
-        if kernel % stride or size % stride:
-            return False
-    return True
+    if const_value(shape[3]) == 1 and any(const_value(size) is None for size in shape[1:3]):
+        # A phase of one channel has no vectors of columns, and no template makes them of pixels of an open number.
+        return False
+    return all(
+        const_value(weight.shape[axis]) is not None
+        and const_value(weight.shape[axis] % stride) == 0
+        and _more_rows(data.shape[axis + 1], shape[axis + 1], stride) is not None
+        for axis, stride in enumerate(attributes.strides)
+    )
+
+
+def _more_rows(size: PrimExpr, out: PrimExpr, stride: int) -> int | None:
+    """How many rows a phase has more than the input, where that is the same for all sizes and all phases."""
+    rows = divide_exactly(out, stride)
+    difference = None if rows is None else subtract(rows, size)
+    return difference if isinstance(difference, int) else None
 
 
 def _by_phases(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> Tensor:
@@ -137,11 +147,11 @@ def _by_phases(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> T
     steps = [kernel // stride for kernel, stride in zip(steps, (sh, sw), strict=True)]
     before, after = [], []
     for axis, stride in enumerate((sh, sw)):
-        size, out = const_value(data.shape[axis + 1]) or 0, const_value((height, width)[axis]) or 0
         first = pads[axis] // stride - (steps[axis] - 1)
-        last = out // stride - 1 + (stride - 1 + pads[axis]) // stride
+        more = _more_rows(data.shape[axis + 1], (height, width)[axis], stride)
+        assert more is not None
         before.append(max(0, -first))
-        after.append(max(0, last - (size - 1)))
+        after.append(max(0, more + (stride - 1 + pads[axis]) // stride))
     padded = pad_spatial(data, (before[0], before[1], after[0], after[1]), "NHWC")
     rh, rw = reduce_axis((0, steps[0]), "kh"), reduce_axis((0, steps[1]), "kw")
     ic = reduce_axis((0, data.shape[3]), "ic")
@@ -155,7 +165,7 @@ def _by_phases(data: Tensor, weight: Tensor, attributes: Any, result: Type) -> T
         return reduction.sum(cast(value, total) * cast(factor, total), [rh, rw, ic])
 
     phases = compute(
-        (n, height // sh, sh, width // sw, sw, channels),
+        (n, as_dim(floor_divide(height, sh)), sh, as_dim(floor_divide(width, sw)), sw, channels),
         element,
         "conv2d_transpose",
         ANCHOR.entry(Anchor.CONV2D_TRANSPOSE) | LAYOUT.entry(Layout.NHWC) | PHASES.entry((sh, sw)),

@@ -80,9 +80,9 @@ class Recurrence(_Gates):
         self.steps, self.batch, _, self.size = data.shape
         self.rows = self.steps + 1
 
-    def state(self, name: str) -> Tensor:
+    def state(self, name: str, initial: Tensor) -> Tensor:
         """The rows of a state, as the steps read them."""
-        return placeholder((self.rows, self.batch, self.size), self.data.dtype, name)
+        return placeholder((self.rows, self.batch, self.size), initial.dtype, name)
 
     def run(self, initial: list[Tensor], updates: list[Tensor], states: list[Tensor], name: str) -> list[Tensor]:
         """All rows of the states: the initial ones, then one a step."""
@@ -117,12 +117,12 @@ class Recurrence(_Gates):
         product = compute(shape, element, name, ANCHOR.entry(Anchor.RECURRENCE))
         return lambda t, b, gate, n: product[t, b, gate - gates.start, n]
 
-    def kept(self, row: ExprLike, b: ExprLike, fresh: PrimExpr, old: PrimExpr) -> PrimExpr:
-        """The state after a step: the old one in sequences that have ended."""
+    def kept(self, state: Tensor, row: ExprLike, b: ExprLike, n: ExprLike, fresh: PrimExpr) -> PrimExpr:
+        """A state after a step: the old one in sequences that have ended."""
         if self.lengths is not None:
             running = build.lt(self.time(row), cast(self.lengths[b], INDEX))
-            fresh = build.select(running, fresh, old)
-        return cast(fresh, self.data.dtype)
+            fresh = build.select(running, fresh, self.old(state, row, b, n))
+        return cast(fresh, state.dtype)
 
 
 def optional(inputs: list[Tensor], index: int) -> Tensor | None:
@@ -138,9 +138,9 @@ def _lstm(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
 
 def lstm_states(layer: Recurrence, hidden: Tensor, cell: Tensor, peepholes: Tensor | None) -> list[Tensor]:
     """All states of a long short-term memory."""
-    hiddens = layer.state("hidden")
+    hiddens = layer.state("hidden", hidden)
     product = layer.product(hiddens, 1, range(4), "lstm_product")
-    cells = layer.state("cell")
+    cells = layer.state("cell", cell)
 
     def step(t: ExprLike, b: ExprLike, n: ExprLike) -> tuple[PrimExpr, PrimExpr]:
         def gate(number: int, seen: PrimExpr | None) -> PrimExpr:
@@ -149,9 +149,8 @@ def lstm_states(layer: Recurrence, hidden: Tensor, cell: Tensor, peepholes: Tens
                 total = total + cast(peepholes[number, n], layer.wide) * seen
             return layer.clipped(total)
 
-        old = layer.old(cells, t, b, n)
-        hidden_after, cell_after = layer.lstm(gate, old)
-        return layer.kept(t, b, hidden_after, layer.old(hiddens, t, b, n)), layer.kept(t, b, cell_after, old)
+        hidden_after, cell_after = layer.lstm(gate, layer.old(cells, t, b, n))
+        return layer.kept(hiddens, t, b, n, hidden_after), layer.kept(cells, t, b, n, cell_after)
 
     updates = compute_many((layer.rows, layer.batch, layer.size), step, "lstm")
     return layer.run([hidden, cell], list(updates), [hiddens, cells], "lstm_states")
@@ -191,13 +190,13 @@ def _gru(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
 def gru_states(layer: Recurrence, hidden: Tensor, bias: Tensor) -> list[Tensor]:
     """All states of a gated recurrent unit."""
     f, g = layer.activation(0), layer.activation(1)
-    hiddens = layer.state("hidden")
+    hiddens = layer.state("hidden", hidden)
     shape = (layer.rows, layer.batch, layer.size)
 
     def blend(t: ExprLike, b: ExprLike, n: ExprLike, update: PrimExpr, total: PrimExpr) -> PrimExpr:
         old = layer.old(hiddens, t, b, n)
         fresh = (const(1, layer.wide) - update) * g(layer.clipped(total)) + update * old
-        return layer.kept(t, b, fresh, old)
+        return layer.kept(hiddens, t, b, n, fresh)
 
     def gate(product: Product, number: int, t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
         return f(layer.clipped(layer.entered(t, b, number, n) + product(t, b, number, n)))
@@ -238,12 +237,12 @@ def _rnn(inputs: list[Tensor], attributes: Any, result: Type) -> list[Tensor]:
 def rnn_states(layer: Recurrence, hidden: Tensor) -> list[Tensor]:
     """All states of a plain recurrent network."""
     f = layer.activation(0)
-    hiddens = layer.state("hidden")
+    hiddens = layer.state("hidden", hidden)
     product = layer.product(hiddens, 1, range(1), "rnn_product")
 
     def step(t: ExprLike, b: ExprLike, n: ExprLike) -> PrimExpr:
         fresh = f(layer.clipped(layer.entered(t, b, 0, n) + product(t, b, 0, n)))
-        return layer.kept(t, b, fresh, layer.old(hiddens, t, b, n))
+        return layer.kept(hiddens, t, b, n, fresh)
 
     update = compute((layer.rows, layer.batch, layer.size), step, "rnn")
     return layer.run([hidden], [update], [hiddens], "rnn_states")

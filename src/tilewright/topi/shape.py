@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
+from tilewright.graph.ir.dimensions import same
 from tilewright.ir import build
 from tilewright.ir.build import cast, const
 from tilewright.ir.dtype import INDEX
@@ -44,7 +48,7 @@ def _regroup(
         a_size: PrimExpr = ONE
         b_size: PrimExpr = ONE
         while True:
-            grow_a = a_end < len(source) and _less_or_unknown(a_size, b_size, a_end == a)
+            grow_a = a_end < len(source) and (a_end == a or _is_behind(a_size, b_size, target[b_end:]))
             if grow_a:
                 a_size = a_size * source[a_end]
                 a_end += 1
@@ -54,7 +58,7 @@ def _regroup(
             elif a_end < len(source):
                 a_size = a_size * source[a_end]
                 a_end += 1
-            if a_size is b_size and (a_end > a or b_end > b):
+            if same(a_size, b_size) and (a_end > a or b_end > b):
                 break
             if a_end == len(source) and b_end == len(target):
                 break
@@ -73,11 +77,15 @@ def _regroup(
     return tuple(result)
 
 
-def _less_or_unknown(a: PrimExpr, b: PrimExpr, first: bool) -> bool:
-    if first:
-        return True
-    compared = build.lt(a, b)
-    return getattr(compared, "value", 1) == 1
+def _is_behind(a: PrimExpr, b: PrimExpr, rest: Sequence[PrimExpr]) -> bool:
+    """Whether the group of sizes whose product is `a` needs the next one before that of `b`, which `rest` follow.
+
+    Of open sizes nothing tells which product is smaller: `a` waits where `b` comes to the same product later.
+    """
+    compared = const_value(build.lt(a, b))
+    if compared is not None:
+        return compared == 1
+    return not any(same(a, size) for size in accumulate(rest, operator.mul, initial=b))
 
 
 @compute_of("transpose")

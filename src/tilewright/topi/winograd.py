@@ -34,6 +34,7 @@ from typing import Any
 from tilewright.graph.ops.winograd import KERNEL, plain_matrices, winograd_matrices
 from tilewright.ir import build
 from tilewright.ir.build import const
+from tilewright.ir.dtype import DataType
 from tilewright.ir.expr import ExprLike, PrimExpr, const_value
 from tilewright.ir.types import Type
 from tilewright.support.errors import UnsupportedError
@@ -91,16 +92,21 @@ def padded_tiles(tiles: int, input_bytes: int = 0, weight_bytes: int = 0) -> int
 @compute_of("nn.winograd_weight")
 def _winograd_weight(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
     (weight,) = inputs
-    matrix, dtype = winograd_matrices(attributes.tile).weight, weight.dtype
-    size, _, channels, outputs = result_shape(result)
+    return _transformed(weight, attributes.tile, weight.dtype)
+
+
+def _transformed(weight: Tensor, tile: int, dtype: DataType) -> Tensor:
+    """U = G g G': the transformed weights (tile + 2, tile + 2, inputs, outputs) of plain ones."""
+    matrix, size = winograd_matrices(tile).weight, tile + KERNEL - 1
+    *_, channels, outputs = weight.shape
     rows = compute(
         (size, KERNEL, channels, outputs),
-        lambda i, v, c, o: transform(plain_row, matrix, i, lambda n: weight[n, v, c, o], dtype),
-        "weight_rows",
+        lambda i, v, c, o: transform(input_row, matrix, i, lambda n: weight[n, v, c, o].astype(dtype), dtype),
+        "winograd_weight_rows",
     )
     return compute(
         (size, size, channels, outputs),
-        lambda i, j, c, o: transform(plain_row, matrix, j, lambda n: rows[i, n, c, o], dtype),
+        lambda i, j, c, o: transform(input_row, matrix, j, lambda n: rows[i, n, c, o], dtype),
         "winograd_weight",
     )
 
@@ -251,7 +257,9 @@ def _conv2d_winograd(inputs: list[Tensor], attributes: Any, result: Type) -> Ten
         return open_winograd(data, weight, attributes.tile, attributes.padding, shape)
     layout, dtype = _layout(data, attributes, result), data.dtype
     matrices = winograd_matrices(layout.tile)
-    *_, channels, outputs = weight.shape
+    taps, *_, channels, outputs = weight.shape
+    if const_value(taps) == KERNEL:
+        weight = _transformed(weight, layout.tile, dtype)
     points = (layout.tile + KERNEL - 1) ** 2 * dtype.itemsize
     sizes = [const_value(dim) or 0 for dim in (channels, outputs)]
     # Groups of tiles of several images are whole images.

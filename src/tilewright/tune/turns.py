@@ -34,6 +34,8 @@ WORTH = 1.01
 SAMPLE_SECONDS = 0.02
 """What is shorter runs several times a turn, after one run that finds the caches as the other model left them: weights
 of 50 MB are back in the third cache level after three runs."""
+_CLOCK_STEP = 1e-9
+"""The clock of a thread may stand still during a run of microseconds: no time at all could not be divided by."""
 _MEMORY = 2 << 30
 """Bytes for the constants of all models that are tried."""
 
@@ -210,7 +212,7 @@ def _sample(model: Executable, inputs: Sequence[Array], clock: Callable[[], floa
         began = clock()
         model(*inputs)
         samples.append(clock() - began)
-    return float(np.median(samples))
+    return max(float(np.median(samples)), _CLOCK_STEP)
 
 
 def compared(samples: Sequence[Sequence[tuple[float, float]]]) -> Comparison:

@@ -242,7 +242,7 @@ CASES: list[Case] = [
     ),
     Case(
         "nn.lstm",
-        ((normal, (3, 2, 4, 2)), (normal, (4, 2, 2)), (normal, (2, 2)), (normal, (2, 2))),
+        ((normal, (2, 2, 4, 2)), (normal, (4, 2, 2)), (normal, (2, 2)), (normal, (2, 2))),
         {"activations": GATES},
     ),
     Case(

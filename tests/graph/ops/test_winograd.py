@@ -74,8 +74,9 @@ def test_reference_is_a_convolution(tile: int, pads: tuple[int, ...]) -> None:
     x, w = data(2, 7, 6, 3), data(3, 3, 3, 5)
     expected = apply("nn.conv2d", x, w, padding=pads, **NHWC)
     transformed = apply("nn.winograd_weight", w, tile=tile)
-    result = apply("nn.conv2d_winograd", x, transformed, tile=tile, padding=pads)
-    np.testing.assert_allclose(result, expected, atol=5e-5)
+    for weight in (transformed, w):
+        result = apply("nn.conv2d_winograd", x, weight, tile=tile, padding=pads)
+        np.testing.assert_allclose(result, expected, atol=5e-5)
 
 
 @pytest.mark.parametrize(("tile", "bound"), [(2, 1e-6), (3, 2e-6), (4, 3e-6), (6, 3e-5)])
@@ -144,4 +145,7 @@ def test_unknown_shapes() -> None:
     assert infer("nn.conv2d_winograd", x, u) is tensor_type((None,) * 4, "float32")
     assert infer("nn.winograd_weight", x) is tensor_type((None,) * 4, "float32")
     known = tensor_type((None, 8, 9, 4), "float32")
-    assert infer("nn.conv2d_winograd", known, u, padding=(1, 1, 1, 1)) is tensor_type((None, 8, 9, 8), "float32")
+    taps = tensor_type((3, 3, 4, 8), "float16")
+    for weight in (u, taps):
+        result = infer("nn.conv2d_winograd", known, weight, padding=(1, 1, 1, 1))
+        assert result is tensor_type((None, 8, 9, 8), "float32")

@@ -169,6 +169,19 @@ def test_choose_algorithm() -> None:
     )
 
 
+def test_choose_algorithm_leaves_weights_to_the_kernel() -> None:
+    """What a file has as halves is kept as halves."""
+    weight = random(0, 3, 3, 32, 64).astype(np.float16)
+    assert_becomes(
+        partial(choose_algorithm, options=GraphOptions(target=AVX512.replace(cores=1, l2_bytes=64 << 10))),
+        'return nn.conv2d(x, const[0], padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO")',
+        "return nn.conv2d_winograd(x, const[1], tile=4, padding=(1, 1, 1, 1))",
+        constants=[weight.astype(np.float32), weight],
+        rtol=1e-3,
+        x="f32[1, 28, 28, 32]",
+    )
+
+
 def test_convert_layout() -> None:
     weight, bias = random(0, 8, 4, 3, 3), random(1, 8, 1, 1)
     assert_becomes(

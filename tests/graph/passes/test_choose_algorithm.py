@@ -21,6 +21,7 @@ from tilewright.graph.passes.choose_algorithm import (
     choose_algorithm,
     direct_cycles,
     is_plain_possible,
+    is_transformed_in_kernel,
     plain_cycles,
     possible_tiles,
     winograd_cycles,
@@ -182,6 +183,37 @@ def test_computed_weights_are_transformed_where_many_tiles_meet_them(rows: int, 
     assert calls(after, name)
     values = random(0, 2, rows, rows, 32), random(1, 3, 3, 32, 32)
     np.testing.assert_allclose(evaluate(after, *values), evaluate(before, *values), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("size", "tile", "expected"),
+    [
+        (ConvolutionSize(1, 32, 32, 512, 512), 4, True),  # read eight times, 38 MB each
+        (ConvolutionSize(1, 16, 16, 512, 512), 4, True),
+        (ConvolutionSize(1, 16, 16, 256, 128), 4, False),  # 4.7 MB, read once
+        (ConvolutionSize(1, 128, 128, 512, 128), 4, False),  # the transformed image is larger
+        (ConvolutionSize(1, 8, 8, 2048, 512), 4, False),  # four tiles would wait for the transforms
+        (ConvolutionSize(1, 32, 32, 512, 508), 4, False),
+        (ConvolutionSize(1, 32, 32, 512, 512, is_open=True), 4, False),
+    ],
+)
+def test_weights_that_kernels_transform(size: ConvolutionSize, tile: int, expected: bool) -> None:
+    target = AVX512.replace(l2_bytes=1 << 20)
+    assert is_transformed_in_kernel(size, tile, target) == expected
+    assert not is_transformed_in_kernel(size, tile, target.replace(cores=16)), "eight panels"
+    assert not is_transformed_in_kernel(size, tile, target.replace(l2_bytes=0))
+
+
+def test_weights_of_halves_are_halves_again() -> None:
+    target = AVX512.replace(l2_bytes=64 << 10)
+    for halves, dtype in ((True, "float16"), (False, "float32")):
+        weight = random(0, 3, 3, 32, 64)
+        weight = weight.astype(np.float16).astype(np.float32) if halves else weight
+        x = var("x", 1, 28, 28, 32)
+        before = infer_types(IRModule([function([x], op("nn.conv2d", x, constant(weight), **NHWC))]))
+        (call,) = calls(choose_algorithm(before, GraphOptions(target=target)), "nn.conv2d_winograd")
+        assert isinstance(call.args[1], Constant)
+        assert call.args[1].data.shape == (3, 3, 32, 64) and call.args[1].dtype.name == dtype
 
 
 def test_shared_weights_are_transformed_once() -> None:

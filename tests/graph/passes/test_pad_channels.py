@@ -1,4 +1,4 @@
-"""Channels of images filled up for tensor cores: that the meaning stays, and where it is done."""
+"""Channels of images and steps of products filled up for tensor cores: that the meaning stays, and where it is done."""
 
 from __future__ import annotations
 
@@ -82,6 +82,41 @@ def test_weights_that_are_trained_and_their_gradients_are_filled_too() -> None:
     ids=["whole", "few", "many", "float32", "not moved", "groups", "opencl", "no tensor cores"],
 )
 def test_the_rest_stays(case: IRModule, target: Target) -> None:
+    assert pad_channels(case, GraphOptions(target=target))["main"] is case["main"]
+
+
+def product(rows: int, depth: int, columns: int, dtype: str = "float16", turned: bool = False) -> IRModule:
+    x, shape = var("x", 2, rows // 2, depth, dtype=dtype), (columns, depth) if turned else (depth, columns)
+    return infer_types(
+        IRModule([function([x], op("matmul", x, constant(random(0, *shape).astype(dtype)), transpose_b=turned))])
+    )
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_steps_of_large_products_are_filled_with_zeros(turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.graph.passes.pad_channels._LARGE_PRODUCT", 6 * 50 * 520)
+    before = product(6, 50, 520, turned=turned)
+    after = pad_channels(before, GraphOptions(target=HOPPER))
+    (call,) = (item for item in post_order(after["main"]) if is_call_to(item, "matmul"))
+    assert isinstance(call, Call) and is_call_to(call.args[0], "pad") and isinstance(call.args[1], Constant)
+    assert call.args[1].data.shape == ((520, 56) if turned else (56, 520))
+    x = random(1, 2, 3, 50).astype("float16")
+    np.testing.assert_array_equal(evaluate(after, x), evaluate(before, x))
+    assert pad_channels(after, GraphOptions(target=HOPPER))["main"] is after["main"]
+
+
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [
+        (product(2000, 656, 1000), HOPPER),
+        (product(20, 650, 1000), HOPPER),
+        (product(20000, 650, 100), HOPPER),
+        (product(2000, 650, 1000, "float32"), HOPPER),
+        (product(2000, 650, 1000), Target("opencl")),
+    ],
+    ids=["whole", "small", "few columns", "float32", "opencl"],
+)
+def test_other_products_stay(case: IRModule, target: Target) -> None:
     assert pad_channels(case, GraphOptions(target=target))["main"] is case["main"]
 
 

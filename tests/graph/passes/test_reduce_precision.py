@@ -50,6 +50,36 @@ def kinds(module: IRModule) -> list[tuple[str, DataType]]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("steps", "batch", "target", "halved"),
+    [
+        (3, 4, "cuda", True),
+        (1, 4, "cuda", False),
+        (3, 1, "cuda", False),
+        (3, 4, "opencl", False),
+        (3, 4, "llvm", False),
+    ],
+)
+def test_memories_of_several_sequences_multiply_halves_on_tensor_cores(
+    steps: int, batch: int, target: str, halved: bool
+) -> None:
+    """Weights and hidden states are halves; cells are not, nor is what enters."""
+    gates = (("sigmoid", 0.0, 0.0), ("tanh", 0.0, 0.0), ("tanh", 0.0, 0.0))
+    shapes = ((steps, batch, 4, 8), (batch, 8), (batch, 8))
+    params = [Var(f"p{n}", tensor_type(shape, "float32")) for n, shape in enumerate(shapes)]
+    weights = constant(np.ones((4, 8, 8), np.float32))
+    made = call("nn.lstm", params[0], weights, *params[1:], activations=gates)
+    module = infer_types(IRModule([Function("main", tuple(params), Tuple((TupleGet(made, 0), TupleGet(made, 1))))]))
+    options = GraphOptions(target=Target(target), half=FLOAT16)
+    found = reduce_precision(module, options)["main"]
+    assert isinstance(found, Function)
+    (layer,) = [item for item in post_order(found) if isinstance(item, Call) and item.callee.name == "nn.lstm"]
+    half = FLOAT16 if halved else FLOAT32
+    assert [item.tensor_type.dtype for item in layer.args] == [FLOAT32, half, half, FLOAT32]
+    assert [item.dtype for item in layer.type.items] == [half, FLOAT32]
+    assert [item.dtype for item in found.body.type.items] == [FLOAT32, FLOAT32]
+
+
 @pytest.mark.parametrize("others", [0, 1])
 def test_sums_read_the_halves_that_products_read(others: int) -> None:
     """A value that only products and sums read is held in half precision; not where somebody needs all of it."""

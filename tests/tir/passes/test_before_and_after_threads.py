@@ -19,6 +19,7 @@ from tilewright.tir.passes.lower_thread_reductions import ThreadReductionOptions
 from tilewright.tir.passes.pipeline_loops import PipelineLoopsOptions, pipeline_loops
 from tilewright.tir.passes.read_scalars_first import read_scalars_first
 from tilewright.tir.passes.reuse_shared_memory import reuse_shared_memory
+from tilewright.tir.passes.simplify_loops import simplify_loops
 from tilewright.tir.passes.specialize_warps import specialize_warps
 from tilewright.tir.passes.split_host_device import split_host_device
 from tilewright.tir.passes.swizzle_storage import swizzle_storage
@@ -387,6 +388,46 @@ def test_specialize_warps() -> None:
     copying = stored[stored.index("if g == 2") : stored.index("else:")]
     order = ["S[k % 4, t] = ", "async_wait(int32(0))", "fence.async()", "mbarrier.arrive(barriers, int32(k % 4))"]
     assert sorted(order, key=copying.index) == order and "copied" not in copying
+
+
+def test_iterations_are_written_out_where_copies_of_buffers_are_no_power_of_two() -> None:
+    """Two turns of three iterations, and two more: no copy is found by the rest of a division. No registers change
+    hands where both sides are to have as many."""
+
+    def described(func: PrimFunc) -> str:
+        text = _without_words(to_script(simplify_loops(specialize_warps(func))))
+        return text[text.index("if g == 1") :].replace("\n" + 16 * " ", "\n")
+
+    program = _PIPELINE.replace("(4, 128)", "(3, 128)").replace("k % 4", "k % 3").replace("[72, 216]", "[248, 248]")
+    program = program.replace('"threadIdx.y", 2', '"threadIdx.y", 1').replace("(256,)", "(128,)")
+    assert_becomes(
+        described,
+        program.replace("{copied}", 'call("async_copy", A[k, t], dtype="float32")'),
+        """
+        if g == 1:
+            for k_turn in range(2):
+                for k_slot in unroll(3):
+                    mbarrier.wait(barriers, int32(k_slot + 3), int32((k_turn + 1) % 2))
+                    S[k_slot, t] = call("async_copy", A[k_turn * 3 + k_slot, t], dtype="float32")
+                    mbarrier.copied(barriers, int32(k_slot))
+            for k_slot in unroll(2):
+                mbarrier.wait(barriers, int32(k_slot + 3), int32(1))
+                S[k_slot, t] = call("async_copy", A[k_slot + 6, t], dtype="float32")
+                mbarrier.copied(barriers, int32(k_slot))
+        else:
+            T[0] = 0.0
+            for k_turn in range(2):
+                for k_slot in unroll(3):
+                    mbarrier.wait(barriers, int32(k_slot), int32(k_turn))
+                    T[0] = T[0] + S[k_slot, 127 - t]
+                    mbarrier.arrive(barriers, int32(k_slot + 3))
+            for k_slot in unroll(2):
+                mbarrier.wait(barriers, int32(k_slot), int32(0))
+                T[0] = T[0] + S[k_slot, 127 - t]
+                mbarrier.arrive(barriers, int32(k_slot + 3))
+            B[t] = T[0]
+        """,
+    )
 
 
 def test_buffers_that_are_read_one_after_the_other_have_barriers_of_their_own() -> None:

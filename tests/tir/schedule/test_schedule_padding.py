@@ -18,13 +18,15 @@ from tests.tir.schedule.test_schedule_tensorize import dot_tile
 from tilewright import te
 from tilewright.ir import expr as ir
 from tilewright.ir.expr import TRUE
-from tilewright.ir.visit import uses_any
+from tilewright.ir.visit import pre_order, uses_any
 from tilewright.target.target import Target
 from tilewright.tir.function import PrimFunc
+from tilewright.tir.index_map import IndexMap
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.pipeline import cpu_pipeline
 from tilewright.tir.schedule import Schedule, ScheduleError
 from tilewright.tir.script import to_script
+from tilewright.tir.script.parser import parse_script
 
 
 def test_pad_einsum_makes_whole_tiles_for_an_intrinsic() -> None:
@@ -91,6 +93,92 @@ def test_pad_einsum_takes_zeros_where_operands_go_on() -> None:
     result = np.full((2, 3), np.nan, np.float32)
     interpret(schedule.func, x, w, result)
     assert (result == 5).all()
+
+
+RECURRENCE = """@script.function
+def rows(A: Buffer[(3, 5), "int32"], W: Buffer[(5, 5), "int32"], S: Buffer[(4, 3, 5), "int32"]):
+    P = alloc_buffer((4, 3, 5), "int32")
+    for b, n in grid(3, 5):
+        with block("first"):
+            v, w = spatial(3, b), spatial(5, n)
+            S[0, v, w] = A[v, w]
+    for t in serial(3, start=1):
+        for b, n, k in grid(3, 5, 5):
+            with block("P"):
+                v_t, v, w, x = opaque(3, t, start=1), spatial(3, b), spatial(5, n), reduce(5, k)
+                with init():
+                    P[v_t, v, w] = 0
+                P[v_t, v, w] = P[v_t, v, w] + S[v_t - 1, v, x] * W[w, x]
+        for b, n in grid(3, 5):
+            with block("S"):
+                v_t, v, w = opaque(3, t, start=1), spatial(3, b), spatial(5, n)
+                S[v_t, v, w] = S[v_t - 1, v, w] + P[v_t, v, w]
+"""
+"""A recurrence: each row of the state from a product of the row before, and from that row itself."""
+
+
+def recurrence() -> PrimFunc:
+    func = parse_script(RECURRENCE)
+    assert isinstance(func, PrimFunc)
+    return func
+
+
+def test_pad_einsum_in_a_step_of_a_recurrence() -> None:
+    """The padding of a state is made in each step, of the row that is read there."""
+    func = recurrence()
+    schedule = Schedule(func)
+    product = schedule.get_block("P")
+    assert [item.name for item in schedule.pad_einsum(product, [1, 4, 4, 4])] == ["S_pad", "W_pad", "P_crop"]
+    assert len(schedule.get_loops(schedule.get_block("S_pad"))) == 4
+    check_compiled(schedule, func)
+    with pytest.raises(ScheduleError, match="not one plain loop for each iterator"):
+        Schedule(func).pad_einsum(product, [2, 4, 4, 4])
+
+
+def test_what_a_step_reads_of_the_row_before_is_copied_before_its_product() -> None:
+    func = recurrence()
+    schedule = Schedule(func)
+    step, product = schedule.get_block("S"), schedule.get_block("P")
+    copy = schedule.cache_read(step, "S", "local")
+    row = schedule.get_loops(step)[1]
+    schedule.compute_at(product, row)
+    schedule.compute_at(copy, row, index=-2)
+    assert [item.name for item in schedule.blocks()] == ["first", "S_local", "P", "S"]
+    assert schedule.get_loops(copy)[:2] == schedule.get_loops(step)[:2]
+    check_compiled(schedule, func)
+
+
+def test_a_pipeline_inside_the_steps_of_a_recurrence() -> None:
+    """An iterator whose order is fixed keeps it where its loop is around the pipeline; not where it is the pipeline."""
+    func = recurrence()
+    schedule = Schedule(func)
+    product = schedule.get_block("P")
+    copy = schedule.cache_read(product, "S", "shared")
+    row = schedule.get_loops(product)[1]
+    schedule.compute_at(copy, row)
+    schedule.software_pipeline(row, [0, 1])
+    check_compiled(schedule, func)
+    steps = Schedule(func)
+    with pytest.raises(ScheduleError):
+        steps.software_pipeline(steps.get_loops(steps.get_block("P"))[0], [0, 1])
+
+
+def test_zeros_that_a_packed_parameter_holds_are_copied_with_the_rest() -> None:
+    func = matmul(6, 5, 8)
+    schedule = Schedule(func)
+    product = schedule.get_block("C")
+    (padded, *_) = [item for item in schedule.pad_einsum(product, [1, 4, 1]) if item.name == "B_pad"]
+    with pytest.raises(ScheduleError, match="has no elements past the end"):
+        schedule.promise_padding(padded)
+    schedule.transform_layout(padded, "B", lambda k, n: (n // 4, k, n % 4))
+    schedule.promise_padding(padded)
+    assert not any(isinstance(item, ir.Select) for item in pre_order(schedule.func.body))
+    a, b = (np.random.default_rng(n).integers(-9, 9, shape).astype("int32") for n, shape in enumerate([(6, 8), (8, 5)]))
+    result = np.zeros((6, 5), "int32")
+    interpret(schedule.func, a, IndexMap.of(lambda k, n: (n // 4, k, n % 4), 2).rearrange(b), result)
+    np.testing.assert_array_equal(result, a @ b)
+    with pytest.raises(ScheduleError, match="does not choose between a parameter and a constant"):
+        schedule.promise_padding(product)
 
 
 def test_pad_einsum_refusals() -> None:

@@ -156,12 +156,6 @@ def _to_float(c: FunctionContext, operand: str, source: DataType, target: DataTy
     return c.op(f"{operation} {text} {operand} to {result}")
 
 
-def _has_half_conversion(c: FunctionContext) -> bool:
-    if c.target.arch == "x86_64":
-        return c.target.has_feature("f16c", "avx512f", "avx512fp16")
-    return c.target.arch == "aarch64" or c.target.has_fp16
-
-
 def _widen16(c: FunctionContext, operand: str, source: DataType) -> str:
     """A float16 or bfloat16 as float32 (exact)."""
     lanes = source.lanes
@@ -171,7 +165,7 @@ def _widen16(c: FunctionContext, operand: str, source: DataType) -> str:
         extended = c.op(f"zext {half} {operand} to {bits}")
         shifted = c.op(f"shl {bits} {extended}, {_int(c, 16, lanes)}")
         return c.op(f"bitcast {bits} {shifted} to {wide}")
-    if _has_half_conversion(c):
+    if c.target.has_half_conversion:
         return c.op(f"fpext {register_type(source)} {operand} to {wide}")
     return _widen_half_by_bits(c, operand, source)
 
@@ -182,7 +176,7 @@ def _narrow16(c: FunctionContext, operand: str, target: DataType) -> str:
     wide = register_type(FLOAT32.with_lanes(lanes))
     if target.code == "bfloat":
         return _narrow_bfloat_by_bits(c, operand, lanes)
-    if _has_half_conversion(c):
+    if c.target.has_half_conversion:
         return c.op(f"fptrunc {wide} {operand} to {register_type(target)}")
     return _narrow_half_by_bits(c, operand, target)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.frontend.core.arithmetic import ArithmeticBuilder
-from tilewright.frontend.core.builder import dtype_of, rank_of, sizes_of
+from tilewright.frontend.core.builder import rank_of, sizes_of
 from tilewright.frontend.core.complex_values import Complex
 from tilewright.frontend.core.symbolic_values import symbolic_value
 from tilewright.frontend.stablehlo.program import Block, FunctionDefinition, Operation, TensorSpec, Value
@@ -165,8 +165,3 @@ def shape_of_tensor(value: Tensor) -> Sizes:
 def rank_of_tensor(value: Tensor) -> int:
     """The number of dimensions of a tensor of real or complex numbers."""
     return rank_of(each_part(value)[0])
-
-
-def dtype_of_tensor(value: Tensor) -> DataType:
-    """The data type of a tensor, or of the parts of complex numbers."""
-    return dtype_of(each_part(value)[0])

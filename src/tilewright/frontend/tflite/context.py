@@ -89,10 +89,6 @@ class NodeContext(NodeInputs):
         """The sizes that an input has behind those of the model: complex numbers are pairs of floats."""
         return (2,) if self.input_tensor(index).kind.startswith("complex") else ()
 
-    def gives_quantized(self, index: int = 0) -> bool:
-        """Whether an output holds integers that stand for numbers."""
-        return is_quantized(self.output_tensor(index))
-
     # Options
 
     def option(self, name: str, default: Any = 0) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.graph.interpreter import to_bfloat16
 from tilewright.graph.ir import dimensions
 from tilewright.graph.ir.dimensions import Size, Sizes, as_size
-from tilewright.graph.ir.expr import Call, Constant, GraphExpr, Tuple, TupleGet
+from tilewright.graph.ir.expr import Constant, GraphExpr, Tuple, TupleGet
 from tilewright.graph.ir.infer import fill_type
 from tilewright.graph.ir.rewrite import known_sizes, make
 from tilewright.graph.ir.traverse import rewrite
@@ -298,9 +298,3 @@ def _is_repeated(mine: object, given: object, target: GraphExpr) -> bool:
 def matmul(a: GraphExpr, b: GraphExpr, transpose_a: bool = False, transpose_b: bool = False) -> GraphExpr:
     """The product of matrices."""
     return make("matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-
-
-def attributes_of(call: Call) -> dict[str, object]:
-    """The attributes of a call as keywords of another."""
-    attributes = call.attributes
-    return {} if attributes is None else {name: getattr(attributes, name) for name in type(attributes).fields}

@@ -218,8 +218,8 @@ def _conv2d_transpose(args: list[Array], attributes: Conv2dTransposeAttributes) 
         for i in range(kernel_height):
             for j in range(kernel_width):
                 part = np.matmul(matrices[:, :, :, i, j].transpose(0, 2, 1), flat)
-                rows = slice(i * space_h, i * space_h + (height - 1) * step_h + 1, step_h)
-                columns = slice(j * space_w, j * space_w + (width - 1) * step_w + 1, step_w)
+                rows = slice(i * space_h, i * space_h + height * step_h, step_h)
+                columns = slice(j * space_w, j * space_w + width * step_w, step_w)
                 total[:, :, :, rows, columns] += part.reshape(n, groups, group_outputs, height, width)
     result = total.reshape(n, groups * group_outputs, full_h, full_w)
     result = result[:, :, top : full_h - bottom, left : full_w - right]

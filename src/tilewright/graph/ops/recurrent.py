@@ -96,7 +96,7 @@ def _run(
     """All states of all steps, initial ones first, from a function of one step's data and the states before it."""
     wide = accumulation_type(data.dtype)
     steps = data.shape[0]
-    results = [np.empty((steps + 1, *state.shape), data.dtype) for state in states]
+    results = [np.empty((steps + 1, *state.shape), state.dtype) for state in states]
     for result, state in zip(results, states, strict=True):
         result[0] = state
     with np.errstate(all="ignore"):
@@ -202,13 +202,25 @@ def rnn_states(attributes: RecurrentAttributes, data: Array, product: Product, r
 
 
 def state_type(
-    types: Types, attributes: RecurrentAttributes, names: Sequence[str], gates: int, functions: int, states: int
+    types: Types,
+    attributes: RecurrentAttributes,
+    names: Sequence[str],
+    gates: int,
+    functions: int,
+    states: int,
+    apart: Sequence[str] = (),
 ) -> TensorType:
-    """The type of all rows of a state; checks data, weights, initial states and lengths."""
+    """The type of all rows of a state; checks data, weights, initial states and lengths.
+
+    The inputs `apart` may have other float types than the rest, which are of one.
+    """
     found = tensors(types, names)
-    numbers = {name: item for name, item in zip(names, found, strict=False) if name != "lengths"}
+    numbers = {name: item for name, item in zip(names, found, strict=False) if name not in ("lengths", *apart)}
     dtype = same_dtype(list(numbers.values()), list(numbers))
     require_float(dtype, "the inputs")
+    for name, item in zip(names, found, strict=False):
+        if name in apart:
+            require_float(item.dtype, name)
     if len(attributes.activations) != functions:
         raise UserError(f"{functions} activations are needed, there are {len(attributes.activations)}")
     for name, _, _ in attributes.activations:
@@ -257,12 +269,15 @@ def lstm(types: Types, attributes: LstmAttributes) -> Type:
     """A long short-term memory over `data` (steps, batch, 4, size), gates in the order input, output, forget, cell.
 
     Weights are (4, size, size), states (batch, size), peepholes (3, size) in the order input, output, forget. Gives
-    all hidden states and all cells, (steps + 1, batch, size) each.
+    all hidden states and all cells, (steps + 1, batch, size) each. Weights and hidden states may have a shorter type
+    than the cells; data and peepholes have any.
     """
-    kind = state_type(types, attributes, _LSTM_INPUTS, gates=4, functions=3, states=2)
+    apart = ("data", "cell", "peepholes")
+    kind = state_type(types, attributes, _LSTM_INPUTS, gates=4, functions=3, states=2, apart=apart)
+    found = tensors(types, _LSTM_INPUTS)
     if len(types) == 6 and kind.shape is not None:
-        check_shape(tensors(types, _LSTM_INPUTS)[5], (IntImm(3), kind.shape[2]), "peepholes")
-    return TupleType((kind, kind))
+        check_shape(found[5], (IntImm(3), kind.shape[2]), "peepholes")
+    return TupleType((kind, TensorType(kind.shape, found[3].dtype)))
 
 
 _STEP_INPUTS = ("data", "hidden", "cell", "weights", "bias")

@@ -36,7 +36,7 @@ from tilewright.graph.ops.common import (
     window_dim,
 )
 from tilewright.graph.ops.convolution import Conv2dAttributes
-from tilewright.ir.dtype import DataType
+from tilewright.ir.dtype import FLOAT16, DataType
 from tilewright.ir.expr import IntImm
 from tilewright.ir.node import node
 from tilewright.ir.types import TensorType, Type
@@ -250,12 +250,15 @@ def winograd_weight(types: Types, attributes: WinogradWeightAttributes) -> Type:
 
 
 _NAMES = ("data", "weight")
+_WEIGHT_RANK = 4
 
 
 def _conv2d_winograd(args: list[Array], attributes: WinogradAttributes) -> Array:
     """The algorithm itself, in float64: the transformed weights are given, so no plain convolution could be meant."""
     data, weight = (array.astype(np.float64) for array in args)
     matrices, tile = winograd_matrices(attributes.tile), attributes.tile
+    if len(weight) == KERNEL:
+        weight = transformed_weight(weight, tile)
     top, left, bottom, right = attributes.padding
     (batch, height, width, channels), outputs = data.shape, weight.shape[-1]
     out_height, out_width = height + top + bottom - KERNEL + 1, width + left + right - KERNEL + 1
@@ -287,9 +290,14 @@ def _conv2d_winograd(args: list[Array], attributes: WinogradAttributes) -> Array
     attributes=WinogradAttributes,
 )
 def conv2d_winograd(types: Types, attributes: WinogradAttributes) -> Type:
-    """A 3 x 3 convolution of stride 1 of NHWC data with weights that `nn.winograd_weight` transformed."""
+    """A 3 x 3 convolution of stride 1 of NHWC data with weights that `nn.winograd_weight` transformed.
+
+    Weights of 3 x 3 taps are transformed where they are used; they may be halves.
+    """
     data, weight = tensors(types, _NAMES)
-    dtype = same_dtype([data, weight], _NAMES)
+    taps = None if weight.shape is None or len(weight.shape) != _WEIGHT_RANK else constant_dim(weight.shape[0])
+    is_plain = taps == KERNEL
+    dtype = data.dtype if is_plain and weight.dtype is FLOAT16 else same_dtype([data, weight], _NAMES)
     _require_tile(attributes.tile)
     _require_float(dtype)
     require_length(attributes.padding, 4, "padding")
@@ -298,7 +306,7 @@ def conv2d_winograd(types: Types, attributes: WinogradAttributes) -> Type:
         return TensorType((None,) * 4, dtype)
     require_rank(data.shape, 4, "data")
     require_rank(weight.shape, 4, "weight")
-    size = attributes.tile + KERNEL - 1
+    size = KERNEL if is_plain else attributes.tile + KERNEL - 1
     for dim in weight.shape[:2]:
         if constant_dim(dim) not in (None, size):
             raise UserError(f"the weights for tiles of {attributes.tile} are {size} x {size} x inputs x outputs")

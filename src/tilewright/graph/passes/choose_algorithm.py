@@ -8,15 +8,18 @@ Weights that are constants are transformed here, once, in float64; computed ones
 the model runs, where enough tiles meet them. The estimate weighs multiplications and the work of the transforms against
 the weights' size: transformed weights are 1.8 (tile 2) to 4 times (tile 4) as large and each inference reads them from
 memory, which takes longer than the arithmetic where an image has few tiles. Weights that are transformed in the kernel
-are no larger than they were, but each inference transforms them. What was measured (`graph/choices.py`) goes before the
-estimate. Heights and widths that are open are taken for likely ones: what the model's file or its user says of them
-(`graph/likely_sizes.py`), or the same number everywhere.
+are no larger than they were, but each inference transforms them: in registers where tiles are few, and a panel at a
+time where the transformed image is large (`nn.conv2d_winograd` with the taps themselves). What was measured
+(`graph/choices.py`) goes before the estimate. Heights and widths that are open are taken for likely ones: what the
+model's file or its user says of them (`graph/likely_sizes.py`), or the same number everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from tilewright.graph.choices import GraphChoices
 from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, constant
@@ -34,6 +37,7 @@ from tilewright.graph.ops.winograd import (
     weight_transform,
 )
 from tilewright.graph.options import GraphOptions
+from tilewright.ir.dtype import FLOAT16
 from tilewright.ir.function import IRModule
 from tilewright.target import Target
 from tilewright.target.machine import cpu_parameters
@@ -44,6 +48,14 @@ _PLAIN_TILE, _PLAIN = 4, "winograd4_plain"
 """The tile size with plain weights, and the name of that algorithm."""
 _PLAIN_TRANSFORM = 48
 """Multiply-adds that transform the weights of a pair of channels for that tile, one row of points after the other."""
+_IN_KERNEL = "in kernel"
+"""Weights that keep their taps, for kernels that transform a panel of them at a time."""
+_PANEL = 4
+"""Vectors of output channels in a panel, at most."""
+_FAR = 8
+"""Transformed weights that are so many times as large as the second cache level are slow even if they are read once."""
+_LEAST_PANEL_TILES = 12
+"""Tiles that must meet each weight that is transformed so: fewer would wait for the transforms."""
 _LEAST_USES = 64
 """Tiles that must meet each weight that is transformed as the model runs: fewer take longer than the direct sums."""
 
@@ -105,7 +117,8 @@ class _Chooser:
         if tile is None:
             return None
         name = "nn.conv2d_winograd_plain" if chosen == _PLAIN else "nn.conv2d_winograd"
-        operand = self._transformed(weight, chosen, tile)
+        in_kernel = chosen != _PLAIN and is_transformed_in_kernel(size, tile, self._target)
+        operand = self._operand(weight, _IN_KERNEL if in_kernel else chosen, tile)
         return make(name, item.args[0], operand, tile=tile, padding=tuple(attributes.padding), span=item.span)
 
     def _with_computed_weight(self, item: Call, size: ConvolutionSize) -> GraphExpr | None:
@@ -124,15 +137,26 @@ class _Chooser:
         padding = tuple(item.attributes.padding)
         return make("nn.conv2d_winograd", data, operand, tile=tile, padding=padding, span=item.span)
 
-    def _transformed(self, weight: Constant, algorithm: str, tile: int) -> Constant:
+    def _operand(self, weight: Constant, algorithm: str, tile: int) -> Constant:
+        """The weights as an algorithm wants them."""
         known = self._weights.get((id(weight), algorithm))
         if known is not None:
             return known[1]
-        data = plain_weight(weight.data, tile) if algorithm == _PLAIN else transformed_weight(weight.data, tile)
-        result = Constant(data, weight.dtype)
+        if algorithm == _IN_KERNEL:
+            result = _as_halves(weight) if self._target.has_half_conversion else weight
+        else:
+            data = plain_weight(weight.data, tile) if algorithm == _PLAIN else transformed_weight(weight.data, tile)
+            result = Constant(data, weight.dtype)
         result.span = weight.span
         self._weights[id(weight), algorithm] = (weight, result)
         return result
+
+
+def _as_halves(weight: Constant) -> Constant:
+    """Weights that a file has as halves are halves again: half as many bytes to keep and to read."""
+    with np.errstate(over="ignore"):
+        halves = weight.data.astype(np.float16)
+    return Constant(halves, FLOAT16) if np.array_equal(halves, weight.data) else weight
 
 
 def convolution_size(item: Call, likely: Mapping[str, int]) -> ConvolutionSize | None:
@@ -166,6 +190,21 @@ def possible_tiles(size: ConvolutionSize, target: Target) -> tuple[int, ...]:
             possible.append(tile)
             least = _products(size, tile)
     return tuple(possible)
+
+
+def is_transformed_in_kernel(size: ConvolutionSize, tile: int, target: Target) -> bool:
+    """Whether weights keep their 3 x 3 taps, and the kernel transforms a panel of them at a time, for all tiles.
+
+    Transformed ahead they would be read from memory once for each group of tiles: several times, where the transformed
+    image does not stay in the second cache level, or from far away. The kernel keeps that image instead: it must be no
+    larger than the weights would be. Each core has panels of its own.
+    """
+    lanes, near = target.lanes(32), target.l2_bytes * cpu_parameters(target).winograd.small_group_share
+    tiles = _products(size, tile) // _window(tile)
+    image, weights = (4 * _window(tile) * size.channels * count for count in (tiles, size.outputs))
+    is_whole = not size.is_open and size.outputs % lanes == 0 and size.outputs >= target.cores * _PANEL * lanes
+    is_slow = image > near or weights > target.l2_bytes * _FAR
+    return is_whole and is_slow and _LEAST_PANEL_TILES <= tiles and image <= weights and near > 0
 
 
 def best_algorithm(size: ConvolutionSize, target: Target) -> str:

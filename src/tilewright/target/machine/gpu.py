@@ -60,6 +60,8 @@ class ThreadTile:
     """How much longer products take where one block after the other has a multiprocessor to itself."""
     result: float
     """A result of a block, when its sums are done: what follows the product, and writing it."""
+    transposed: float
+    """The part of their time that products and copies take where the tile of rows is transposed on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +140,12 @@ class GroupTile:
     """How well copies and products overlap; infinity: perfectly."""
     specialized_l2_bytes_per_cycle: float
     """Where a warp group of its own copies: bytes that a multiprocessor gets in a cycle,"""
+    specialized_shared_bytes_per_cycle: float
+    """bytes that shared memory takes and gives in a cycle,"""
     specialized_results_per_cycle: float
     """results that a block writes in a cycle,"""
     specialized_start: float
     """and a block beside its steps,"""
-    specialized_start_8_bit: float
-    """where these are of bytes, which are over sooner,"""
     specialized_overlap: float
     """of which so many pass while a block that has several tiles begins with the next;"""
     specialized_ragged: float
@@ -251,6 +253,14 @@ class Recurrence:
     """Warps that share an element of the state."""
     most_elements: int
     """Elements of the state of a block."""
+    least_sequences: int
+    """Sequences from which on tensor cores compute the products."""
+    fragment_warps: int
+    """Warps of a block there, as far as registers hold its weights;"""
+    most_fragment_warps: int
+    """so many are the most."""
+    fragment_registers: int
+    """Registers of a thread that weights have there."""
 
 
 @dataclass(frozen=True, slots=True)

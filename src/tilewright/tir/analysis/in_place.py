@@ -34,7 +34,7 @@ from tilewright.tir.stmt import Allocate, Block, BufferStore, For, IfThenElse, I
 IN_PLACE: Final = "in_place"
 """The attribute of a function that lists pairs of parameters (an input and a result) that may be the same memory."""
 _MOST_ELEMENTS = 1 << 24
-"""Results beyond this are not counted element by element: the index of their one store must show it."""
+"""Results of more elements, or runs of them, are not counted: the index of their one store must show it."""
 
 _MOST_TRIED = 4
 """Loops that run more often than this for each element certainly store some element twice, or hardly ever store."""
@@ -116,10 +116,12 @@ def may_share(func: PrimFunc, pair: Pair) -> bool:
         return False
     if not _reads_where_it_writes(func.body, source, result):
         return False
-    if math.prod(shape) > _MOST_ELEMENTS:
+    run = _run_length(func.body, result)
+    size = -(-math.prod(shape) // run)
+    if size > _MOST_ELEMENTS:
         return _has_own_places(func.body, result)
     try:
-        return _Writes(result, math.prod(shape)).are_distinct(func.body)
+        return _Writes(result, size, run).are_distinct(func.body)
     except (_Unknown, NotAnIndex):
         return False
 
@@ -147,6 +149,24 @@ def _has_own_places(body: Stmt, result: Buffer) -> bool:
             return False
         reach += step * (extent - 1)
     return True
+
+
+def _run_length(body: Stmt, result: Buffer) -> int:
+    """Elements that stores write together, or not at all: runs that all begin at a multiple of their length.
+
+    Where vectors of 16 are stored side by side, a sixteenth of the numbers tells what is written twice.
+    """
+    run = 0
+    for item in statements(body):
+        if isinstance(item, IfThenElse) and item.condition.dtype.lanes > 1:
+            return 1
+        if isinstance(item, BufferStore) and item.buffer is result:
+            (index,) = item.indices
+            if not isinstance(index, e.Ramp) or const_value(index.stride) != 1:
+                return 1
+            form = linear(index.base)
+            run = math.gcd(run, index.lanes, form.constant, *form.terms.values())
+    return max(1, run)
 
 
 def _reads_where_it_writes(body: Stmt, source: Buffer, result: Buffer) -> bool:
@@ -199,15 +219,16 @@ class _Unknown(Exception):
 
 
 class _Writes:
-    """Counts the elements of a buffer that a program stores.
+    """Counts the elements of a buffer that a program stores, or the runs of several that it stores together.
 
     Values are arrays: the last axis is that of vector lanes, each loop around is an axis further left, the outermost
     the last but one. An axis along which a value does not vary has length 1 or is missing, as numpy's rules have it.
     """
 
-    def __init__(self, buffer: Buffer, size: int) -> None:
+    def __init__(self, buffer: Buffer, size: int, run: int) -> None:
         self.buffer = buffer
         self.size = size
+        self.run = run
         self.extents: list[int] = []
         self.values: dict[Var, Numbers] = {}
         self.conditions: list[Numbers] = []
@@ -264,13 +285,17 @@ class _Writes:
         self.conditions.pop()
 
     def store(self, stmt: BufferStore) -> None:
-        """The elements that one store reaches."""
+        """The elements, or runs, that one store reaches."""
         (index,) = stmt.indices
-        shape = (*reversed(self.extents), index.dtype.lanes)
+        shape = (*reversed(self.extents), index.dtype.lanes // self.run)
         runs = np.ones((1,), np.bool_)
         for condition in self.conditions:
             runs = np.logical_and(runs, condition)
-        places = np.broadcast_to(self.value(index), shape)[np.broadcast_to(runs, shape)]
+        if isinstance(index, e.Ramp) and self.run > 1:
+            numbers = self.value(index.base) // self.run + np.arange(shape[-1])
+        else:
+            numbers = self.value(index)
+        places = np.broadcast_to(numbers, shape)[np.broadcast_to(runs, shape)]
         self.total += places.size
         if self.total > self.size or (places.size and not 0 <= int(places.min()) <= int(places.max()) < self.size):
             raise _Unknown

@@ -13,8 +13,9 @@
 Barriers in shared memory order the two sides, two for each copy of the buffers: `full` is complete when all copies of
 an iteration are there, `free` when all warps have read them. So groups that compute need not meet: while one waits or
 stores results, another multiplies. The side that copies needs few registers, and gives the rest to the side that
-computes. Buffers that the same statements read share barriers; others have their own, which are waited for in front
-of the first reader and arrived at behind the last, so that a product begins before what a later one reads is there:
+computes, unless both are to have as many. Buffers that the same statements read share barriers; others have their
+own, which are waited for in front of the first reader and arrived at behind the last, so that a product begins before
+what a later one reads is there:
 
     S[k % 2] = async_copy(A[k])                  wait(full_s[k % 2]);  sums = product(S[k % 2])
     T[k % 2] = async_copy(B[k])          ->      arrive(free_s[k % 2])
@@ -162,14 +163,11 @@ class _Kernel:
         assert isinstance(count, IntImm)
         less, more = PRODUCERS.of(pipeline) or (0, 0)
         first = all_of([eq(loop.var, ZERO) for loop in (self.groups, *self.threads)])
-        producing = seq(
-            Evaluate(machine_call(f"cuda.registers.less.{less}")),
-            self._in_rounds(fresh_copy(self._producers(pipeline, exchanges, places), {})),
-        )
-        computing = seq(
-            Evaluate(machine_call(f"cuda.registers.more.{more}")),
-            self._in_rounds(seq(*before, self._consumers(pipeline, products, exchanges, places), *after)),
-        )
+        producing = self._in_rounds(fresh_copy(self._producers(pipeline, exchanges, places), {}))
+        computing = self._in_rounds(seq(*before, self._consumers(pipeline, products, exchanges, places), *after))
+        if less != more:
+            producing = seq(Evaluate(machine_call(f"cuda.registers.less.{less}")), producing)
+            computing = seq(Evaluate(machine_call(f"cuda.registers.more.{more}")), computing)
         result = seq(
             IfThenElse(first, seq(*self._starts(exchanges, places, count.value))),
             Evaluate(barrier("shared")),
@@ -320,7 +318,29 @@ class _Kernel:
             moved = [fresh_copy(copy, {pipeline.var: time}) for copy in item.copies]
             at_once = [substitute_stmt(stmt, {pipeline.var: time}) for stmt in self._bulk(item, places, full)]
             body += [self._call("wait", places, free, parity), *at_once, *moved, *done]
-        return _loop(pipeline, time, seq(*body))
+        return self._loop(pipeline, time, seq(*body), exchanges)
+
+    def _loop(self, pipeline: For, time: Var, body: Stmt, exchanges: list[_Exchange]) -> Stmt:
+        """A loop over the iterations of a pipeline. Where copies of buffers are no power of two, a turn of as many is
+        written out: the rest of a division would be in registers of threads, and products wait long for places from
+        there. Not where several groups compute and threads copy all: code for so many places in windows takes longer.
+        """
+        kept = without(pipeline, PRODUCERS, ORDERED, BEHIND)
+        loop = pipeline.replace(var=time, kind=LoopKind.SERIAL, body=body, annotations=kept)
+        stages, steps = exchanges[0].stages, const_value(pipeline.extent)
+        is_short = self.groups.extent is const(1) or bool(exchanges[0].bulk)
+        if stages & (stages - 1) == 0 or len(exchanges) > 1 or steps is None or not is_short:
+            return loop
+        whole, rest = divmod(steps, stages)
+
+        def turn(number: PrimExpr, count: int) -> Stmt:
+            slot = Var(f"{time.name}_slot", time.dtype)
+            at = add(pipeline.min, add(mul(number, const(stages)), slot))
+            return For(slot, ZERO, const(count), LoopKind.UNROLLED, fresh_copy(body, {time: at}))
+
+        var = Var(f"{time.name}_turn", time.dtype)
+        turns = loop.replace(var=var, min=ZERO, extent=const(whole), body=turn(var, stages))
+        return seq(turns, turn(const(whole), rest)) if rest else turns
 
     def _bulk(self, item: _Exchange, places: Buffer, full: PrimExpr) -> list[Stmt]:
         """What the first thread copies."""
@@ -343,7 +363,7 @@ class _Kernel:
             return self._computed(pipeline, products, items, exchanges, places)
 
         if not behind:
-            return _loop(pipeline, time, iteration(range(len(products)), time))
+            return self._loop(pipeline, time, iteration(range(len(products)), time), exchanges)
         place = 1 + max(item.last for item in exchanges if item.by_themselves and item.first not in behind)
         front, rest = range(place), range(place, behind[0])
         if any(depend(products[one], products[other]) for one in front for other in behind):
@@ -352,7 +372,7 @@ class _Kernel:
         fewer = pipeline.replace(min=add(start, const(1)), extent=sub(pipeline.extent, const(1)))
         return seq(
             iteration([*front, *rest], start),
-            _loop(fewer, time, iteration([*front, *behind, *rest], time)),
+            self._loop(fewer, time, iteration([*front, *behind, *rest], time), exchanges),
             iteration(behind, end),
         )
 
@@ -408,12 +428,6 @@ class _Kernel:
         leader = [eq(floormod(self.threads[-1].var, const(WARP)), ZERO)] if item.by_themselves else []
         started = [le(ZERO, read)] if item.read_later else []
         return IfThenElse(all_of([*started, *leader]), given) if started or leader else given
-
-
-def _loop(pipeline: For, time: Var, body: Stmt) -> For:
-    return pipeline.replace(
-        var=time, kind=LoopKind.SERIAL, body=body, annotations=without(pipeline, PRODUCERS, ORDERED, BEHIND)
-    )
 
 
 def _in_order(stmt: Stmt) -> list[Stmt]:

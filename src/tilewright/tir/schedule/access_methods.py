@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir.expr import ExprLike
 from tilewright.tir.index_map import IndexMap, MapLike
-from tilewright.tir.schedule import access_regions, loop_kinds, reindexing
+from tilewright.tir.schedule import access_regions, loop_kinds, padding, reindexing
 from tilewright.tir.schedule.base import ScheduleBase
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 
@@ -77,6 +77,14 @@ class AccessMethods(ScheduleBase):
         access_regions.annotate_buffer_access(self._state, node, buffer, mode, bounds)
         attributes: dict[str, object] = {"buffer": buffer, "mode": mode, "region": arrangement.to_text()}
         self._record("annotate_buffer_access", [block], attributes)
+
+    def promise_padding(self, block: BlockHandle) -> None:
+        """Promise that a parameter holds zeros where a block would put them past its elements; nobody checks it.
+
+        for i in 16: B[i] = A[i] if i < 14 else 0  ->  for i in 16: B[i] = A[i]     (A has 16 elements)
+        """
+        padding.promise_padding(self._state, self._block(block, "promise_padding"))
+        self._record("promise_padding", [block])
 
     def promise_independent(self, loop: LoopHandle) -> None:
         """Promise that the iterations of a loop never meet where data decide what they write; nobody checks it.

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from tilewright.ir.expr import Range, Var
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.analysis.bindings import exact_box
-from tilewright.tir.analysis.dependence import consumers, moved_flow_conflict
+from tilewright.tir.analysis.dependence import apart, consumers, moved_flow_conflict
 from tilewright.tir.analysis.regions import Box, hull, joined, relax
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.inverse import whole_box
@@ -49,13 +49,17 @@ def staged_buffer(state: ScheduleState, buffer: Buffer, scope: str) -> Buffer:
     return Buffer(name, buffer.shape, buffer.dtype, scope)
 
 
-def place_beside(state: ScheduleState, anchor: Block, others: Sequence[Block]) -> tuple[For | Block, int]:
+def place_beside(
+    state: ScheduleState, anchor: Block, others: Sequence[Block], inside: For | None = None
+) -> tuple[For | Block, int]:
     """Where to put a statement beside `anchor` and clear of other blocks: the innermost loop (or the scope) around
     the anchor and any of the others, and the place in its body of the part that holds the anchor.
+
+    It is in the loop `inside`, if given, which is around the anchor.
     """
     index = state.index
-    where: For | Block = index.scope_block(anchor)
-    depth = 0
+    where: For | Block = index.scope_block(anchor) if inside is None else inside
+    depth = 0 if inside is None else len(index.loops_above(inside)) + 1
     for other in others:
         common = index.common_loops(anchor, other)
         if len(common) > depth:
@@ -120,11 +124,12 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
     for user in users:
         if all(region.buffer is not buffer for region in user.reads):
             state.fail(f"{what}: block {user.name} does not read {buffer.name}", user)
-    updating = _in_place(state, users, buffer, what)
+    around = _row_loop(state, users, buffer)
+    updating = _in_place(state, users, buffer, what) if around is None else block
     writers = [writer for writer in index.scope(block).writers_of(buffer) if writer is not updating]
     staged = staged_buffer(state, buffer, scope)
     name = state.fresh_block_name(staged.name)
-    where, number = place_beside(state, users[0], [*writers, *users[1:]])
+    where, number = place_beside(state, users[0], [*writers, *users[1:]], around)
     for writer in writers:
         # What is written once all users have read, in each iteration around the copy, is copied by the next iteration.
         if index.position(writer) > index.position(users[0]) and not is_after(state, writer, users, where):
@@ -142,6 +147,19 @@ def cache_read(state: ScheduleState, block: Block, choice: int | str, scope: str
     affected, proven = [name, *(user.name for user in users)], None if updating is None else updating.name
     finish_staging(state, where, number, nest, edits, [staged], affected, what, {name: users[0].name}, proven)
     return name
+
+
+def _row_loop(state: ScheduleState, users: Sequence[Block], buffer: Buffer) -> For | None:
+    """The outermost loop around a block alone with what it writes of a buffer that never meets, in one iteration, what
+    it reads there: the steps of a recurrence.
+    """
+    (user, *others) = users
+    writes = [(user, region) for region in user.writes if region.buffer is buffer]
+    reads = [region for region in user.reads if region.buffer is buffer]
+    if others or not writes or update_kind(state, user, buffer) is not Update.UNKNOWN:
+        return None
+    loops = state.index.loops_above(user)
+    return next((loop for loop in loops if apart(state.index, loop, user, reads, writes, state.analyzer)), None)
 
 
 def _in_place(state: ScheduleState, users: Sequence[Block], buffer: Buffer, what: str) -> Block | None:

@@ -105,13 +105,19 @@ def _chosen_place(state: ScheduleState, block: Block, loop: For, choice: int, am
 
 
 def _places(state: ScheduleState, block: Block, under: Sequence[Stmt]) -> range:
-    """Where in a body a block can stand: after what it reads is written, before what it writes is read."""
+    """Where in a body a block can stand: after what it reads is written, before what it writes is read.
+
+    What writes behind it, writes for later iterations of a loop around both.
+    """
     index = state.index
 
     def holds(stmt: Stmt, blocks: Sequence[Block]) -> bool:
         return any(item is stmt or index.is_under(item, stmt) for item in blocks)
 
+    place = index.position(block)
     sources, readers = producers(index, block), consumers(index, block)
+    readers += [item for item in sources if index.position(item) > place]
+    sources = [item for item in sources if index.position(item) < place]
     first = max((n + 1 for n, stmt in enumerate(under) if holds(stmt, sources)), default=0)
     last = min((n for n, stmt in enumerate(under) if holds(stmt, readers)), default=len(under))
     return range(first, max(first, last) + 1)

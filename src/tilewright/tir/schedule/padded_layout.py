@@ -102,7 +102,7 @@ def _all_buffers(index: ProgramIndex) -> list[Buffer]:
 def _old_indices(index_map: IndexMap, places: Sequence[Var]) -> list[PrimExpr] | None:
     """The old indices as expressions of the new ones, where the map rearranges whole and divided axes."""
     steps = index_map.steps()
-    if steps is None or not index_map.is_rearrangement():
+    if steps is None or not index_map.is_rearrangement() or index_map.divides_again():
         return None
     parts: dict[tuple[int, str], PrimExpr] = {}
     factors: dict[int, int] = {}
@@ -136,8 +136,10 @@ def _is_full(index_map: IndexMap, buffer: Buffer, arranged: Buffer) -> bool:
         return prod(before) == prod(after)
     divided = _divided(index_map)
     sizes = {axis: const_value(buffer.shape[axis]) for axis in divided}
-    return index_map.is_rearrangement() and all(
-        size is not None and size % divided[axis] == 0 for axis, size in sizes.items()
+    return (
+        index_map.is_rearrangement()
+        and not index_map.divides_again()
+        and all(size is not None and size % divided[axis] == 0 for axis, size in sizes.items())
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, all_of, const, floordiv, le, lt, mul, select
@@ -30,6 +30,7 @@ from tilewright.tir.analysis.match_intrin import loop_nest
 from tilewright.tir.buffer import Buffer, BufferLoad, BufferRegion
 from tilewright.tir.schedule.compute_location import require_movable
 from tilewright.tir.schedule.padded_operands import padded_operands
+from tilewright.tir.schedule.placement import build_nest
 from tilewright.tir.schedule.state import ScheduleState, edit_tree, replace_buffers, with_allocations
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt, seq
 
@@ -44,11 +45,11 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
 
     `padding` has one number an iterator (1: as it is); extents may be symbolic. The indices of what the block
     reads and writes must be iterators, what a padded step of a reduction combines must change nothing (zero times zero;
-    the least value for a maximum of elements), and its loops must be plain.
+    the least value for a maximum of elements), and its loops must be plain. Iterators that are not padded may be of
+    loops further out, a scan's for instance: the padding is then inside these, of what is read there.
     """
     what = "pad_einsum"
-    require_movable(state, block, what)
-    loops = plain_loops(state, block, what)
+    loops, held = _loops_to_pad(state, block, padding, what)
     extents = _padded_extents(state, block, padding, what)
     operands = padded_operands(state, block, extents, what)
     ranges = {item.var: extents[item.var] for item in block.iters}
@@ -59,7 +60,8 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     for load, value in operands.items():
         if all(type(at) is not Var or ranges[at] is _extent(block, at) for at in load.indices):
             continue
-        padded, nest, name = _pad_input(state, block, load, value, ranges, [buffer.name for buffer in buffers], names)
+        taken = [buffer.name for buffer in buffers]
+        padded, nest, name = _pad_input(state, block, load, value, ranges, held, taken, names)
         buffers.append(padded)
         names.append(name)
         nests.append(nest)
@@ -69,16 +71,18 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     output = target
     if any(ranges[_iterator(index)] is not _extent(block, _iterator(index)) for index in store.indices):
         name = _fresh(state.fresh_buffer_name(f"{target.name}_pad"), [buffer.name for buffer in buffers])
-        output = Buffer(name, tuple(ranges[_iterator(index)] for index in store.indices), target.dtype)
+        places = zip(map(_iterator, store.indices), target.shape, strict=True)
+        output = Buffer(name, tuple(dim if at in held else ranges[at] for at, dim in places), target.dtype)
         buffers.append(output)
     main = _padded_block(block, swap, target, output, ranges)
     body: Stmt = main
-    for loop, item in zip(reversed(loops), reversed(block.iters), strict=True):
+    moved = [item for item in block.iters if item.var not in held]
+    for loop, item in zip(reversed(loops), reversed(moved), strict=True):
         body = loop.replace(extent=ranges[item.var], body=body)
         state.forget(loop.var)
     nests.append(body)
     if output is not target:
-        nest, name = _crop(state, block, store, output, names)
+        nest, name = _crop(state, block, store, output, held, names)
         names.append(name)
         nests.append(nest)
     for name in names:
@@ -89,14 +93,42 @@ def pad_einsum(state: ScheduleState, block: Block, padding: Sequence[int]) -> li
     return names
 
 
+def _loops_to_pad(
+    state: ScheduleState, block: Block, padding: Sequence[int], what: str
+) -> tuple[list[For], dict[Var, PrimExpr]]:
+    """The plain loops around a block alone, and what iterators that are not padded have of loops around these."""
+    above = state.index.loops_above(block)
+    start = next((n for n, loop in enumerate(above) if loop_nest(loop)[1] is block), len(above))
+    inner = {loop.var for loop in above[start:]}
+    held: dict[Var, PrimExpr] = {
+        item.var: item.value
+        for item, factor in zip(block.iters, padding, strict=False)
+        if factor == 1 and start and not mentions(item.value, inner)
+    }
+    require_movable(state, block, what, above[:start])
+    if not held:
+        return plain_loops(state, block, what), held
+    moved = [item for item in block.iters if item.var not in held]
+    plain = len(moved) == len(inner) and block.predicate is TRUE
+    for loop, item in zip(above[start:], moved, strict=False):
+        plain = plain and _is_plain(loop, item)
+    if not plain:
+        state.fail(f"{what}: the loops around block {block.name} alone are not one plain loop for each iterator", block)
+    return above[start:], held
+
+
+def _is_plain(loop: For, item: BlockIter) -> bool:
+    same = item.value is loop.var and loop.extent is item.domain.extent and const_value(loop.min) == 0
+    return same and loop.kind is LoopKind.SERIAL
+
+
 def find_plain_loops(state: ScheduleState, block: Block) -> list[For] | None:
     """The loops around a block, if they are directly nested and run through one iterator each, in order."""
     loops = state.index.loops_above(block)
     nested, inside = loop_nest(loops[0]) if loops else ([], block)
     plain = inside is block and len(nested) == len(block.iters) and block.predicate is TRUE
     for loop, item in zip(nested, block.iters, strict=False):
-        same = item.value is loop.var and loop.extent is item.domain.extent and const_value(loop.min) == 0
-        plain = plain and same and loop.kind is LoopKind.SERIAL
+        plain = plain and _is_plain(loop, item)
     return loops if plain and loops else None
 
 
@@ -123,9 +155,9 @@ def _padded_extents(state: ScheduleState, block: Block, padding: Sequence[int], 
         )
     result: dict[Var, PrimExpr] = {}
     for item, factor in zip(block.iters, padding, strict=True):
-        if const_value(item.domain.min) != 0:
+        if factor > 1 and const_value(item.domain.min) != 0:
             state.fail(f"{what}: the domain of iterator {item.var.name} does not begin at 0", block)
-        result[item.var] = _multiple(state, item.domain.extent, factor)
+        result[item.var] = item.domain.extent if factor == 1 else _multiple(state, item.domain.extent, factor)
     return result
 
 
@@ -158,10 +190,11 @@ def _pad_input(
     load: BufferLoad,
     outside: PrimExpr,
     ranges: dict[Var, PrimExpr],
+    held: Mapping[Var, PrimExpr],
     buffers: Sequence[str],
     blocks: Sequence[str],
 ) -> tuple[Buffer, Stmt, str]:
-    """A copy of an input with a value past its ends."""
+    """A copy of an input with a value past its ends; along iterators that are held, of what is read there."""
     source = load.buffer
     shape = tuple(ranges[at] if type(at) is Var else dim for at, dim in zip(load.indices, source.shape, strict=True))
     padded = Buffer(_fresh(state.fresh_buffer_name(f"{source.name}_pad"), buffers), shape, source.dtype)
@@ -177,16 +210,25 @@ def _pad_input(
     )
     indices = tuple(item.var for item in iters)
     value = select(inside, BufferLoad(source, indices), outside)
-    return padded, _nest(name, iters, BufferStore(padded, indices, value)), name
+    return padded, _nest(state, name, iters, load.indices, held, BufferStore(padded, indices, value)), name
 
 
-def _nest(name: str, iters: Sequence[BlockIter], body: Stmt) -> Stmt:
-    """A block in loops of its own, one for each iterator."""
-    result: Stmt = with_detected_accesses(Block(name, tuple(iters), (), (), body))
-    for item in reversed(iters):
-        assert isinstance(item.value, Var)
-        result = For(item.value, item.domain.min, item.domain.extent, LoopKind.SERIAL, result)
-    return result
+def _nest(
+    state: ScheduleState,
+    name: str,
+    iters: Sequence[BlockIter],
+    places: Sequence[PrimExpr],
+    held: Mapping[Var, PrimExpr],
+    body: Stmt,
+) -> Stmt:
+    """A block in loops of its own; what it has at places that held iterators decide is the part that is read there."""
+    needed = {
+        item.var: Range(substitute(place, held), const(1))
+        for item, place in zip(iters, places, strict=True)
+        if mentions(place, held)
+    }
+    block = with_detected_accesses(Block(name, tuple(iters), (), (), body))
+    return build_nest(state, block, needed, preserve_unit_loops=True)
 
 
 def _padded_block(
@@ -209,16 +251,23 @@ def _padded_block(
 
 
 def _crop(
-    state: ScheduleState, block: Block, store: BufferStore, output: Buffer, blocks: Sequence[str]
+    state: ScheduleState,
+    block: Block,
+    store: BufferStore,
+    output: Buffer,
+    held: Mapping[Var, PrimExpr],
+    blocks: Sequence[str],
 ) -> tuple[Stmt, str]:
     """The part of the result that was asked for, copied to its place."""
     name = _fresh(state.fresh_block_name(f"{store.buffer.name}_crop"), blocks)
+    own = {item.var: item.domain for item in block.iters}
     iters = [
-        BlockIter(Var(f"v_ax{n}"), Range(ZERO, _extent(block, _iterator(index))), IterKind.SPATIAL, Var(f"ax{n}"))
+        BlockIter(Var(f"v_ax{n}"), own[_iterator(index)], IterKind.SPATIAL, Var(f"ax{n}"))
         for n, index in enumerate(store.indices)
     ]
     indices = tuple(item.var for item in iters)
-    return _nest(name, iters, BufferStore(store.buffer, indices, BufferLoad(output, indices))), name
+    body = BufferStore(store.buffer, indices, BufferLoad(output, indices))
+    return _nest(state, name, iters, store.indices, held, body), name
 
 
 def decompose_padding(state: ScheduleState, block: Block, loop: For) -> str:
@@ -315,6 +364,28 @@ def over_compute(state: ScheduleState, block: Block, axis: int, factor: int) -> 
     longer = edit_tree(index, {index.loops[loop.var]: index.loops[loop.var].replace(extent=padded)})
     state.forget(loop.var)
     state.commit(state.func.replace(body=replace_buffers(longer, grown)))
+
+
+def promise_padding(state: ScheduleState, block: Block) -> None:
+    """Take somebody's word that a parameter holds past its elements what a block would put there; nobody checks it.
+
+    for i in 16: B[i] = A[i] if i < 14 else 0   ->   for i in 16: B[i] = A[i]     # A has 16 elements, two are zeros
+
+    Constants are so that `transform_layout` put in panels: the rest of the last one is zeros.
+    """
+    what = "promise_padding"
+    store = block.body
+    chosen = store.value if isinstance(store, BufferStore) else None
+    plain = isinstance(chosen, Select) and isinstance(chosen.a, BufferLoad) and state.is_parameter(chosen.a.buffer)
+    if not isinstance(store, BufferStore) or not isinstance(chosen, Select) or not plain:
+        state.fail(f"{what}: block {block.name} does not choose between a parameter and a constant", block)
+    is_zero = isinstance(chosen.b, (IntImm, FloatImm)) and chosen.b.value == 0
+    if not is_zero or any(isinstance(x, BufferLoad) for x in pre_order(chosen.condition)):
+        state.fail(f"{what}: block {block.name} does not pad with zeros where indices say so", block)
+    for item in block.iters:
+        _require_operands(state, block, item.var, item.domain.extent, what)
+    body = BufferStore(store.buffer, store.indices, chosen.a)
+    state.commit(state.edited({block: with_detected_accesses(block.replace(body=body))}))
 
 
 def _grown(state: ScheduleState, block: Block, region: BufferRegion, var: Var, extent: PrimExpr, what: str) -> Buffer:

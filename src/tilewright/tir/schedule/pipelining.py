@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.expr import ONE, ZERO, Var
+from tilewright.ir.visit import variables
 from tilewright.tir.analysis.dependence import covered, is_private
 from tilewright.tir.annotations import ORDER, PIPELINE, STAGE, ZIGZAG
 from tilewright.tir.buffer import Buffer
@@ -58,9 +59,12 @@ def software_pipeline(
         involved = {stages[number] for number in readers | writers}
         if writers and len(involved) > 1:
             _check_buffer(state, loop, buffer, readers, writers, stages, blocks, what)
+    around = {item.var for item in state.index.loops_above(loop)}
     for group in blocks:
         for block in group:
-            if any(item.kind is IterKind.OPAQUE for item in block.iters):
+            if any(
+                item.kind is IterKind.OPAQUE and not around.issuperset(variables(item.value)) for item in block.iters
+            ):
                 state.fail(f"{what}: block {block.name} has an opaque iterator: its order is fixed", block)
     places = [None] * len(parts) if order is None else order
     marked = [_with_stage(part, stage, place) for part, stage, place in zip(parts, stages, places, strict=True)]

@@ -55,7 +55,7 @@ def schedule_injective(context: ScheduleContext, handle: BlockHandle) -> None:
     across = loops[crossed] if crossed is not None and extents[crossed] > 1 else None
     loops = _without_unit(context, fuse_contiguous(context, handle, loops))
     extents = context.sizes(loops)
-    if across in loops[:-1] and lanes > 1 and 1 < extents[-1] <= _MOST_INTERLEAVED and not context.is_symbolic(across):
+    if across in loops[:-1] and lanes > 1 and 1 < extents[-1] <= _MOST_INTERLEAVED:
         _schedule_interleaved(context, loops, loops.index(across), lanes, work)
         return
     if across in loops[:-1] and extents[-1] >= lanes > 1:
@@ -187,7 +187,8 @@ def _schedule_interleaved(
     sch = context.sch
     (extent,) = context.sizes([loops[crossed]])
     lanes = min(lanes, context.target.lanes(_WIDE))
-    outer, inner = sch.split(loops[crossed], [None, choose_vector_length(context, extent, lanes, work)])
+    length = lanes if context.is_symbolic(loops[crossed]) else choose_vector_length(context, extent, lanes, work)
+    outer, inner = sch.split(loops[crossed], [None, length])
     order = [outer if n == crossed else loop for n, loop in enumerate(loops[:-1])]
     sch.reorder(*order, loops[-1], inner)
     sch.unroll(loops[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -61,6 +62,8 @@ class _Plan:
     """Whether all cores work on one group at a time, instead of each on groups of its own."""
     streamed: bool
     """Whether weights come from beyond the second cache level: each slice then meets all tiles of a group at once."""
+    transforms: bool
+    """Whether weights of 3 x 3 taps are transformed here, a panel at a time, for all tiles."""
     passing: bool
     """Whether weights, image and results are more than the second cache level holds: pixels come from beyond it."""
 
@@ -97,6 +100,15 @@ def schedule_winograd(context: ScheduleContext) -> None:
 
     Transforms unroll the points of a line, not those of a window: a window is more than fits in registers, and its code
     would be most of the kernel's, and of the time to compile it. Images of an open number are a loop around all of it.
+
+    Weights of 3 x 3 taps are transformed in the kernel, and all tiles are one group:
+
+    for tile, vector of channels:  V[:, :, tile, channels] = B d B'
+    for panel of output channels:
+        for i:
+            for channel, vector of output channels:  U[i, :] = (G g G')[i, :]
+            for j, block of tiles:  M[i, j] = V[i, j] U[i, j]
+        for tile, vector of channels:  epilogue(A M A') to the output
     """
     sch = context.sch
     target = output_block(context)
@@ -105,6 +117,8 @@ def schedule_winograd(context: ScheduleContext) -> None:
     pack_weights(context, plan.register.columns)
     group, panel, block = _schedule_output(context, target, plan)
     depth = _schedule_product(context, panel if plan.streamed else block, plan)
+    if plan.transforms:
+        _schedule_weights(context, panel, plan)
     images = open_images(context, target)
     tiles, chunk = _schedule_input(context, images, group, plan)
     # What changes little is decided last: schedules that a tuner compares have the more in common.
@@ -177,35 +191,33 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
         """Whether blocks of so many tiles lie in one image, or are whole images."""
         return images == 1 or per_image % count == 0 or count % per_image == 0
 
-    register = register_tile(tiles, outputs, lanes, context.target.vector_registers, context.cpu)
-    heights = [height for height in divisors(tiles, context.target.vector_registers) if fits(height)]
-    if not fits(register.rows):
-        register = replace(register, rows=max(height for height in heights if height <= register.rows))
-    register = choose_tile(context, register, tiles, outputs, heights=heights)
+    register = _register_tile(context, tiles, outputs, lanes, fits)
+    transforms = _transforms_weights(context)
     blocks = -(-tiles // register.rows)
     item = size * size * channels * buffer.dtype.itemsize
     cache = context.target.l2_bytes or ASSUMED_CACHE
-    allowed = [n for n in divisors(blocks, blocks) if fits(n * register.rows)]
+    # All tiles meet weights that are transformed here, or that would be done several times.
+    allowed = [blocks] if transforms else [n for n in divisors(blocks, blocks) if fits(n * register.rows)]
     limits = context.cpu.winograd
     are_far = item * outputs > int(cache * limits.group_share)
     most = int(cache * limits.group_share) // item
     if are_far and most < limits.few_tiles:
         most = int(cache * limits.small_group_share) // item
-    fitting = [n for n in allowed if n <= max(1, most // register.rows)]
+    fitting = [n for n in allowed if n <= max(1, most // register.rows)] or allowed
     # Weights that stay in the cache may be used for one row of tiles after the other; others are read once a group.
     in_rows = [n for n in fitting if n * register.rows % columns == 0 or columns % (n * register.rows) == 0]
     moved = item * outputs + sum(map(_bytes, {*result_places(context, target), *_images(context)}))
     if moved > cache:
         # Only the pixels of whole rows are fetched ahead.
         in_rows = [n for n in in_rows if n * register.rows % columns == 0] or in_rows
-    streamed = context.choose("streamed", (False, True), are_far)
+    streamed = context.choose("streamed", (True,) if transforms else (False, True), transforms or are_far)
     group = fitting[-1] if streamed else (in_rows or fitting)[0]
     # Some more than fit may still be better than fewer.
     group = context.choose("group", [n for n in allowed if n <= 2 * fitting[-1]], group)
     parallel = context.target.cores > 1 and size * size * tiles * channels * outputs >= context.cpu.parallel.least_work
     together = parallel and not _divides_well(context, blocks // group)
     if together:
-        streamed = streamed and _divides_well(context, -(-outputs // register.columns))
+        streamed = transforms or (streamed and _divides_well(context, -(-outputs // register.columns)))
     return _Plan(
         tile=size - 2,
         tiles=tiles,
@@ -219,8 +231,28 @@ def _plan(context: ScheduleContext, target: BlockHandle) -> _Plan:
         parallel=parallel,
         together=together,
         streamed=streamed,
+        transforms=transforms,
         passing=moved > cache,
     )
+
+
+def _register_tile(
+    context: ScheduleContext, tiles: int, outputs: int, lanes: int, fits: Callable[[int], bool]
+) -> RegisterTile:
+    """The register tile, whose tiles fit images; where weights are transformed, panels are whole."""
+    registers = context.target.vector_registers
+    register = register_tile(tiles, outputs, lanes, registers, context.cpu)
+    heights = [height for height in divisors(tiles, registers) if fits(height)]
+    if not fits(register.rows):
+        register = replace(register, rows=max(height for height in heights if height <= register.rows))
+    if _transforms_weights(context) and outputs % lanes == 0:
+        register = replace(register, vectors=divisors(outputs // lanes, register.vectors)[-1])
+    return choose_tile(context, register, tiles, outputs, heights=heights)
+
+
+def _transforms_weights(context: ScheduleContext) -> bool:
+    """Whether weights of 3 x 3 taps are transformed in the kernel."""
+    return any(handle.name == "winograd_weight" for handle in context.sch.blocks())
 
 
 def stage_shape(context: ScheduleContext, name: str) -> tuple[int, ...]:
@@ -254,9 +286,12 @@ def pack_weights(context: ScheduleContext, columns: int) -> None:
     Before: `u[i, j, c, o]`; after: `u[o // columns, i, j, c, o % columns]`.
     """
     sch = context.sch
+    if _transforms_weights(context):
+        pack_taps(context, columns)
+        return
     product = sch.get_block("winograd_product")
     constants = constant_parameters(sch.func)
-    index_map = IndexMap.of(lambda i, j, c, o: _panels(i, j, c, *_parts(o, columns)), 4)
+    index_map = _in_panels(columns)
     for load in find_all(context.block(product).body, BufferLoad):
         if load.buffer in constants:
             context.pack(product, load.buffer, index_map)
@@ -269,8 +304,57 @@ def pack_weights(context: ScheduleContext, columns: int) -> None:
             return
 
 
-def _panels(i: Var, j: Var, c: Var, panel: PrimExpr, *column: PrimExpr) -> tuple[PrimExpr, ...]:
-    return (panel, i, j, c, *column)
+def pack_taps(context: ScheduleContext, columns: int) -> str | None:
+    """Constant weights of 3 x 3 taps in the order in which they are transformed; gives their name.
+
+    Before: `w[y, x, c, o]`; after: `w[o // columns, c, y, x, o % columns]`.
+    """
+    rows = context.sch.get_block("winograd_weight_rows")
+    constants = constant_parameters(context.sch.func)
+
+    def arranged(y: Var, x: Var, c: Var, o: Var) -> tuple[PrimExpr, ...]:
+        panel, *column = _parts(o, columns)
+        return (panel, c, y, x, *column)
+
+    for load in find_all(context.block(rows).body, BufferLoad):
+        if load.buffer in constants:
+            context.pack(rows, load.buffer, IndexMap.of(arranged, 4))
+            return load.buffer.name
+    return None
+
+
+def _in_panels(columns: int) -> IndexMap:
+    """Transformed weights in panels of output channels."""
+
+    def arranged(i: Var, j: Var, c: Var, o: Var) -> tuple[PrimExpr, ...]:
+        panel, *column = _parts(o, columns)
+        return (panel, i, j, c, *column)
+
+    return IndexMap.of(arranged, 4)
+
+
+def _schedule_weights(context: ScheduleContext, panel: LoopHandle, plan: _Plan) -> None:
+    """The weights of a panel, transformed for one row of points after the other: those stay in the cache."""
+    sch = context.sch
+    stage, rows = sch.get_block("winograd_weight"), sch.get_block("winograd_weight_rows")
+    if plan.outputs % plan.register.columns:
+        # What the last panel reads is not a whole one: all weights are transformed first.
+        for handle in (rows, stage):
+            schedule_injective(context, handle)
+        return
+    sch.transform_layout(stage, context.block(stage).writes[0].buffer.name, _in_panels(plan.register.columns))
+    _, row, *_ = loops_below(context, sch.get_block("winograd_product"), panel)
+    sch.compute_at(stage, row)
+    point, channel, column = loops_below(context, stage, row)
+    vector, lane = sch.split(column, [None, plan.register.lanes])
+    sch.reorder(channel, vector, point, lane)
+    sch.compute_at(rows, vector)
+    line, *lanes = loops_below(context, rows, vector)
+    for loop in (point, line):
+        sch.unroll(loop)
+    for loop in (lane, *lanes):
+        sch.vectorize(loop)
+    sch.set_scope(rows, 0, "local")
 
 
 def _schedule_output(
@@ -394,7 +478,11 @@ def _unroll_product(context: ScheduleContext, depth: LoopHandle, plan: _Plan) ->
     """
     sch = context.sch
     step = unroll_steps(context, depth, plan.register.rows * plan.register.vectors)
-    if plan.streamed:
+    if plan.transforms:
+        # It is the transformed image that comes from afar, one block of tiles after the other.
+        block = plan.channels * plan.register.rows
+        sch.annotate(step, PREFETCH, {"winograd_input": [block, plan.size**2 * block]})
+    elif plan.streamed:
         names = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
         sch.annotate(step, PREFETCH, dict.fromkeys(names, plan.channels * plan.register.columns))
     return step

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from tilewright.graph.ops.winograd import KERNEL
 from tilewright.ir.expr import PrimExpr, Var
-from tilewright.ir.visit import find_all
 from tilewright.tir.annotations import PLAIN_ADDRESSES, PREFETCH, PREFETCH_NEAR, Anchor
-from tilewright.tir.buffer import BufferLoad
-from tilewright.tir.index_map import IndexMap
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import requires_kind
 from tilewright.topi.schedule.cpu.injective import schedule_injective
 from tilewright.topi.schedule.cpu.tiling import divisors, vector_width
-from tilewright.topi.schedule.cpu.winograd import inline_others, open_images, output_block, split_tiles, stage_shape
-from tilewright.topi.schedule.packing import constant_parameters
+from tilewright.topi.schedule.cpu.winograd import (
+    inline_others,
+    open_images,
+    output_block,
+    pack_taps,
+    split_tiles,
+    stage_shape,
+)
 from tilewright.topi.schedule.template import Template
 
 _PART, _MOST_PART = 32, 128
@@ -46,7 +49,7 @@ def schedule_winograd_plain(context: ScheduleContext) -> None:
     size, _, tiles, outputs = stage_shape(context, "winograd_product")
     *_, channels = stage_shape(context, "winograd_input")
     width = vector_width(outputs, context.lanes(sch.get_block("winograd_product")))
-    weights = _pack_weights(context, width)
+    weights = pack_taps(context, width)
     panel = _schedule_output(context, target, width)
     options = divisors(channels, _MOST_PART)
     part = context.choose("part", options, max(n for n in options if n <= _PART))
@@ -61,24 +64,6 @@ def schedule_winograd_plain(context: ScheduleContext) -> None:
     for handle in sch.get_output_blocks():
         if handle.name != target.name:
             schedule_injective(context, handle)
-
-
-def _pack_weights(context: ScheduleContext, width: int) -> str | None:
-    """Constant weights in the order in which they are read; gives their name.
-
-    Before: `w[y, x, c, o]`; after: `w[o // width, c, y, x, o % width]`.
-    """
-    rows = context.sch.get_block("winograd_weight_rows")
-    constants = constant_parameters(context.sch.func)
-
-    def arranged(y: Var, x: Var, c: Var, o: Var) -> tuple[PrimExpr, ...]:
-        return (o // width, c, y, x, o % width) if width > 1 else (o, c, y, x)
-
-    for load in find_all(context.block(rows).body, BufferLoad):
-        if load.buffer in constants:
-            context.pack(rows, load.buffer, IndexMap.of(arranged, 4))
-            return load.buffer.name
-    return None
 
 
 def _schedule_output(context: ScheduleContext, target: BlockHandle, width: int) -> LoopHandle:

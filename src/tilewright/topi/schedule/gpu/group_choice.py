@@ -22,6 +22,8 @@ LEAST_COLUMNS: Final = 16
 """Columns of a product from which on warp groups may compute it."""
 _STAGES: Final = 4
 """Copies of the operands' tiles where more or less make no difference."""
+_MOST_STAGES: Final = 6
+"""Copies of the operands' tiles at most, where the threads that compute copy or several groups compute."""
 _TOGETHER: Final = 8
 """Rows of blocks that run together."""
 
@@ -46,7 +48,7 @@ def ranked_group_tiles(
     steps = -(-depth // steps_at_a_time(dtype))
     tiles = [
         GroupTile(groups, width, stages, _TOGETHER, parts)
-        for groups, width, stages, parts in product((1, 2, 3), widths, (3, 4, 5, 6), (1, 2, 4, 8, 16, 32, 64))
+        for groups, width, stages, parts in product((1, 2, 3), widths, (3, 4, 5, 6, 7, 8), (1, 2, 4, 8, 16, 32, 64))
         if parts == 1 or steps >= 2 * parts
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes and _is_usual(tile, steps, target)]
@@ -61,8 +63,10 @@ def _unusual_stages(tile: GroupTile, steps: int, target: Target) -> int:
 
 
 def _is_usual(tile: GroupTile, steps: int, target: Target) -> bool:
-    """Whether a tile is one of those that the model knows: three groups compute where another one copies for them."""
-    return tile.groups < 3 or producer_registers(tile, steps, target) is not None
+    """Whether the model knows a tile: of three groups, or one with many copies of tiles, where another group copies."""
+    has_many = tile.stages > _MOST_STAGES
+    is_special = has_many or tile.groups > 2
+    return not (has_many and tile.groups > 1) and (not is_special or bool(producer_registers(tile, steps, target)))
 
 
 def group_cost(
@@ -94,14 +98,16 @@ def group_cost(
 def _specialized_cost(steps: int, dtype: DataType, tile: GroupTile, ragged: bool, costs: GroupCosts) -> float:
     """Cycles of a block in which one warp group copies for the others: they hardly wait for a single copy.
 
+    Products, copies from the cache, and shared memory (which takes copies and gives products their operands) go on at
+    once: what takes longest decides. Sums of parts are written as they are, in twice as many bytes as usual results.
     `ragged`: tiles of columns do not divide them.
     """
     work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
-    fetched = (tile.rows + tile.columns) * 128 / costs.specialized_l2_bytes_per_cycle
-    results = tile.rows * tile.columns / costs.specialized_results_per_cycle
-    busy = float((work**costs.overlap + fetched**costs.overlap) ** (1 / costs.overlap))
-    start = costs.specialized_start_8_bit if dtype.itemsize == 1 else costs.specialized_start
-    return start + steps * busy * (costs.specialized_ragged if ragged else 1) + results
+    copied, read = (tile.rows + tile.columns) * 128, tile.groups * (ROWS + tile.columns) * 128
+    shared = (copied + read) / costs.specialized_shared_bytes_per_cycle
+    busy = max(work, copied / costs.specialized_l2_bytes_per_cycle, shared)
+    results = tile.rows * tile.columns / costs.specialized_results_per_cycle * (2 if tile.parts > 1 else 1)
+    return costs.specialized_start + steps * busy * (costs.specialized_ragged if ragged else 1) + results
 
 
 def _round_cost(steps: int, dtype: DataType, tile: GroupTile, together: int, ragged: bool, costs: GroupCosts) -> float:

@@ -443,11 +443,18 @@ def _register_tiles(product: ProductContext, context: ScheduleContext, form: Mat
         lanes_along(context, form.rows, len(context.block(form.rows).iters) - (2 if across else 1), VECTOR, across),
         lanes_along(context, form.columns, len(context.block(form.columns).iters) - 1, VECTOR),
         across,
+        _is_matrix(context, form),
     )
     ranked = ranked_tiles(shape, context.target)
     options = [tile.answer for tile in tile_options(ranked)]
     chosen = Tile(*product.choose_tile("tile", options, (tile.answer for tile in ranked)))
     return [chosen, *(tile for tile in ranked[:_TRIED] if tile != chosen)]
+
+
+def _is_matrix(context: ScheduleContext, form: MatrixForm) -> bool:
+    """Whether the rows' operand has an element of float32 for each row and step, as windows of images have not."""
+    operands = [read.buffer for read in context.block(form.rows).reads if read.buffer.dtype is FLOAT32]
+    return [prod(item.static_shape or ()) for item in operands] == [form.batch * form.row_count * form.depth]
 
 
 PRODUCTS: Final = (

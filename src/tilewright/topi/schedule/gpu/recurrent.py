@@ -7,7 +7,7 @@ from math import prod
 from tilewright.tir.annotations import ANCHOR, Anchor
 from tilewright.tir.buffer import Buffer
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
-from tilewright.topi.schedule.context import ScheduleContext
+from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.gpu.injective import schedule_injective, spread
 from tilewright.topi.schedule.gpu.register_weights import (
     VECTOR,
@@ -19,33 +19,35 @@ from tilewright.topi.schedule.gpu.register_weights import (
     sum_length,
     vector_length,
 )
+from tilewright.topi.schedule.packing import constant_parameters
 from tilewright.topi.schedule.template import Template
 
 _MOST_STEPS = 1024
 """Steps that become kernels of their own."""
 
 
-def _products(context: ScheduleContext) -> list[BlockHandle]:
+def recurrent_products(context: ScheduleContext) -> list[BlockHandle]:
+    """The products of states and weights."""
     blocks = context.sch.blocks()
     return [
         handle for handle in blocks if ANCHOR.of(context.block(handle)) in (Anchor.RECURRENCE, Anchor.RECURRENT_STEP)
     ]
 
 
-def _steps(context: ScheduleContext) -> list[BlockHandle]:
+def recurrent_steps(context: ScheduleContext) -> list[BlockHandle]:
     """The stages that compute a step of the state from its products."""
-    consumers = [consumer for handle in _products(context) for consumer in context.sch.get_consumers(handle)]
+    consumers = [consumer for handle in recurrent_products(context) for consumer in context.sch.get_consumers(handle)]
     return list({handle.name: handle for handle in consumers}.values())
 
 
 def _has_open_sizes(context: ScheduleContext) -> bool:
-    return any(context.extents(context.sch.get_loops(handle)) is None for handle in _products(context))
+    return any(context.extents(context.sch.get_loops(handle)) is None for handle in recurrent_products(context))
 
 
 def _why_not(context: ScheduleContext) -> str | None:
-    if not _products(context):
+    if not recurrent_products(context):
         return "the kernel is no recurrent layer"
-    if _has_open_sizes(context) and not all(_has_few_steps(context, handle) for handle in _steps(context)):
+    if _has_open_sizes(context) and not all(_has_few_steps(context, handle) for handle in recurrent_steps(context)):
         return "steps of symbolic size are too many to be kernels of their own"
     return None
 
@@ -62,20 +64,25 @@ def _schedule_recurrence(context: ScheduleContext) -> None:
             for b in threadIdx.x:  h[t, b, n] = step(product[b, :], ...)
     """
     sch = context.sch
-    products, steps, is_open = _products(context), _steps(context), _has_open_sizes(context)
-    for handle in sch.blocks():
-        if handle in steps or handle in products:
-            continue
-        if handle.name.endswith("_first"):
-            sch.compute_inline(handle)
-        else:
-            schedule_injective(context, handle)
+    products, steps, is_open = recurrent_products(context), recurrent_steps(context), _has_open_sizes(context)
+    schedule_others(context, products, steps)
     for step in steps:
         own = [handle for handle in products if step in sch.get_consumers(handle)]
         if is_open:
             _schedule_open_step(context, step, own)
         else:
             _schedule_step(context, step, own)
+
+
+def schedule_others(context: ScheduleContext, products: list[BlockHandle], steps: list[BlockHandle]) -> None:
+    """Schedule what is neither a product nor a step: the first rows of states."""
+    for handle in context.sch.blocks():
+        if handle in steps or handle in products:
+            continue
+        if handle.name.endswith("_first"):
+            context.sch.compute_inline(handle)
+        else:
+            schedule_injective(context, handle)
 
 
 def _has_few_steps(context: ScheduleContext, step: BlockHandle) -> bool:
@@ -103,12 +110,15 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     sch = context.sch
     *before, batch, column = sch.get_loops(step)
     lengths = [sum_length(context, product) for product in products]
-    alone = _is_alone(context, prod(context.sizes(before)), prod(context.sizes([column])) * sum(lengths))
+    alone = is_alone(context, prod(context.sizes(before)), prod(context.sizes([column])) * sum(lengths))
     division = _divide(context, products, batch, column, alone)
     weights = [_weights(context, product) for product in products]
     partials = [rfactor_sums(context, product, division) for product in products]
-    block, warp = sch.split(column, [None, division.warps])
     single = context.extent(batch) == 1
+    early: list[BlockHandle] = []
+    if single and not alone and len(products) == 1 and context.target.shuffle_width > 1:
+        early = [sch.cache_read(step, name, "local") for name in read_early(context, step, products)]
+    block, warp = sch.split(column, [None, division.warps])
     shared_in: LoopHandle | None = None
     if single:
         sch.reorder(block, warp, batch)
@@ -132,8 +142,7 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     if not alone:
         sch.bind(block, "blockIdx.x")
     sch.bind(warp, "threadIdx.y")
-    if single:
-        prefetch_constants(context, step, warp)
+    before_sums = prefetch_constants(context, step, warp) + division.keeps if single else 0
     copies: list[BlockHandle] = []
     if shared_in is not None:
         for partial, name in zip(partials, weights, strict=True):
@@ -143,6 +152,18 @@ def _schedule_step(context: ScheduleContext, step: BlockHandle, products: list[B
     for copy in copies:
         assert shared_in is not None
         _fetch(context, copy, shared_in, division)
+    for copy in early:
+        sch.compute_at(copy, warp, index=before_sums)
+        for loop in loops_below(context, copy, warp):
+            sch.unroll(loop)
+
+
+def read_early(context: ScheduleContext, step: BlockHandle, products: list[BlockHandle]) -> list[str]:
+    """What a step reads for each of its elements, beside its products: it need not wait for these."""
+    sums = {context.block(product).writes[0].buffer for product in products}
+    constants = constant_parameters(context.sch.func)
+    read = dict.fromkeys(region.buffer for region in context.block(step).reads)
+    return [buffer.name for buffer in read if buffer.ndim > 2 and buffer not in sums and buffer not in constants]
 
 
 def _states(context: ScheduleContext, partial: BlockHandle, weights: str) -> list[Buffer]:
@@ -178,7 +199,7 @@ def _fetch(context: ScheduleContext, copy: BlockHandle, place: LoopHandle, divis
     sch.unroll(step)
 
 
-def _is_alone(context: ScheduleContext, steps: int, weights: int) -> bool:
+def is_alone(context: ScheduleContext, steps: int, weights: int) -> bool:
     """Whether all steps run in one block of threads, which can wait for itself, by the weights of a gate."""
     machine = context.gpu.recurrence
     return steps > _MOST_STEPS or (steps > machine.few_steps and weights <= machine.few_weights)

@@ -47,6 +47,9 @@ class Tile(BlockTile):
     """Blocks of a cluster that take a part of the steps each."""
     shares: int = 1
     """Blocks that take a share of the steps each, and leave their sums in memory: a second kernel adds them up."""
+    transposed: int = 0
+    """Whether rows are neighbours in shared memory, though steps are in memory: threads copy words. A thread then has
+    the values of one step at a time in registers, and fewer of them are read from the same bank."""
 
     @property
     def workers(self) -> tuple[int, int]:
@@ -62,7 +65,7 @@ class Tile(BlockTile):
     def answer(self) -> tuple[int, ...]:
         """The tile as numbers, for choices; those of one share are what they were before there were several."""
         numbers = astuple(self)
-        return numbers if self.shares > 1 else numbers[:-1]
+        return numbers if self.transposed else numbers[:-1] if self.shares > 1 else numbers[:-2]
 
     def shared_bytes(self, item: int, reused: bool = True) -> int:
         """Bytes of shared memory that a block needs for operands of some bytes an element.
@@ -79,7 +82,7 @@ def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile, acros
     """Compute a product in matrix form by tiles.
 
     `across`: rows of the rows' operand are neighbours, not steps. Its tile then lies as that of the columns does, and a
-    thread has vectors of rows.
+    thread has vectors of rows; so it is where the tile is transposed.
 
     for blocks of rows, of columns:
         for steps:  (the copies for later steps are under way meanwhile)
@@ -89,6 +92,7 @@ def schedule_tiles(context: ScheduleContext, form: MatrixForm, tile: Tile, acros
         for threads: result = epilogue(sum of the slices)
     """
     sch = context.sch
+    across = across or bool(tile.transposed)
     pad_form(context, form, tile.block_rows, tile.block_columns, tile.step * tile.cluster * tile.shares)
     if tile.shares > 1:
         form = share_steps(context, form, tile.shares)
@@ -285,6 +289,8 @@ def _lay_out(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile
         context.sch.transform_layout(sums, buffer.name, IndexMap.of(arrange, buffer.ndim))
     if not across:
         context.sch.storage_align(form.rows, 0, -2, 2 * VECTOR, VECTOR)
+    elif tile.transposed:
+        context.sch.storage_align(form.rows, 0, -4, 8 * VECTOR, VECTOR)
 
 
 def _spread_copy(
@@ -294,8 +300,14 @@ def _spread_copy(
 
     `across`: neighbours lie along the outer one of the tile's loops.
     """
-    lanes = lanes_along(context, copy, len(context.block(copy).iters) - (2 if across else 1), VECTOR)
     *_, outer, inner = loops_below(context, copy, step)
+    if across and tile.transposed:
+        # A warp copies eight steps of four rows: whole sectors of memory, and all banks of shared memory.
+        turn, near = context.sch.split(inner, [None, gcd(2 * VECTOR, tile.step)])
+        context.sch.reorder(turn, outer, near)
+        _spread(context, tile, turn, context.sch.fuse(outer, near))
+        return
+    lanes = lanes_along(context, copy, len(context.block(copy).iters) - (2 if across else 1), VECTOR)
     if across:
         context.sch.reorder(inner, outer)
         outer, inner = inner, outer

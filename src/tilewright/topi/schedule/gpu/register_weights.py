@@ -65,8 +65,11 @@ def rfactor_sums(context: ScheduleContext, product: BlockHandle, division: Divis
     return sch.rfactor(lane, 0)
 
 
-def prefetch_constants(context: ScheduleContext, stage: BlockHandle, warp: LoopHandle) -> None:
-    """Copy the constants that a stage of the first threads of warps reads to registers, before products are placed."""
+def prefetch_constants(context: ScheduleContext, stage: BlockHandle, warp: LoopHandle) -> int:
+    """Copy the constants that a stage of the first threads of warps reads to registers, before products are placed.
+
+    Gives the number of copies.
+    """
     sch = context.sch
     constants = constant_parameters(sch.func)
     names = {region.buffer.name: None for region in context.block(stage).reads if region.buffer in constants}
@@ -75,6 +78,7 @@ def prefetch_constants(context: ScheduleContext, stage: BlockHandle, warp: LoopH
         sch.compute_at(copy, warp)
         for loop in _below(context, copy, warp):
             sch.unroll(loop)
+    return len(names)
 
 
 def place_product(

@@ -18,6 +18,7 @@ from tilewright.topi.schedule.gpu import (
     packed_fragments,
     packed_product,
     recurrent,
+    recurrent_fragments,
     rows,
     scaled_groups,
     vector_product,
@@ -176,6 +177,7 @@ def _why_not_bound(context: StageContext) -> str | None:
 
 
 KERNELS: Final = (
+    recurrent_fragments.TEMPLATE,
     recurrent.TEMPLATE,
     *attention.TEMPLATES,
     packed_fragments.TEMPLATE,

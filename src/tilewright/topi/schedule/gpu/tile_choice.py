@@ -30,6 +30,8 @@ _RESULTS: Final = (
     (1, 4),
 )
 """Rows and columns of one thread."""
+_TRANSPOSED: Final = (8, 8, 16, 256, 1)
+"""Rows and columns of a thread, steps, threads, and parts of tiles that may be transposed: others gained nothing."""
 _MOST_THREADS: Final = 512
 _MOST_HELD: Final = 4
 _MOST_SHARES: Final = 128
@@ -53,6 +55,8 @@ class Shape:
     across: bool = False
     """Whether the rows' operand is copied along rows: a thread then has whole vectors of them, and gradients of weights
     are deep, so that blocks may share the steps."""
+    is_matrix: bool = False
+    """Whether the rows' operand is a matrix, by steps: words of it may be copied one by one."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -63,6 +67,9 @@ def ranked_tiles(shape: Shape, target: Target) -> tuple[Tile, ...]:
     if shape.across:
         tiles = [tile for tile in tiles if tile.rows % VECTOR == 0]
         tiles += [shared for tile in tiles for shared in _shared(shape, tile, target)]
+    elif shape.is_matrix and target.capabilities.async_copies:
+        sizes = [(tile.rows, tile.columns, tile.step, tile.threads, tile.parts) for tile in tiles]
+        tiles += [replace(tile, transposed=1) for tile, size in zip(tiles, sizes, strict=True) if size == _TRANSPOSED]
     costs = [(cost(shape, tile, target, machine), tile) for tile in tiles]
     costs.sort(key=lambda item: item[0])
     return tuple(tile for _, tile in costs)
@@ -167,12 +174,13 @@ def cost(shape: Shape, tile: Tile, target: Target, machine: GpuParameters) -> fl
     products *= tile.block_rows * tile.block_columns * steps * tile.step / core.fma_per_cycle * alone
     loaded = waves * (tile.block_rows + tile.block_columns) * steps * tile.step * shape.item
     fetched = loaded / costs.l2_bytes_per_cycle
-    copies = tile.step * (tile.block_rows / shape.row_lanes + tile.block_columns / shape.column_lanes) / 32
+    row_lanes = 1 if tile.transposed else shape.row_lanes
+    copies = tile.step * (tile.block_rows / row_lanes + tile.block_columns / shape.column_lanes) / 32
     combined = tile.block_rows * tile.block_columns * tile.slices * costs.partial_sum if tile.parts > 1 else 0.0
     combined *= costs.remote_sum if tile.cluster > 1 else 1.0
     turns = waves / together
     started = costs.start + costs.turn * -(-waves // together) + (costs.cluster_meeting if tile.cluster > 1 else 0.0)
-    busy = max(products + waves * steps * copies * costs.copy, fetched)
+    busy = max(products + waves * steps * copies * costs.copy, fetched) * (costs.transposed if tile.transposed else 1.0)
     added = added_cycles(shape.rows * shape.columns, tile.shares, target) if tile.shares > 1 else 0.0
     written = tile.block_rows * tile.block_columns * costs.result
     return busy + turns * (combined + steps * costs.step + written) + started + added

@@ -43,8 +43,9 @@ _REGISTERS = 65536
 _SPARE_REGISTERS = 30
 """Registers of a thread beside its sums, when they are done."""
 _SPECIALIZED_STAGES, _SPECIALIZED_COLUMNS = 4, 128
-_SPECIALIZED = {2: (72, 216), 3: (80, 144)}
-"""Registers of a thread that copies, and of one that computes, for so many groups that compute: all together."""
+_SPECIALIZED = {1: (248, 248), 2: (72, 216), 3: (80, 144)}
+"""Registers of a thread that copies, and of one that computes, for so many groups that compute: all together. Where
+one computes there are enough for both."""
 _CONSUMER_SPARE = 40
 """Registers of a thread that computes beside its sums."""
 _SECTOR_BYTES = 32
@@ -210,12 +211,13 @@ def producer_registers(tile: GroupTile, steps: int, target: Target) -> tuple[int
     """Registers of a thread that copies and of one that computes, where a warp group of its own copies for the others.
 
     Where several blocks share a multiprocessor, one computes while another waits, and there is nothing to gain; nor is
-    there where products are short (few columns). Four copies of the tiles where a block has all steps: with other
-    numbers, places in windows of images take the copying threads too long.
+    there where products are short (few columns). Four copies of the tiles where several groups have all steps: with
+    other numbers, places in windows of images take the copying threads too long. One group has half as many places.
     """
     registers = _SPECIALIZED.get(tile.groups)
     alone = 2 * tile.shared_bytes > target.shared_bytes
-    usual = tile.stages == _SPECIALIZED_STAGES or (tile.parts > 1 and tile.stages > _SPECIALIZED_STAGES)
+    may_have_more = tile.parts > 1 or tile.groups == 1
+    usual = tile.stages == _SPECIALIZED_STAGES or (may_have_more and tile.stages > _SPECIALIZED_STAGES)
     if registers is None or not alone or not usual or steps <= tile.stages:
         return None
     if tile.columns < _SPECIALIZED_COLUMNS:
