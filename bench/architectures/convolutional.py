@@ -63,7 +63,7 @@ TIMM: tuple[Architecture, ...] = (
     _timm("MobileNet-v3", "mobilenetv3_small_050"),
     _timm("MobileNet-v4", "mobilenetv4_conv_small"),
     _timm("MLP-Mixer", "mixer_s32_224", img_size=64),
-    _timm("PoolFormer", "poolformer_s12", layers=(1, 1, 1, 1)),
+    _timm("PoolFormer", "poolformer_s12"),
     _timm("EdgeNeXt", "edgenext_xx_small", depths=(1, 1, 2, 1)),
     _timm("MobileViT", "mobilevit_xxs"),
     _timm("GhostNet", "ghostnet_050"),
