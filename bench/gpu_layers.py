@@ -155,6 +155,7 @@ LAYERS = [
     _gemm("convnextx64", 12544, 384, 1536, count=9),
     _gemm("convnextx64", 12544, 1536, 384, residual=True, count=9),
     *_bert("bertx32", 4096),
+    *_bert("vitx16", 3152),
     *(
         _gemm("llama", 512, depth, columns)
         for depth, columns in ((2048, 3072), (2048, 2048), (2048, 16384), (8192, 2048))

@@ -6,9 +6,10 @@ Layers of ResNet-18/50, MobileNet and BERT (batch 1 and 16) and square products 
 in the same kernel; the library runs without them, in the better layout. 8-bit layers are scaled per column as well, and
 integers quantised again; the libraries are `torch._int_mm` and `torch._scaled_mm`, for products alone. Everything
 timed is first compared with torch, true float32 with float64, integers exactly. Times are of CUDA graphs of several
-launches of the one layer, so that operands are in the second-level cache, for both sides. `--tiles` tries so many tiles
-a layer: that of the model, then by turns the next best and some of the others; kernels are compiled in several
-processes.
+launches of the one layer. Weights come from memory, as they do in a model: launches take copies of them in turns, which
+together are several times the second-level cache, for both sides. With `--cached` all operands stay in that cache.
+`--tiles` tries so many tiles a layer: that of the model, then by turns the next best and some of the others; kernels
+are compiled in several processes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,9 @@ _H200 = "cuda -arch=sm_90a -num-cores=132 -l2-bytes=52428800 -shared-bytes=23244
 _QUESTIONS = ("group_tile", "warp_tile", "tile")
 _TIMED = 2e11
 """Products of the launches of one graph, where they are not 20."""
+_COLD = 200_000_000
+"""Bytes of copies of the weights that launches take in turns: four times the second-level cache."""
+_MOST_COPIES = 200
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,13 @@ def build(layer: Layer, precision: str, number: int) -> Candidate | None:
 class LayerOnGpu:
     """A layer with operands on the GPU, beside the vendor's libraries."""
 
-    def __init__(self, layer: Layer, precision: str) -> None:
+    def __init__(self, layer: Layer, precision: str, is_cached: bool = False) -> None:
         import torch
 
         from bench.gpu_torch import allow_tf32
 
         self.layer = layer
+        self.is_cached = is_cached
         self.torch = torch
         torch.manual_seed(0)
         dtype = getattr(torch, PRECISIONS[precision].dtype)
@@ -144,8 +150,13 @@ class LayerOnGpu:
         layer = self.layer
         return self.torch.nn.functional.conv2d(x, w, stride=layer.stride, padding=layer.window // 2)
 
-    def _microseconds(self, call: Callable[[], object]) -> float:
-        return seconds(call, max(1, min(20, int(_TIMED / self.layer.products)))) * 1e6
+    def _microseconds(self, call: Callable[[Any], object], weights: Any) -> float:
+        """The time of a call with weights, of which launches take copies in turns."""
+        repeats = max(1, min(20, int(_TIMED / self.layer.products)))
+        copies = 1 if self.is_cached else min(_MOST_COPIES, -(-_COLD // (weights.numel() * weights.element_size())))
+        # A stride may say how the library is to see them: copies keep it.
+        turns = cycle([weights, *(weights.clone(memory_format=self.torch.preserve_format) for _ in range(copies - 1))])
+        return seconds(lambda: call(next(turns)), max(repeats, copies)) * 1e6
 
     def library(self) -> float | None:
         """Microseconds of cuBLAS or cuDNN, in the better of two layouts; None where they have no such product."""
@@ -153,16 +164,16 @@ class LayerOnGpu:
         x, w = self.operands[:2]
         if self.is_byte:
             return self._byte_library()
-        calls: list[Callable[[], object]] = []
+        calls: list[tuple[Callable[[Any], object], Any]] = []
         if self.layer.size:
             for form in (torch.contiguous_format, torch.channels_last):
                 data = x.permute(0, 3, 1, 2).contiguous(memory_format=form)
                 taps = w.permute(3, 2, 0, 1).contiguous(memory_format=form)
-                calls.append(partial(self._convolution, data, taps))
+                calls.append((partial(self._convolution, data), taps))
         else:
             turned = w.transpose(-1, -2).contiguous().transpose(-1, -2)
-            calls = [partial(torch.matmul, x, factor) for factor in (w, turned)]
-        return min(self._microseconds(call) for call in calls)
+            calls = [(partial(torch.matmul, x), factor) for factor in (w, turned)]
+        return min(self._microseconds(call, weights) for call, weights in calls)
 
     def _byte_library(self) -> float | None:
         """Microseconds of torch's product of bytes, the second operand by columns; None where it has none."""
@@ -172,10 +183,10 @@ class LayerOnGpu:
             return None
         turned = w.view(torch.uint8).t().contiguous().view(w.dtype).t()
         if not x.dtype.is_floating_point:
-            return self._microseconds(partial(torch._int_mm, x, turned))
+            return self._microseconds(partial(torch._int_mm, x), turned)
         one = torch.ones((), device="cuda")
-        call = partial(torch._scaled_mm, x, turned, one, one, out_dtype=torch.float16, use_fast_accum=True)
-        return self._microseconds(call)
+        call = partial(torch._scaled_mm, x, scale_a=one, scale_b=one, out_dtype=torch.float16, use_fast_accum=True)
+        return self._microseconds(call, turned)
 
     def error(self, made: Candidate) -> float:
         """The largest error of a candidate, relative to the largest result."""
@@ -187,7 +198,8 @@ class LayerOnGpu:
 
     def time(self, made: Candidate) -> float:
         """Microseconds of a candidate."""
-        return self._microseconds(partial(made.function, *self._arguments(made)))
+        x, w, *rest = self._arguments(made)
+        return self._microseconds(lambda weights: made.function(x, weights, *rest), w)
 
     def _arguments(self, made: Candidate) -> list[Any]:
         x, w, *rest = self.operands
@@ -266,6 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--layers", default="*", help="names of layers, with wildcards, separated by commas")
     parser.add_argument("--precisions", default=",".join(_DEFAULT), help=f"of {', '.join(PRECISIONS)}")
     parser.add_argument("--tiles", type=int, default=1, help="tiles to try for each layer")
+    parser.add_argument("--cached", action="store_true", help="leave the weights in the second-level cache")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop starting layers after so long")
     parser.add_argument("--out", type=Path, help="a JSON file for all results")
     options = parser.parse_args(arguments)
@@ -287,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for future in futures:
                     future.cancel()
                 continue
-            results.append(measure(LayerOnGpu(layer, precision), precision, futures))
+            results.append(measure(LayerOnGpu(layer, precision, options.cached), precision, futures))
             print(summary(results[-1]), flush=True)
             if options.out:
                 write_json(options.out, results)

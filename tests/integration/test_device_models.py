@@ -369,3 +369,20 @@ def test_a_missing_device_is_said_at_once() -> None:
     need("no-cuda")
     with pytest.raises(UserError, match="CUDA programs need NVIDIA's driver"):
         tw.compile(convolutions(), target="cuda")
+
+
+def test_memory_begins_at_lines_of_the_cache() -> None:
+    """Constants of few elements come between large ones, which GPUs read by whole lines."""
+    require_nvrtc()
+    small = 0
+    for model in (convolutions(), attention()):
+        compilation = Compilation(model, target="cuda -arch=sm_90a", precision="float16")
+        info = compilation.artifact().model
+        line = compilation.target.capabilities.memory_line
+        plans = [segment.plan for segment in compilation.lowered.segments]
+        offsets = [place.offset for plan in plans for place, _, _ in plan.lifetimes]
+        offsets += [item.offset for item in info.constants]
+        assert line == 256 and len(offsets) > 5
+        assert {offset % line for offset in offsets} == {0}
+        small += sum(np.prod(item.shape) * 4 < line for item in info.constants)
+    assert small

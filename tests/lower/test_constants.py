@@ -31,6 +31,16 @@ def test_constants_are_let_go_one_by_one(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [item() is None for item in alive] == [True] * 4
 
 
+def test_constants_begin_at_lines() -> None:
+    """One element in front of weights moves them by a line, not into the middle of one."""
+    store = ConstantStore(256)
+    offsets = [store.add(constant(np.ones(count, np.float32)), None) for count in (1, 300, 64, 65, 2)]
+    assert offsets == [0, 256, 1536, 1792, 2304]
+    block = store.blob()
+    assert block.nbytes == 2560
+    assert all(block[offset : offset + 4].view(np.float32) == 1 for offset in offsets)
+
+
 def test_equal_constants_are_stored_once() -> None:
     store = ConstantStore()
     weights = np.arange(4096, dtype=np.float32).reshape(64, 64)

@@ -17,12 +17,11 @@ import numpy.typing as npt
 from tilewright.graph.ir.expr import Constant
 from tilewright.ir.structural import structural_key
 from tilewright.runtime.core.artifact import ConstantInfo
-from tilewright.runtime.core.convert import lasting_empty
+from tilewright.runtime.core.convert import ALIGNMENT, lasting_empty
 from tilewright.runtime.core.packing import pack, packed_size
 from tilewright.support.collecting import return_freed_memory
 from tilewright.tir.index_map import IndexMap
 
-_ALIGNMENT = 64
 _LET_GO_BYTES = 32 << 20
 """Bytes of constants after which memory goes back to the system: the allocator keeps what it could use again."""
 _SAMPLE = 256
@@ -30,9 +29,10 @@ _SAMPLE = 256
 
 
 class ConstantStore:
-    """Collects constants and gives each its place."""
+    """Collects constants and gives each its place, at a multiple of `line` bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: int = ALIGNMENT) -> None:
+        self._line = line
         self._equal: dict[int, tuple[Constant, Constant]] = {}
         """Each constant by its identity, for which it must live, with the first that is equal to it."""
         self._alike: dict[tuple[object, ...], list[Constant]] = {}
@@ -56,7 +56,7 @@ class ConstantStore:
         self._offsets[key] = offset
         kind = constant.dtype
         size = packed_size(shape, kind.name) if kind.is_sub_byte else math.prod(shape) * constant.data.itemsize
-        self._size += -(-size // _ALIGNMENT) * _ALIGNMENT
+        self._size += -(-size // self._line) * self._line
         return offset
 
     def _first_equal(self, constant: Constant) -> Constant:

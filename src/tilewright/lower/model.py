@@ -111,7 +111,7 @@ class LoweredModel:
         for segment in (*segments, *(segment for _, segment in special)):
             _dump_plan(segment)
         with trace.span("constants"):
-            store = ConstantStore()
+            store = ConstantStore(self.target.capabilities.memory_line)
             parts = [_with_constants(segment, by_symbol, store) for segment in segments]
             variants = tuple(
                 replace(_with_constants(segment, by_symbol, store), fixed=fixed) for fixed, segment in special
@@ -240,7 +240,7 @@ def lower_model(
     can = target.capabilities
     in_slots, in_place = not on_cpu and not can.flat_memory, not on_cpu and can.overlapping_parameters
     shares_sizes = on_cpu and backend_of(target, HostBackend).has_entry
-    kernels = KernelSet(on_cpu, in_slots, forms, in_place, shares_sizes)
+    kernels = KernelSet(on_cpu, in_slots, forms, in_place, shares_sizes, can.memory_line)
     name = _identifier(str(module.attributes.get("model_name", "model")))
     outputs = _output_names(module, main)
     state = state_pairs(module, ENTRY)

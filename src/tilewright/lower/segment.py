@@ -12,6 +12,7 @@ from tilewright.graph.ir.expr import Function
 from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.fuse_horizontally import HORIZONTAL, parts_of, result_count
+from tilewright.graph.passes.place_values import ALIGNMENT
 from tilewright.graph.passes.plan_memory import KernelMemory, MemoryPlan, Place, PlannedStep, plan_memory
 from tilewright.graph.state import StatePair
 from tilewright.graph.structure import structure_of
@@ -70,7 +71,7 @@ class KernelSet:
     `on_cpu`: whether they are for a CPU, where results may be written over arguments; `in_slots`: whether kernels take
     whole pieces of memory; `cpu_forms`: whether operators are computed in the forms that they have for CPUs;
     `in_place`: whether state may be written over itself on a device; `shares_sizes`: whether kernels may be for any
-    size though all sizes are known.
+    size though all sizes are known; `line`: bytes that values begin at a multiple of.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class KernelSet:
         cpu_forms: bool = True,
         in_place: bool = False,
         shares_sizes: bool = False,
+        line: int = ALIGNMENT,
     ) -> None:
+        self.line = line
         self.in_place = in_place
         self.shares_sizes = shares_sizes
         self.on_cpu = on_cpu
@@ -223,6 +226,7 @@ class Segment:
     info: ModelInfo
     symbols: tuple[Symbol, ...]
     in_slots: bool = False
+    line: int = ALIGNMENT
     state: tuple[StatePair, ...] = ()
 
     def with_kernels(self, compiled: Mapping[str, CompiledKernel]) -> Segment:
@@ -233,7 +237,7 @@ class Segment:
             first = len(planned.arguments)
             pairs = tuple((source, result - first) for source, result in kernel.in_place)
             needs.append(KernelMemory(pairs, kernel.scratch))
-        plan = _plan(self.function, needs, self.in_slots, self.state)
+        plan = _plan(self.function, needs, self.in_slots, self.line, self.state)
         steps = tuple(
             Step(step.kernel, _arguments(planned, [arg for arg in step.args if arg.kind in _SIZES]))
             for step, planned in zip(self.info.steps, plan.steps, strict=True)
@@ -258,7 +262,7 @@ def lower_segment(
     `symbols` are those that the caller binds, in order; None takes every symbol that the function uses. `state` are
     values that the runner keeps from call to call.
     """
-    plan = _plan(function, (), kernels.in_slots, state)
+    plan = _plan(function, (), kernels.in_slots, kernels.line, state)
     infos: list[KernelInfo] = []
     uses: list[_Use] = []
     kernels.expect(plan.steps)
@@ -290,7 +294,7 @@ def lower_segment(
         checks=_checks(plan, table),
         state=tuple(StateInfo(pair.parameter, pair.result) for pair in state),
     )
-    return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots, tuple(state))
+    return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots, kernels.line, tuple(state))
 
 
 def _constants(step: PlannedStep) -> tuple[int, ...]:
@@ -313,10 +317,10 @@ def _checks(plan: MemoryPlan, table: SymbolTable) -> tuple[CheckInfo, ...]:
 
 
 def _plan(
-    function: Function, kernels: Sequence[KernelMemory], in_slots: bool, state: Sequence[StatePair]
+    function: Function, kernels: Sequence[KernelMemory], in_slots: bool, line: int, state: Sequence[StatePair]
 ) -> MemoryPlan:
     module = IRModule({function.name: function})
-    return plan_memory(module, entry=function.name, kernels=kernels, in_slots=in_slots, state=state)
+    return plan_memory(module, entry=function.name, kernels=kernels, in_slots=in_slots, line=line, state=state)
 
 
 def _arguments(step: PlannedStep, symbols: Sequence[ArgRef]) -> tuple[ArgRef, ...]:

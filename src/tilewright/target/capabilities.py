@@ -54,6 +54,8 @@ class Capabilities:
     """Whether expanded mathematics may compute in float64 where float32 is too coarse."""
     flat_memory: bool = False
     """Whether a place inside memory is memory like any other: models then live in one block of it."""
+    memory_line: int = 64
+    """Bytes that pieces of one block of memory begin at a multiple of: what memory is read by."""
     overlapping_parameters: bool = False
     """Whether a kernel may be given the same memory twice, to read and to write: state is then written in place."""
     software: str | None = None

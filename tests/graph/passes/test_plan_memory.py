@@ -63,6 +63,18 @@ def all_in_place(plan, scratch=()):
     return [KernelMemory(tuple(allowed), tuple(scratch)) for allowed in pairs]
 
 
+@pytest.mark.parametrize("line", [64, 128, 256])
+def test_values_begin_at_lines(line):
+    """Values of a few bytes do not move those of many into the middle of what memory is read by."""
+    x = var("x", 3, 50)
+    values = [op("nn.relu", x), op("sum", x, axes=(1,)), op("nn.softmax", x)]
+    body = Tuple([op("exp", op("nn.softmax", value)) for value in values])
+    plan = planned([x], body, line=line)
+    places = [place for place, _, _ in plan.lifetimes]
+    assert len(places) > 3 and all(place.offset % line == 0 for place in places)
+    assert {place.size for place in places} == {600, 12}
+
+
 @pytest.mark.parametrize("in_place", [False, True])
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 100_000))

@@ -23,7 +23,13 @@ _KIND: Final = gpu_kind(
     "gfx90a",
     # Kernels are compiled without AMD's device libraries: all mathematics is ours.
     Capabilities(
-        overlapping_parameters=True, dot4="dot4", expanded_mathematics=None, double_steps=True, flat_memory=True
+        overlapping_parameters=True,
+        dot4="dot4",
+        expanded_mathematics=None,
+        double_steps=True,
+        flat_memory=True,
+        # A line of the second-level cache.
+        memory_line=128,
     ),
     cores=104,
     vector_registers=256,

@@ -29,7 +29,7 @@ from tilewright.graph.ir.traverse import post_order
 from tilewright.graph.memory_order import memory_order
 from tilewright.graph.ops.checks import check_of
 from tilewright.graph.passes.fuse import is_primitive
-from tilewright.graph.passes.place_values import aligned, lower_bound, place_values
+from tilewright.graph.passes.place_values import ALIGNMENT, aligned, lower_bound, place_values
 from tilewright.graph.passes.plan_slots import SlotRequest, assign_slots, symbolic_bytes
 from tilewright.graph.state import StatePair, updates_last
 from tilewright.graph.views import is_view, is_whole_view, view_offset
@@ -143,17 +143,19 @@ def plan_memory(
     kernels: Sequence[KernelMemory] = (),
     in_slots: bool = False,
     state: Sequence[StatePair] = (),
+    line: int = ALIGNMENT,
 ) -> MemoryPlan:
     """Plan the memory of a fused, first-order function of static or symbolic shapes.
 
     `kernels` says what the kernel of each step allows and needs; without it, no memory is shared within a step and
     none is scratch. With `in_slots`, the workspace is a row of slots whatever the shapes are: for devices whose kernels
-    take whole pieces of memory. `state` are results that may lie where a parameter is once all have read it.
+    take whole pieces of memory. `state` are results that may lie where a parameter is once all have read it. Values
+    begin at a multiple of `line` bytes.
     """
     function = module[entry]
     if not isinstance(function, Function):
         raise UnsupportedError(f"{entry} is not a graph function")
-    return _Planner(function, kernels, in_slots, state).run()
+    return _Planner(function, kernels, in_slots, state, line).run()
 
 
 def tensor_bytes(kind: Type | None) -> int:
@@ -209,14 +211,25 @@ class _Value:
         return value
 
 
+@dataclass(slots=True)
+class _Piece:
+    """Memory in whole lines."""
+
+    size: int
+    first: int
+    last: int
+    offset: int = 0
+
+
 class _Planner:
     """One run over a function."""
 
     def __init__(
-        self, function: Function, kernels: Sequence[KernelMemory], in_slots: bool, state: Sequence[StatePair]
+        self, function: Function, kernels: Sequence[KernelMemory], in_slots: bool, state: Sequence[StatePair], line: int
     ) -> None:
         self.function = function
         self.state = state
+        self.line = line
         self.kernels = kernels
         self.symbolic = in_slots or is_symbolic(function)
         order = [item for item in post_order(function, closures=False) if item is not function]
@@ -243,7 +256,7 @@ class _Planner:
         owners = [value for value in pieces if value.owner is None]
         requests = [value.request for value in owners if value.request is not None]
         slots = assign_slots(self._timed(requests, owners)) if self.symbolic else ()
-        total = 0 if self.symbolic else place_values(owners)
+        total = 0 if self.symbolic else self._place_owners(owners)
         offsets, constant_bytes = self._constant_offsets()
         steps = tuple(
             PlannedStep(
@@ -267,6 +280,14 @@ class _Planner:
             slots,
             tuple(self._is_over(pair) for pair in self.state),
         )
+
+    def _place_owners(self, owners: Sequence[_Value]) -> int:
+        """Give values their places, whole lines each; returns the bytes of all."""
+        pieces = [_Piece(-(-value.size // self.line) * self.line, value.first, value.last) for value in owners]
+        total = place_values(pieces)
+        for value, piece in zip(owners, pieces, strict=True):
+            value.offset = piece.offset
+        return total
 
     def _find_values(self) -> None:
         for item in self.order:

@@ -43,7 +43,7 @@ the next one, behind its first products, and go on while threads compute with th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -171,6 +171,7 @@ class _Kernel:
         result = seq(
             IfThenElse(first, seq(*self._starts(exchanges, places, count.value))),
             Evaluate(barrier("shared")),
+            *self._first_copies(pipeline, exchanges, places),
             IfThenElse(eq(self.groups.var, count), producing, computing),
         )
         for buffer in reversed(private):
@@ -316,7 +317,8 @@ class _Kernel:
                 # What threads store themselves is there when they say so.
                 done = [Evaluate(async_wait(0)), Evaluate(machine_call(FENCE)), self._call("arrive", places, full)]
             moved = [fresh_copy(copy, {pipeline.var: time}) for copy in item.copies]
-            at_once = [substitute_stmt(stmt, {pipeline.var: time}) for stmt in self._bulk(item, places, full)]
+            later = le(const(self._early(pipeline, item)), step)
+            at_once = [self._bulk(item, places, full, {pipeline.var: time}, later)] if item.bulk else []
             body += [self._call("wait", places, free, parity), *at_once, *moved, *done]
         return self._loop(pipeline, time, seq(*body), exchanges)
 
@@ -342,15 +344,35 @@ class _Kernel:
         turns = loop.replace(var=var, min=ZERO, extent=const(whole), body=turn(var, stages))
         return seq(turns, turn(const(whole), rest)) if rest else turns
 
-    def _bulk(self, item: _Exchange, places: Buffer, full: PrimExpr) -> list[Stmt]:
-        """What the first thread copies."""
-        if not item.bulk:
-            return []
+    def _bulk(
+        self, item: _Exchange, places: Buffer, full: PrimExpr, at: Mapping[Var, PrimExpr], condition: PrimExpr
+    ) -> Stmt:
+        """What the first thread copies of an iteration, if a condition holds."""
         steps = [self._call("expect", places, full, const(sum(copy.nbytes for copy in item.bulk), INT32))]
         for copy in item.bulk:
             arguments = [*copy.pointers(), const(copy.nbytes, INT32), self._pointer(places), cast(full, INT32)]
             steps.append(Evaluate(machine_call(BULK_COPY, *arguments)))
-        return [IfThenElse(eq(self.threads[-1].var, ZERO), seq(*steps))]
+        alone = all_of([eq(self.threads[-1].var, ZERO), condition])
+        return IfThenElse(alone, substitute_stmt(seq(*steps), at))
+
+    def _early(self, pipeline: For, item: _Exchange) -> int:
+        """How many iterations' bulk copies are made before the pipeline: as many as there is room for."""
+        return min(item.stages, const_value(pipeline.extent) or 0)
+
+    def _first_copies(self, pipeline: For, exchanges: list[_Exchange], places: Buffer) -> list[Stmt]:
+        """The first bulk copies, in front of all that reads what earlier kernels write.
+
+        What lies in a row are mostly weights, which need not be waited for (`codegen/c/release.py`).
+        """
+        producer = eq(self.groups.var, self.groups.extent)
+        result: list[Stmt] = []
+        for item in exchanges:
+            for step in range(self._early(pipeline, item) if item.bulk else 0):
+                at = {pipeline.var: add(pipeline.min, const(step))}
+                if self.rounds is not None:
+                    at[self.rounds.var] = self.rounds.min
+                result.append(self._bulk(item, places, const(item.start + step), at, producer))
+        return result
 
     def _consumers(self, pipeline: For, products: list[Stmt], exchanges: list[_Exchange], places: Buffer) -> Stmt:
         """The loop of those that compute; where some products are behind, one iteration of theirs comes after it."""
