@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tilewright as tw
-from bench import gpu_models, harness, zoo
+from bench import batches, harness, zoo
 
 Digests = dict[str, dict[str, str]]
 
@@ -103,7 +103,7 @@ def digests(configurations: Sequence[Configuration], words: Sequence[str] = ()) 
 
 
 def _kernels(configuration: Configuration, model: str) -> dict[str, str]:
-    source = gpu_models.model(model, configuration.batch, half=False).SerializeToString()
+    source = batches.model(model, configuration.batch, half=False).SerializeToString()
     compilation = tw.Compilation(
         source,
         configuration.target,

@@ -34,7 +34,7 @@ import onnx
 import torch
 
 import tilewright as tw
-from bench import gpu_ahead, gpu_llama, gpu_models, gpu_parts, gpu_torch, harness, zoo
+from bench import batches, gpu_ahead, gpu_llama, gpu_parts, gpu_torch, harness, zoo
 from bench.gpu_ahead import GRAPH, OURS, PRECISIONS
 from bench.models import geometric_mean, parse_models
 from tilewright.cli.measure import max_relative_error
@@ -126,7 +126,7 @@ def measure_model(
     half = precision == "fp16"
     date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     result: Result = {"model": name, "batch": batch, "precision": precision, "date": date}
-    model, inputs = gpu_models.model(name, batch, False), gpu_models.inputs(name, batch, False)
+    model, inputs = batches.model(name, batch, False), batches.inputs(name, batch, False)
     expected = gpu_torch.reference(model, inputs)
     start = time.perf_counter()
     calls: dict[str, gpu_torch.Call] = {}
@@ -149,7 +149,7 @@ def measure_model(
     }
     if half:
         # Ours computes a float32 model in half precision; theirs is one of half precision throughout.
-        model, inputs = gpu_models.model(name, batch, True), gpu_models.inputs(name, batch, True)
+        model, inputs = batches.model(name, batch, True), batches.inputs(name, batch, True)
     errors: dict[str, float] = {}
     layouts = gpu_ahead.layouts(name)
     calls.update(_peers(model, inputs, precision, layouts, compiled, expected, options, left, failures, errors))

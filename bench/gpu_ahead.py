@@ -154,18 +154,18 @@ def _last_line(log: Path, pattern: str) -> str:
 
 def prepare(program: Program) -> None:
     """Compile one program, so that what it made is in the caches on disk."""
-    from bench import gpu_models, gpu_torch
+    from bench import batches, gpu_torch
 
     half = program.precision == "fp16"
     if program.way == OURS:
         from tilewright.compiler import Compilation
 
-        model = gpu_models.model(program.model, program.batch, False)
+        model = batches.model(program.model, program.batch, False)
         Compilation(model.SerializeToString(), target="cuda", precision=PRECISIONS[program.precision]).artifact()
         return
     _try_kernels_alone()
-    model = gpu_models.model(program.model, program.batch, half)
-    inputs = gpu_models.inputs(program.model, program.batch, half)
+    model = batches.model(program.model, program.batch, half)
+    inputs = batches.inputs(program.model, program.batch, half)
     ready = gpu_torch.TorchModel.of_onnx(model, inputs, bool(program.layout), program.precision == "tf32")
     ready.compiled(gpu_torch.COMPILED[program.way])
 

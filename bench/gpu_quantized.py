@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 
 import tilewright as tw
-from bench import gpu_models, gpu_torch, harness, zoo
+from bench import batches, gpu_torch, harness, zoo
 from tilewright.onnx_writer import to_onnx
 from tilewright.runtime.device.model import BoundRun, DeviceRunner
 from tilewright.support.text import table
@@ -49,14 +49,14 @@ def quantized_model(name: str, batch: int) -> onnx.ModelProto:
         path.parent.mkdir(parents=True, exist_ok=True)
         onnx.save(to_onnx(tw.quantize(zoo.build(name), examples).module), str(path))
     model = onnx.load(str(path))
-    return gpu_models.with_batch(model, name, batch)
+    return batches.with_batch(model, name, batch)
 
 
 def compiled(name: str, batch: int, precision: str) -> tw.Executable:
     """A model in half precision, or in eight bits."""
     if precision == "int8":
         return tw.compile(quantized_model(name, batch).SerializeToString(), target="cuda")
-    return tw.compile(gpu_models.model(name, batch, False).SerializeToString(), target="cuda", precision=precision)
+    return tw.compile(batches.model(name, batch, False).SerializeToString(), target="cuda", precision=precision)
 
 
 def bound(executable: tw.Executable, inputs: zoo.Arrays) -> BoundRun:
@@ -76,8 +76,8 @@ def signal_to_noise(results: Sequence[np.ndarray], expected: Sequence[np.ndarray
 
 def measure(name: str, batch: int, precision: str, rounds: int) -> Result:
     """One model in half precision and in eight bits."""
-    inputs = gpu_models.inputs(name, batch, False)
-    expected = gpu_torch.reference(gpu_models.model(name, batch, False), inputs)
+    inputs = batches.inputs(name, batch, False)
+    expected = gpu_torch.reference(batches.model(name, batch, False), inputs)
     result: Result = {"model": name, "batch": batch, "precision": precision}
     result["date"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     runs: dict[str, BoundRun] = {}

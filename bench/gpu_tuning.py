@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import tilewright as tw
-from bench import gpu_models, harness
+from bench import batches, harness
 from bench.models import geometric_mean, parse_models
 from tilewright.cli.measure import max_relative_error
 from tilewright.cli.tune import duration
@@ -89,7 +89,7 @@ def tune_one(
 ) -> Result:
     """Tune one model in one precision and compare. A failure is a result, not the end."""
     result: Result = {"model": name, "precision": precision, "batch": options.batch}
-    model = gpu_models.model(name, options.batch, False).SerializeToString()
+    model = batches.model(name, options.batch, False).SerializeToString()
     began = time.monotonic()
     try:
         report = tune_model(
@@ -132,7 +132,7 @@ def spent(report: Report) -> Result:
 
 def compare(name: str, model: bytes, precision: str, options: argparse.Namespace) -> Result:
     """Wall times with shipped records and with what was found, and how far apart results are."""
-    inputs = gpu_models.inputs(name, options.batch, False)
+    inputs = batches.inputs(name, options.batch, False)
     found: Result = {}
     outputs = []
     for label, database in (("shipped", "shipped"), ("tuned", options.database)):

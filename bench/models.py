@@ -5,6 +5,7 @@
     python -m bench.models --threads all --against all --models resnet18,dqn --rounds 20 --json out.json
     python -m bench.models --against tilewright              # against itself: 1.00x, or the measurement is off
     python -m bench.models --no-winograd --unchecked         # any option of a compilation
+    python -m bench.models --batch 8                         # eight images, sequences or sentences at once
     python -m bench.models --precision int8 --against onnxruntime,openvino --models resnet18,mobilenet_v2
 
 Each peer runs in a process of its own, pinned to the same cores as this one, which runs Tilewright; all but the one
@@ -36,7 +37,7 @@ from pathlib import Path
 import numpy as np
 
 import tilewright as tw
-from bench import harness, peer_quantization, zoo
+from bench import batches, harness, peer_quantization, zoo
 from bench.neighbours import CoreWatch
 from bench.peers import ITSELF, PEERS, REFERENCE, clock_for, process
 from tilewright.cli import measure, versus
@@ -74,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threads = parse_threads(options.threads)
         chosen = replace(algorithm_options(options), threads=threads)
         names = parse_models(options.models)
+        if chosen.precision == "int8" and options.batch != 1:
+            raise UserError("models are quantised for batch 1", where="--batch", hint="leave --precision int8 out")
         rivals = process.parse_peers(options.against)
         process.parse_peers(REFERENCE)
     except UserError as error:
@@ -85,7 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: dict[str, Result] = {}
     try:
         for name in names:
-            measured = measure_quantized if chosen.precision == "int8" else measure_model
+            measured = (
+                measure_quantized
+                if chosen.precision == "int8"
+                else functools.partial(measure_model, batch=options.batch)
+            )
             results[name] = measured(name, chosen, processes, rivals, options.rounds, options.seed, pause)
     finally:
         for worker in processes.values():
@@ -95,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "threads": threads,
         "options": {name: value for name, value in key_parts(chosen).items() if value != getattr(_USUAL, name)},
         "rounds": options.rounds,
+        "batch": options.batch,
         "pause_ms": options.pause,
         "ratio_means": "time of the quickest peer / time of tilewright: above 1, tilewright is quicker",
         "between_means": "where the ratio lies, as far as chance and places in memory go",
@@ -109,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(render(results, rivals))
     kind = "more-models" if options.models == "more" else "models"
     kind += "" if chosen.precision == "float32" else f"-{chosen.precision}"
+    kind += f"-b{options.batch}" if options.batch != 1 else ""
     kind += f"-pause{options.pause:g}" if pause else ""
     path = options.json or harness.RESULTS_FOLDER / f"{kind}-{threads}t.json"
     harness.write_json(path, summary)
@@ -206,12 +215,13 @@ def measure_model(
     rounds: int,
     seed: int,
     pause: float,
+    batch: int = 1,
 ) -> Result:
     """Build, compile, check and time one model. A failure to compile or run is a result, not the end."""
     threads = options.threads or harness.all_threads()
     harness.say(f"{name}: building")
-    path = zoo.path(name, seed)
-    inputs = zoo.inputs(name, seed)
+    path = batches.path(name, batch, seed)
+    inputs = batches.inputs(name, batch, seed=seed)
     expected = processes[REFERENCE].load(path, inputs)
     harness.say(f"{name}: compiling")
     start = time.perf_counter()
@@ -234,7 +244,7 @@ def measure_model(
         places = functools.partial(placed, executable, inputs, clock_for(threads), pause=pause)
         standing = versus.against(places, able, rounds, threads=threads, watch=watch)
     return {
-        **figures(standing, zoo.spec(name).gflop),
+        **figures(standing, batch * zoo.spec(name).gflop),
         "peers_failed": failures,
         "max_rel_err": error_size,
         "compile_s": round(compile_seconds, 2),
@@ -434,6 +444,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MS",
         help="milliseconds before each call, as between a server's calls",
     )
+    parser.add_argument("--batch", type=positive_int, default=1, help="elements of a batch (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and inputs (default: 0)")
     parser.add_argument("--json", type=Path, help="where to write the figures (default: bench/results/)")
     return parser

@@ -27,6 +27,7 @@ from tilewright.lower.general_sizes import dims_of, general_sizes
 from tilewright.lower.horizontal import KernelPart
 from tilewright.lower.joined_elements import join_elements
 from tilewright.lower.joined_pixels import join_pixels
+from tilewright.lower.joined_rows import join_rows
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_horizontal, make_kernel, plain_label
 from tilewright.lower.peak_sharing import sharing_at_the_peak
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
@@ -210,7 +211,9 @@ class KernelSet:
         if id(function) in self._shared:
             return self._shared[id(function)]
         joined, sizes = join_pixels(function)
-        return (joined, sizes) if sizes else general_sizes(function)
+        if not sizes:
+            joined, sizes = join_rows(function)
+        return (joined, sizes) if sizes else general_sizes(joined)
 
 
 @dataclass(slots=True)

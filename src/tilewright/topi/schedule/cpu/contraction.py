@@ -41,6 +41,8 @@ from tilewright.topi.schedule.cpu.turned_columns import turn_columns, turn_in_ba
 from tilewright.topi.schedule.cpu.unrolling import interleave_streams
 
 _TILES_IN_BLOCK = (2, 4, 8, 16, 32, 64, 128)
+_FAR_BLOCKS = 4
+"""How many times the least tiles of rows meet a panel where rows do not stay in the second cache level."""
 
 
 def schedule_contraction(context: ScheduleContext, anchor: BlockHandle, output: BlockHandle) -> None:
@@ -247,11 +249,14 @@ def _tiles_in_block(context: ScheduleContext, anchor: BlockHandle, tile: Registe
     """How many tiles of rows meet a panel of weights before the next panel's turn.
 
     Their values and the panel should stay in the second cache level. A few tiles there must be at any rate, for the
-    next panel is fetched meanwhile.
+    next panel is fetched meanwhile. Where not even these have room beside a panel, rows come from beyond that level
+    whatever their number: more of them then meet a panel, which comes from there, too.
     """
     depth = reduction_size(context, anchor) * context.block(anchor).writes[0].buffer.dtype.itemsize
+    least = context.cpu.product.least_row_tiles
     space = context.target.l2_bytes * context.cpu.product.rows_share - depth * tile.columns
-    most = max(context.cpu.product.least_row_tiles, int(space) // (depth * tile.rows))
+    stay = depth * (tile.columns + least * tile.rows) <= context.target.l2_bytes
+    most = max(least, int(space) // (depth * tile.rows)) if stay else _FAR_BLOCKS * least
     if rows is None:
         return most
     whole = -(-rows // tile.rows)

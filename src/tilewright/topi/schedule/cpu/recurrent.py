@@ -38,10 +38,20 @@ def schedule_recurrence(context: ScheduleContext) -> None:
             sch.compute_inline(handle)
         else:
             schedule_injective(context, handle)
-    gates = max(_gates(context, handle) for handle in products)
+    # One width for all products: they may share weights, which have one arrangement.
+    vectors = min(_vectors(context, handle) for handle in products)
     for handle in products:
-        # One width for all products: they may share weights, which have one arrangement.
-        _schedule_product(context, handle, max(1, context.cpu.core.add_in_flight // gates))
+        _schedule_product(context, handle, vectors)
+
+
+def _vectors(context: ScheduleContext, product: BlockHandle) -> int:
+    """Vectors of a gate in a panel: as many as hide the latency of additions, or fewer for more sequences at a time.
+
+    Each tile of sequences reads the panel's weights anew, from a cache that gives less than products take.
+    """
+    gates, batch = _gates(context, product), const_value(context.block(product).writes[0].buffer.shape[1])
+    most = max(1, context.cpu.core.add_in_flight // gates)
+    return max(range(most, 0, -1), key=lambda vectors: _most_rows(context, batch, gates * vectors))
 
 
 def _gates(context: ScheduleContext, product: BlockHandle) -> int:
@@ -76,11 +86,14 @@ def _schedule_product(context: ScheduleContext, product: BlockHandle, vectors: i
 
 def rows_together(context: ScheduleContext, batch: LoopHandle, vectors: int) -> int:
     """Sequences that one tile computes: their sums and one row of weights fit the registers."""
+    return _most_rows(context, context.extent(batch), vectors)
+
+
+def _most_rows(context: ScheduleContext, batch: int | None, vectors: int) -> int:
     most = max(1, (context.target.vector_registers - vectors - 1) // vectors)
-    extent = context.extent(batch)
-    if not extent:
+    if not batch:
         return 1
-    return extent if extent <= most else max(divisors(extent, most))
+    return batch if batch <= most else max(divisors(batch, most))
 
 
 def _pack_weights(context: ScheduleContext, product: BlockHandle, width: int) -> bool:

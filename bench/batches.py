@@ -1,6 +1,10 @@
-"""The ten models for GPUs: any batch, float32 or float16, with inputs and a float64 reference."""
+"""Models of the zoo for any batch, in float32 or float16, with inputs."""
 
 from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -26,6 +30,24 @@ def model(name: str, batch: int, half: bool) -> onnx.ModelProto:
     return made
 
 
+def path(name: str, batch: int, seed: int = 0) -> Path:
+    """The file of a model for a batch, beside that of batch 1."""
+    alone = zoo.path(name, seed)
+    if batch == 1:
+        return alone
+    file = alone.with_stem(f"{alone.stem}-b{batch}")
+    if not file.exists():
+        # Written aside and renamed: another process never sees half a model.
+        handle, aside = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+        os.close(handle)
+        try:
+            onnx.save(with_batch(onnx.load(alone), name, batch), aside)
+            os.replace(aside, file)
+        finally:
+            Path(aside).unlink(missing_ok=True)
+    return file
+
+
 def with_batch(given: onnx.ModelProto, name: str, batch: int) -> onnx.ModelProto:
     """A copy of a model (of that name, or made of it) of batch 1 for another batch."""
     made = onnx.ModelProto()
@@ -35,9 +57,9 @@ def with_batch(given: onnx.ModelProto, name: str, batch: int) -> onnx.ModelProto
     return made
 
 
-def inputs(name: str, batch: int, half: bool) -> zoo.Arrays:
+def inputs(name: str, batch: int, half: bool = False, seed: int = 0) -> zoo.Arrays:
     """Seeded inputs: every element of the batch is another."""
-    rows = [zoo.inputs(name, seed) for seed in range(batch)]
+    rows = [zoo.inputs(name, seed + number) for number in range(batch)]
     joined = {key: np.concatenate([row[key] for row in rows], axis=batch_axis(name)) for key in rows[0]}
     return {
         key: value.astype(np.float16) if half and value.dtype == np.float32 else value for key, value in joined.items()
