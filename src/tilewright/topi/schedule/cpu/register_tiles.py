@@ -18,6 +18,9 @@ from tilewright.topi.schedule.cpu.tiling import Columns, RegisterTile, padded_ti
 from tilewright.topi.schedule.cpu.unrolling import unroll_steps
 from tilewright.topi.schedule.packing import constant_parameters
 
+_MOST_UNROLLED_SUMS = 0.75
+"""The part of the registers that sums may take where several steps of a reduction are written out."""
+
 
 def analytic_tile(
     context: ScheduleContext,
@@ -325,12 +328,16 @@ def unroll_reduction(context: ScheduleContext, reduction: list[LoopHandle], tile
     """Several steps of the innermost loop of a reduction in one iteration; gives the loops that are left.
 
     Where multiply-adds take lanes, and registers have room for a vector of each row beside the tile, steps share loads.
+    Elsewhere LLVM loads the weights of all steps at once: it would spill sums that fill the registers.
     """
     if not reduction:
         return reduction
-    held = tile.rows * tile.vectors + tile.vectors + tile.rows
-    in_vectors = context.target.multiplies_by_lanes and held <= context.target.vector_registers
-    left = unroll_steps(context, reduction[-1], tile.rows * tile.vectors, 4 if in_vectors else 2)
+    sums, registers = tile.rows * tile.vectors, context.target.vector_registers
+    in_vectors = context.target.multiplies_by_lanes and sums + tile.vectors + tile.rows <= registers
+    steps = 4 if in_vectors else 2
+    if not context.target.multiplies_by_lanes and sums > registers * _MOST_UNROLLED_SUMS:
+        steps = 1
+    left = unroll_steps(context, reduction[-1], sums, steps)
     if in_vectors and left.var is not reduction[-1].var:
         context.sch.annotate(left, ROW_VECTORS, True)
     return [*reduction[:-1], left]
