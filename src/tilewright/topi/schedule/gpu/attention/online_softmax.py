@@ -125,7 +125,7 @@ class OnlineSoftmax(AttentionBlocks):
 
     def program(self) -> PrimFunc:
         """The program: one nest of loops over sequences, heads and tiles of queries."""
-        tile, sizes = self.tile, self.sizes
+        tile = self.tile
         over_keys = seq(
             self.copy_keys,
             self.copy_values,
@@ -145,8 +145,7 @@ class OnlineSoftmax(AttentionBlocks):
             self._all_reduce(self.row_sum, self.running_sum, is_max=False, by_tile=False),
             *(self._merge_slices() if tile.slices > 1 else self._output()),
         )
-        row_tiles = self.rows // tile.queries
-        for var, extent in ((self.row_tile, row_tiles), (self.head, self.heads), (self.sequence, sizes.batch)):
+        for var, extent in reversed(self.loops):
             body = For(var, ZERO, const(extent), LoopKind.SERIAL, body)
         if tile.parts > 1:
             body = seq(body, merge_parts(self))
