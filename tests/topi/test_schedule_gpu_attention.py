@@ -27,8 +27,9 @@ from tilewright.te.program import create_prim_func
 from tilewright.tir.agreement import disagreement
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.schedule import Schedule, ScheduleError, Trace, replay
-from tilewright.tir.stmt import Block
+from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
 from tilewright.topi.schedule.gpu.attention.by_warp_groups import WarpGroupsTile, turns_of
@@ -383,23 +384,24 @@ def test_a_warp_group_that_copies_for_others(
     assert compile_cuda(text, "sm_90a")
 
 
-TURNS: list[tuple[tuple[int, ...], list[Shape], dict[str, Any], int]] = [
-    # Steps that end with the last copies of the buffers, and that do not.
-    ((2, 32, 2, 1, 1), [(2, 128, 3, 64), *[(2, 128, 3, 64)] * 2], {}, 3),
-    ((2, 32, 2, 1, 1), [(1, 250, 3, 64), *[(1, 90, 3, 64)] * 2], {}, 3),
+TURNS: list[tuple[tuple[int, ...], list[Shape], dict[str, Any], int, int]] = [
+    # Steps that end with the last copies of the buffers, and that do not; blocks of several heads and sequences.
+    ((2, 32, 2, 1, 1), [(2, 70, 4, 64)] * 3, {}, 4, 2),
+    ((2, 32, 2, 1, 1), [(2, 100, 4, 64), *[(2, 64, 4, 64)] * 2], {}, 2, 4),
+    ((2, 32, 2, 1, 1), [(1, 250, 3, 64), *[(1, 90, 3, 64)] * 2], {}, 2, 3),
     # Blocks with the first tile of one head and the last of the next.
-    ((2, 32, 2, 1, 1), [(1, 140, 2, 64), *[(1, 140, 2, 64)] * 2], {"last": 0}, 2),
-    ((3, 32, 3, 1), [(2, 200, 1, 64), *[(2, 200, 1, 64)] * 2], {"last": 0}, 2),
-    ((2, 32, 2, 1, 1), [(2, 100, 2, 64), *[(2, 140, 1, 64)] * 2], {"first": -50, "last": 10}, 2),
+    ((2, 32, 2, 1, 1), [(1, 140, 2, 64)] * 3, {"last": 0}, 2, 2),
+    ((3, 32, 3, 1), [(2, 200, 1, 64)] * 3, {"last": 0}, 2, 2),
+    ((2, 32, 2, 1, 1), [(2, 100, 2, 64), *[(2, 140, 1, 64)] * 2], {"first": -50, "last": 10}, 2, 2),
 ]
 
 
-@pytest.mark.parametrize(("tile", "shapes", "attributes", "turns"), TURNS)
+@pytest.mark.parametrize(("tile", "shapes", "attributes", "cores", "turns"), TURNS)
 def test_blocks_that_take_turns(
-    tile: tuple[int, ...], shapes: list[Shape], attributes: dict[str, Any], turns: int
+    tile: tuple[int, ...], shapes: list[Shape], attributes: dict[str, Any], cores: int, turns: int
 ) -> None:
     """A block computes tiles of several heads, one after the other: barriers go on from one to the next."""
-    target = HOPPER.replace(arch="sm_90a", cores=2)
+    target = HOPPER.replace(arch="sm_90a", cores=cores)
     diagonals = {"first": -ANY_DIAGONAL} | attributes if attributes else {}
     func = program(shapes, "float16", scale=0.125, **diagonals)
     scheduled = schedule_gpu(func, target, Choices({"attention_tile": tile}))
@@ -410,7 +412,7 @@ def test_blocks_that_take_turns(
     (wanted,) = run_reference("nn.attention", inputs, scale=0.125, **diagonals)
     np.testing.assert_allclose(values[-1].astype(np.float32), wanted.astype(np.float32), rtol=2e-3, atol=2e-3)
     text = device_source(device_kernels(scheduled, target).kernels, target)
-    assert re.findall(r"_turn_ < (\d+);", text) == ([str(turns)] if turns > 1 else [])
+    assert re.findall(r"_turn_ < (\d+);", text) == [str(turns)]
 
 
 def test_turns_are_the_same_for_all_blocks() -> None:
@@ -430,3 +432,16 @@ def test_turns_are_the_same_for_all_blocks() -> None:
     assert turns(1, 1024, 16) == (1, 1)
     assert turns(6, 1024, 15) == (2, 3)
     assert turns(1, 1024, 17) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "diagonals"),
+    [((4, 1000, 12, 96), {}), ((8, 1000, 6, 64), {}), ((4, 1024, 32, 64), {"first": -ANY_DIAGONAL, "last": 0})],
+)
+def test_blocks_that_take_turns_at_some_heads_of_several(shape: Shape, diagonals: dict[str, int]) -> None:
+    """Iterations are seen to be independent: a schedule that fails would leave the attention to other templates."""
+    choices = Choices({"attention_tile": (2, 128, 2, 1, 1)})
+    func = program([shape] * 3, "float16", **diagonals)
+    scheduled = schedule_gpu(func, HOPPER.replace(arch="sm_90a"), choices)
+    assert choices.answers == {"attention_tile": (2, 128, 2, 1, 1)}
+    assert any(isinstance(item, For) and item.kind is LoopKind.PARALLEL for item in all_statements(scheduled.root))

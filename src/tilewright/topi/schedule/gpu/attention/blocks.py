@@ -65,7 +65,8 @@ class AttentionBlocks:
             return loops, sequence, head, place
         turns = Var("sequence_turn"), Var("head_turn")
         loops += zip(turns, (self.tile.sequence_turns, self.tile.head_turns), strict=True)
-        return loops, turns[0] * batch + sequence, turns[1] * heads + head, place
+        counts = self.tile.sequence_turns, self.tile.head_turns
+        return loops, sequence * counts[0] + turns[0], head * counts[1] + turns[1], place
 
     def _row_place(self, row_tile: PrimExpr) -> PrimExpr:
         """The tile of queries of an iteration: from the last on, where later ones see more keys.
