@@ -337,3 +337,8 @@ def exp2(exponent: PrimExpr) -> PrimExpr:
 def unless_masked(largest: PrimExpr, value: PrimExpr, masked: PrimExpr) -> PrimExpr:
     """A value, or another one for queries all of whose keys are masked."""
     return build.select(build.eq(largest, MINUS_INFINITY), masked, value)
+
+
+def inverse_of(row_sum: PrimExpr) -> PrimExpr:
+    """What an element of the accumulator is multiplied with, by the sum of exponentials."""
+    return const(1.0, FLOAT32) / row_sum

@@ -9,6 +9,7 @@ keys and values for them (`specialize_warps`): then they need not meet either.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Final
 
@@ -86,17 +87,14 @@ def turns_of(sizes: AttentionSizes, tile: WarpGroupsTile, cores: int) -> tuple[i
     What the next tile needs is copied while results of one are written, and no block has to begin anew. Where tiles
     cannot be divided so, each block has one, and multiprocessors that are done take another.
     """
-    tiles = -(-sizes.queries // (tile.groups * ROWS))
-    most = sizes.batch * sizes.heads * tiles
+    tiles = sizes.batch * sizes.heads * -(-sizes.queries // (tile.groups * ROWS))
+    sequences, heads = ([n for n in range(1, size + 1) if size % n == 0] for size in (sizes.batch, sizes.heads))
+    # Tiles that see many keys and few alternate.
+    multiple = 1 if sizes.diagonals is None else 2
     options = [
-        (sequences, heads)
-        for sequences in range(1, sizes.batch + 1)
-        for heads in range(1, sizes.heads + 1)
-        if sizes.batch % sequences == 0
-        and sizes.heads % heads == 0
-        and _LEAST_BUSY * cores <= most // (sequences * heads) <= cores
-        # Tiles that see many keys and few alternate.
-        and (sequences * heads % 2 == 0 or sizes.diagonals is None)
+        turns
+        for turns in product(sequences, heads)
+        if _LEAST_BUSY * cores <= tiles // prod(turns) <= cores and prod(turns) % multiple == 0
     ]
     return min(options, key=prod) if options and tile.copying else (1, 1)
 

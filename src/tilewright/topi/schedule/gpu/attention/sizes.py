@@ -145,6 +145,12 @@ class AttentionTile:
     """Sequences of which a block of threads has a tile of queries, one after the other, and of each so many heads."""
     head_turns: int = 1
 
+    @property
+    def divides_rows(self) -> bool:
+        """Whether threads divide once for a row, of which they have many elements; where slices or parts are merged,
+        they have a few."""
+        return self.slices == 1 and self.parts == 1
+
     def key(self, place: PrimExpr) -> PrimExpr:
         """The key at a place in the order of the second product."""
         if self.interleaved == 0:

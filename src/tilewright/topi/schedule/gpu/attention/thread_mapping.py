@@ -188,7 +188,7 @@ class ThreadMapping:
         """Stages of every row and thread of it."""
         starts = ("largest_start", "total_start", "own_start")
         merged = ("peaks_shared", "best", "weight", "portions_shared") if self.tile.slices > 1 else ()
-        left = ("part_max", "part_sum") if self.tile.parts > 1 else ()
+        left = ("part_max", "part_sum") if self.tile.parts > 1 else ("inverse",) if self.tile.divides_rows else ()
         for name in (*starts, "largest", "shift", "shrink", "total_shrunk", *merged, *left):
             row, thread = self.below(name)
             warp, own, row_thread = self.split_rows(row)
