@@ -48,7 +48,7 @@ from dataclasses import dataclass
 from math import lcm, prod
 from typing import Final
 
-from tilewright.ir.build import add, all_of, cast, const, eq, floordiv, floormod, le, mul, sub
+from tilewright.ir.build import add, all_of, cast, const, eq, floordiv, floormod, le, minimum, mul, sub
 from tilewright.ir.dtype import HANDLE, INT32, INT64, UINT8
 from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, StringImm, Var, const_value
 from tilewright.ir.intrinsics import async_wait, barrier
@@ -177,8 +177,11 @@ class _Kernel:
         first = all_of([eq(loop.var, ZERO) for loop in (self.groups, *self.threads)])
         copying = fresh_copy(self._producers(pipeline, exchanges, places), {})
         producing = self._in_rounds(copying, pipeline)
-        consuming = self._consumers(pipeline, products, exchanges, places)
-        computing = self._in_rounds(seq(*before, consuming, *after), pipeline)
+        ahead = self._ahead(before, pipeline, products, after)
+        meanwhile = self._of_next_round(ahead)
+        consuming = self._consumers(pipeline, products, exchanges, places, meanwhile)
+        rest = [item for item in before if item not in ahead]
+        computing = seq(*self._of_first_round(ahead), self._in_rounds(seq(*rest, consuming, *after), pipeline))
         if less != more:
             producing = seq(Evaluate(machine_call(f"cuda.registers.less.{less}")), producing)
             computing = seq(Evaluate(machine_call(f"cuda.registers.more.{more}")), computing)
@@ -218,6 +221,32 @@ class _Kernel:
         inside = substitute_stmt(body, {self.rounds.var: turn})
         rounds = self.rounds.replace(var=turn, body=inside, annotations=self.rounds.annotations | ROLLED.entry(True))
         return rounds if self.counter is None else seq(BufferStore(self.counter, (ZERO,), const(0, UINT8)), rounds)
+
+    def _ahead(self, before: list[Stmt], pipeline: For, products: list[Stmt], after: list[Stmt]) -> list[Stmt]:
+        """What threads read from memory in front of the pipeline, and need no more when its loop is over: in rounds
+        they read it then for the next one, while the last products go on and results are written."""
+        if self.rounds is None:
+            return []
+        last = [*(products[number] for number in self._behind(pipeline, products)), *after]
+        written = set(_stored(self.groups))
+
+        def is_ahead(item: Stmt) -> bool:
+            others = [other for other in [*before, *last] if other is not item]
+            is_kept = all(buffer.scope == "local" for buffer in _stored(item)) and not _loaded(item) & written
+            return is_kept and bool(_loaded(item)) and not any(touches(b, s) for b in _stored(item) for s in others)
+
+        return [item for item in before if is_ahead(item)]
+
+    def _of_first_round(self, stmts: list[Stmt]) -> list[Stmt]:
+        """Statements for the first round."""
+        return [fresh_copy(item, {self.rounds.var: self.rounds.min}) for item in stmts if self.rounds is not None]
+
+    def _of_next_round(self, stmts: list[Stmt]) -> list[Stmt]:
+        """Statements for the round after the present one; for the last one again if there is none."""
+        if self.rounds is None:
+            return []
+        following = minimum(add(self.rounds.var, const(1)), add(self.rounds.min, sub(self.rounds.extent, const(1))))
+        return [fresh_copy(item, {self.rounds.var: following}) for item in stmts]
 
     def _counted(self, counter: Buffer) -> PrimExpr:
         """The iterations of earlier rounds, as far as barriers tell them apart."""
@@ -388,18 +417,26 @@ class _Kernel:
             steps.append(Evaluate(machine_call(BULK_COPY, *arguments)))
         return [IfThenElse(eq(self.threads[-1].var, ZERO), seq(*steps))]
 
-    def _consumers(self, pipeline: For, products: list[Stmt], exchanges: list[_Exchange], places: Buffer) -> Stmt:
-        """The loop of those that compute; where some products are behind, one iteration of theirs comes after it."""
+    def _consumers(
+        self,
+        pipeline: For,
+        products: list[Stmt],
+        exchanges: list[_Exchange],
+        places: Buffer,
+        meanwhile: Sequence[Stmt],
+    ) -> Stmt:
+        """The loop of those that compute, and what they do after it; where some products are behind, one iteration of
+        theirs comes last."""
         time = Var(pipeline.var.name, pipeline.var.dtype)
         behind = self._behind(pipeline, products)
 
-        def iteration(numbers: Sequence[int], at: PrimExpr) -> Stmt:
+        def iteration(numbers: Sequence[int], at: PrimExpr, beside: Sequence[Stmt] = ()) -> Stmt:
             before = sub(at, const(1))
             items = [(number, before if number in behind else at) for number in numbers]
-            return self._computed(pipeline, products, items, exchanges, places)
+            return self._computed(pipeline, products, items, exchanges, places, beside)
 
         if not behind:
-            return self._loop(pipeline, time, iteration(range(len(products)), time), exchanges)
+            return seq(self._loop(pipeline, time, iteration(range(len(products)), time), exchanges), *meanwhile)
         place = 1 + max(item.last for item in exchanges if item.by_themselves and item.first not in behind)
         front, rest = range(place), range(place, behind[0])
         if any(depend(products[one], products[other]) for one in front for other in behind):
@@ -409,7 +446,7 @@ class _Kernel:
         return seq(
             iteration([*front, *rest], start),
             self._loop(fewer, time, iteration([*front, *behind, *rest], time), exchanges),
-            iteration(behind, end),
+            iteration(behind, end, meanwhile),
         )
 
     def _behind(self, pipeline: For, products: list[Stmt]) -> list[int]:
@@ -427,9 +464,11 @@ class _Kernel:
         items: list[tuple[int, PrimExpr]],
         exchanges: list[_Exchange],
         places: Buffer,
+        beside: Sequence[Stmt],
     ) -> Stmt:
-        """Statements (by their numbers) of some iterations, between the barriers of what they read."""
-        stmts = [self._at(pipeline, products[number], at) for number, at in items]
+        """Statements (by their numbers) of some iterations, between the barriers of what they read, and others while
+        their products go on."""
+        stmts = [*(self._at(pipeline, products[number], at) for number, at in items), *beside]
         every = list(range(len(stmts)))
         computed = started(stmts) if BEHIND.is_on(pipeline) else StartedProducts(stmts, every, every)
         around: list[tuple[list[Stmt], list[Stmt]]] = [([], []) for _ in computed.stmts]
