@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +19,7 @@ from tilewright.backends.device import device_kernels, device_source
 from tilewright.graph.interpreter import to_bfloat16, to_float32
 from tilewright.graph.ops.attention import ANY_DIAGONAL
 from tilewright.ir.expr import Mul, const_value
-from tilewright.ir.visit import transform
+from tilewright.ir.visit import find_all, transform
 from tilewright.support import settings
 from tilewright.target import Target
 from tilewright.te.language import placeholder
@@ -26,11 +27,14 @@ from tilewright.te.program import create_prim_func
 from tilewright.tir.agreement import disagreement
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
+from tilewright.tir.rewrite.statements import all_statements
 from tilewright.tir.schedule import Schedule, ScheduleError, Trace, replay
+from tilewright.tir.stmt import Block, For, LoopKind
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.gpu.attention.by_warp_groups import WarpGroupsTile, turns_of
 from tilewright.topi.schedule.gpu.attention.online_softmax import ONLINE_SOFTMAX, TOLERANCES, use_online_softmax
-from tilewright.topi.schedule.gpu.attention.sizes import AttentionTile
+from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile
 from tilewright.topi.schedule.gpu.attention.small import small_attention
 from tilewright.topi.schedule.gpu.attention.templates import TEMPLATES
 from tilewright.topi.schedule.gpu.rows import KernelContext
@@ -378,3 +382,66 @@ def test_a_warp_group_that_copies_for_others(
     assert ("tw_wgmma_held_wait_1_" in text) == bool(behind)
     require_nvrtc()
     assert compile_cuda(text, "sm_90a")
+
+
+TURNS: list[tuple[tuple[int, ...], list[Shape], dict[str, Any], int, int]] = [
+    # Steps that end with the last copies of the buffers, and that do not; blocks of several heads and sequences.
+    ((2, 32, 2, 1, 1), [(2, 70, 4, 64)] * 3, {}, 4, 2),
+    ((2, 32, 2, 1, 1), [(2, 100, 4, 64), *[(2, 64, 4, 64)] * 2], {}, 2, 4),
+    ((2, 32, 2, 1, 1), [(1, 250, 3, 64), *[(1, 90, 3, 64)] * 2], {}, 2, 3),
+    # Blocks with the first tile of one head and the last of the next.
+    ((2, 32, 2, 1, 1), [(1, 140, 2, 64)] * 3, {"last": 0}, 2, 2),
+    ((3, 32, 3, 1), [(2, 200, 1, 64)] * 3, {"last": 0}, 2, 2),
+    ((2, 32, 2, 1, 1), [(2, 100, 2, 64), *[(2, 140, 1, 64)] * 2], {"first": -50, "last": 10}, 2, 2),
+]
+
+
+@pytest.mark.parametrize(("tile", "shapes", "attributes", "cores", "turns"), TURNS)
+def test_blocks_that_take_turns(
+    tile: tuple[int, ...], shapes: list[Shape], attributes: dict[str, Any], cores: int, turns: int
+) -> None:
+    """A block computes tiles of several heads, one after the other: barriers go on from one to the next."""
+    target = HOPPER.replace(arch="sm_90a", cores=cores)
+    diagonals = {"first": -ANY_DIAGONAL} | attributes if attributes else {}
+    func = program(shapes, "float16", scale=0.125, **diagonals)
+    scheduled = schedule_gpu(func, target, Choices({"attention_tile": tile}))
+    values = arrays(func)
+    values[-1].fill(np.nan)
+    on_cuda([scheduled], target)["attention"](*values)
+    inputs = [value.astype(np.float32) for value in values[:-1]]
+    (wanted,) = run_reference("nn.attention", inputs, scale=0.125, **diagonals)
+    np.testing.assert_allclose(values[-1].astype(np.float32), wanted.astype(np.float32), rtol=2e-3, atol=2e-3)
+    text = device_source(device_kernels(scheduled, target).kernels, target)
+    assert re.findall(r"_turn_ < (\d+);", text) == [str(turns)]
+
+
+def test_turns_are_the_same_for_all_blocks() -> None:
+    """Where tiles cannot be divided so, each block has one; tiles that see many keys and few come in pairs."""
+
+    def turns(batch: int, queries: int, heads: int, **diagonals: int) -> tuple[int, int]:
+        func = program([(batch, queries, heads, 64)] * 3, "float16", **diagonals)
+        sizes = AttentionSizes.of({block.name: block for block in find_all(func.root, Block)})
+        assert sizes is not None
+        return turns_of(sizes, WarpGroupsTile(2, 128, 2, 1, 1), 132)
+
+    causal = {"first": -ANY_DIAGONAL, "last": 0}
+    assert turns(16, 1024, 16) == turns(16, 1024, 16, **causal) == (1, 16)
+    assert turns(4, 4096, 16) == turns(1, 16384, 16) == (1, 16)
+    assert turns(4, 1000, 12) == (1, 3)
+    assert turns(4, 1000, 12, **causal) == (1, 1)
+    assert turns(1, 1024, 16) == (1, 1)
+    assert turns(6, 1024, 15) == (2, 3)
+    assert turns(1, 1024, 17) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "diagonals"),
+    [((4, 1000, 12, 96), {}), ((8, 1000, 6, 64), {}), ((4, 1024, 32, 64), {"first": -ANY_DIAGONAL, "last": 0})],
+)
+def test_blocks_that_take_turns_at_some_heads_of_several(shape: Shape, diagonals: dict[str, int]) -> None:
+    """Iterations are seen to be independent: a schedule that fails would leave the attention to other templates."""
+    choices = Choices({"attention_tile": (2, 128, 2, 1, 1)})
+    func = program([shape] * 3, "float16", **diagonals)
+    scheduled = schedule_gpu(func, HOPPER.replace(arch="sm_90a"), choices)
+    assert choices.answers == {"attention_tile": (2, 128, 2, 1, 1)}
+    assert any(isinstance(item, For) and item.kind is LoopKind.PARALLEL for item in all_statements(scheduled.root))

@@ -117,6 +117,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("inject_virtual_threads")(inject_virtual_threads),
             function_pass("simplify")(simplify_loops),
             function_pass("compact_buffers")(compact_buffers),
+            function_pass("zigzag_loops")(zigzag_loops),
             function_pass("limit_steps")(limit_steps).with_options(LimitStepsOptions(target.most_steps)),
             function_pass("bind_threads")(bind_threads).with_options(
                 BindThreadsOptions(max_threads=target.max_threads)

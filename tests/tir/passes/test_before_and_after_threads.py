@@ -390,6 +390,87 @@ def test_specialize_warps() -> None:
     assert sorted(order, key=copying.index) == order and "copied" not in copying
 
 
+def test_rounds_of_different_lengths_are_counted() -> None:
+    """Barriers and copies of the buffers go on from where the round before ended: as many as there are come again."""
+
+    def described(func: PrimFunc) -> str:
+        text = _without_words(to_script(specialize_warps(func))).replace("int64(steps[0])", "done")
+        return text[text.index("if g == 2") :].replace("\n" + 16 * " ", "\n")
+
+    program = _PIPELINE.replace("(4, 128)", "(2, 128)").replace("k % 4", "k % 2")
+    start, end = program.index("                T[0] = 0.0"), program.index("                B[g")
+    pipeline = program[start:end].replace("\n    ", "\n        ").replace("serial(8,", "serial(r + 1,")
+    rounds = f"                for r in range(4):\n    {pipeline}"
+    assert_becomes(
+        described,
+        f"{program[:start]}{rounds.rstrip()}\n    {program[end:]}".replace(
+            "{copied}", 'call("async_copy", A[k, t], dtype="float32")'
+        ),
+        """
+        if g == 2:
+            registers.less.72()
+            steps[0] = 0
+            for r in serial(4, annotations={"rolled": True}):
+                for k in range(r + 1):
+                    mbarrier.wait(barriers, int32((done + k) % 2 + 2), int32(((done + k) // 2 + 1) % 2))
+                    if int64(0) == int64(0):
+                        S[(done + k) % 2, t] = call("async_copy", A[k, t], dtype="float32")
+                    mbarrier.copied(barriers, int32((done + k) % 2))
+                steps[0] = uint8((done + (r + 1)) % 4)
+        else:
+            registers.more.216()
+            steps[0] = 0
+            for r in serial(4, annotations={"rolled": True}):
+                T[0] = 0.0
+                for k in range(r + 1):
+                    mbarrier.wait(barriers, int32((done + k) % 2), int32((done + k) // 2 % 2))
+                    T[0] = T[0] + S[(done + k) % 2, 127 - t]
+                    mbarrier.arrive(barriers, int32((done + k) % 2 + 2))
+                B[g * 128 + t] = T[0]
+                steps[0] = uint8((done + (r + 1)) % 4)
+        """,
+    )
+
+
+def test_what_a_round_reads_before_its_pipeline_is_read_ahead() -> None:
+    """Q is not needed when the loop is over: it is read for the next round then. R is, and what is stored stays."""
+
+    def described(func: PrimFunc) -> str:
+        text = _without_words(to_script(specialize_warps(func)))
+        return text[text.index("else:") :].replace("\n" + 16 * " ", "\n")
+
+    copied = 'call("async_copy", A[k, t], dtype="float32")'
+    program = _PIPELINE.replace("(4, 128)", "(2, 128)").replace("k % 4", "k % 2").replace("{copied}", copied)
+    start = program.index("                T[0] = 0.0")
+    round_of_one = program[start:].replace("\n    ", "\n        ").replace("S[k % 2, 127 - t]", "S[k % 2, t] * Q[0]")
+    reads = """
+                R = allocate((1,), "float32", "local")
+                Q = allocate((1,), "float32", "local")
+                for r in range(4):
+                    R[0] = A[r + 1, t]
+                    Q[0] = A[r, t]
+    """
+    ends = round_of_one.replace("= T[0]\n", "= T[0] + R[0]\n")
+    assert_becomes(
+        described,
+        f"{program[:start].rstrip()}{reads.rstrip()}\n    {ends}",
+        """
+        else:
+            registers.more.216()
+            Q[0] = A[0, t]
+            for r in serial(4, annotations={"rolled": True}):
+                R[0] = A[r + 1, t]
+                T[0] = 0.0
+                for k in range(8):
+                    mbarrier.wait(barriers, int32((r * 8 + k) % 2), int32((r * 8 + k) // 2 % 2))
+                    T[0] = T[0] + S[k % 2, t] * Q[0]
+                    mbarrier.arrive(barriers, int32((r * 8 + k) % 2 + 2))
+                Q[0] = A[min(r + 1, 3), t]
+                B[g * 128 + t] = T[0] + R[0]
+        """,
+    )
+
+
 def test_iterations_are_written_out_where_copies_of_buffers_are_no_power_of_two() -> None:
     """Two turns of three iterations, and two more: no copy is found by the rest of a division. No registers change
     hands where both sides are to have as many."""

@@ -185,6 +185,23 @@ def test_zigzag_turns_in_every_second_iteration() -> None:
     assert f"j if i % 2 == 0 else {extent - 1} - j" in text
 
 
+def test_zigzag_of_blocks_of_threads_with_the_loop_inside() -> None:
+    """In every second iteration of the parallel loop the last block is the first."""
+    func = matmul()
+    schedule = Schedule(func)
+    i, j, _ = schedule.get_loops(schedule.get_block("C"))
+    schedule.bind(i, "blockIdx.x")
+    with pytest.raises(ScheduleError, match="there is no parallel loop just inside loop i to turn with"):
+        schedule.zigzag(i)
+    schedule.parallel(j)
+    schedule.zigzag(i)
+    check(schedule, func)
+    turned = zigzag_loops(lower_blocks(schedule.func))
+    extent = const_value(schedule.loop(i).extent)
+    assert extent is not None
+    assert f"i if j % 2 == 0 else {extent - 1} - i" in to_script(turned) and "zigzag" not in to_script(turned)
+
+
 def test_zigzag_of_the_steps_of_a_reduction() -> None:
     """In any order, as long as sums begin elsewhere: an init at the first step would come last."""
     func = matmul()

@@ -43,17 +43,17 @@ the next one, behind its first products, and go on while threads compute with th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import lcm, prod
 from typing import Final
 
-from tilewright.ir.build import add, all_of, cast, const, eq, floordiv, floormod, le, mul, sub
-from tilewright.ir.dtype import HANDLE, INT32, INT64
+from tilewright.ir.build import add, all_of, cast, const, eq, floordiv, floormod, le, minimum, mul, sub
+from tilewright.ir.dtype import HANDLE, INT32, INT64, UINT8
 from tilewright.ir.expr import ZERO, Call, IntImm, PrimExpr, StringImm, Var, const_value
 from tilewright.ir.intrinsics import async_wait, barrier
 from tilewright.ir.node import Node
-from tilewright.ir.visit import pre_order, uses_any
+from tilewright.ir.visit import pre_order, transform, uses_any
 from tilewright.support.errors import UnsupportedError
 from tilewright.tir.analysis.flat_accesses import touches
 from tilewright.tir.annotations import BEHIND, ORDERED, PRODUCERS, ROLLED, without
@@ -146,6 +146,11 @@ class _Kernel:
     threads: list[For]
     rounds: For | None = None
     """The loop around the pipeline: what a block computes one after the other."""
+    counter: Buffer | None = None
+    """The iterations of earlier rounds, as each thread counts them where rounds do not all end with the last copies
+    of the buffers: up to the number after which barriers are as they were."""
+    period: int = 1
+    """That number."""
 
     def specialized(self) -> Stmt:
         """The loop over warp groups, with one more; barriers are around it."""
@@ -158,13 +163,25 @@ class _Kernel:
         before, pipeline, after = self._parts(body)
         copies, products = self._sides(pipeline)
         exchanges = self._exchanges(pipeline, copies, products)
+        extent = const_value(pipeline.extent)
+        if self.rounds is not None and (extent is None or any(extent % item.stages for item in exchanges)):
+            if any(item.read_later for item in exchanges):
+                raise self._refuse("a round ends between two copies of the buffers")
+            self.period = 2 * lcm(*(item.stages for item in exchanges))
+            self.counter = Buffer("steps", (const(1),), UINT8, "local")
+            private.append(self.counter)
         places = Buffer("barriers", (const(sum(2 * item.stages for item in exchanges)),), INT64, "shared")
         count = self.groups.extent
         assert isinstance(count, IntImm)
         less, more = PRODUCERS.of(pipeline) or (0, 0)
         first = all_of([eq(loop.var, ZERO) for loop in (self.groups, *self.threads)])
-        producing = self._in_rounds(fresh_copy(self._producers(pipeline, exchanges, places), {}))
-        computing = self._in_rounds(seq(*before, self._consumers(pipeline, products, exchanges, places), *after))
+        copying = fresh_copy(self._producers(pipeline, exchanges, places), {})
+        producing = self._in_rounds(copying, pipeline)
+        ahead = self._ahead(before, pipeline, products, after)
+        meanwhile = self._of_next_round(ahead)
+        consuming = self._consumers(pipeline, products, exchanges, places, meanwhile)
+        rest = [item for item in before if item not in ahead]
+        computing = seq(*self._of_first_round(ahead), self._in_rounds(seq(*rest, consuming, *after), pipeline))
         if less != more:
             producing = seq(Evaluate(machine_call(f"cuda.registers.less.{less}")), producing)
             computing = seq(Evaluate(machine_call(f"cuda.registers.more.{more}")), computing)
@@ -194,20 +211,70 @@ class _Kernel:
                 result.append(self._call("start", places, const(item.start + number), awaited))
         return [*result, Evaluate(machine_call("cuda.mbarrier.started"))]
 
-    def _in_rounds(self, body: Stmt) -> Stmt:
-        """Statements as often as the pipeline runs."""
+    def _in_rounds(self, body: Stmt, pipeline: For) -> Stmt:
+        """Statements as often as the pipeline runs; its iterations are counted where they have to be."""
         if self.rounds is None:
             return body
+        if self.counter is not None:
+            counted = floormod(add(self._counted(self.counter), pipeline.extent), const(self.period))
+            body = seq(body, BufferStore(self.counter, (ZERO,), cast(counted, UINT8)))
         turn = Var(self.rounds.var.name, self.rounds.var.dtype)
         inside = substitute_stmt(body, {self.rounds.var: turn})
-        return self.rounds.replace(var=turn, body=inside, annotations=self.rounds.annotations | ROLLED.entry(True))
+        rounds = self.rounds.replace(var=turn, body=inside, annotations=self.rounds.annotations | ROLLED.entry(True))
+        return rounds if self.counter is None else seq(BufferStore(self.counter, (ZERO,), const(0, UINT8)), rounds)
+
+    def _ahead(self, before: list[Stmt], pipeline: For, products: list[Stmt], after: list[Stmt]) -> list[Stmt]:
+        """What threads read from memory in front of the pipeline, and need no more when its loop is over: in rounds
+        they read it then for the next one, while the last products go on and results are written."""
+        if self.rounds is None:
+            return []
+        last = [*(products[number] for number in self._behind(pipeline, products)), *after]
+        written = set(_stored(self.groups))
+
+        def is_ahead(item: Stmt) -> bool:
+            others = [other for other in [*before, *last] if other is not item]
+            is_kept = all(buffer.scope == "local" for buffer in _stored(item)) and not _loaded(item) & written
+            return is_kept and bool(_loaded(item)) and not any(touches(b, s) for b in _stored(item) for s in others)
+
+        return [item for item in before if is_ahead(item)]
+
+    def _of_first_round(self, stmts: list[Stmt]) -> list[Stmt]:
+        """Statements for the first round."""
+        return [fresh_copy(item, {self.rounds.var: self.rounds.min}) for item in stmts if self.rounds is not None]
+
+    def _of_next_round(self, stmts: list[Stmt]) -> list[Stmt]:
+        """Statements for the round after the present one; for the last one again if there is none."""
+        if self.rounds is None:
+            return []
+        following = minimum(add(self.rounds.var, const(1)), add(self.rounds.min, sub(self.rounds.extent, const(1))))
+        return [fresh_copy(item, {self.rounds.var: following}) for item in stmts]
+
+    def _counted(self, counter: Buffer) -> PrimExpr:
+        """The iterations of earlier rounds, as far as barriers tell them apart."""
+        return cast(BufferLoad(counter, (ZERO,)), INT64)
 
     def _step(self, pipeline: For, at: PrimExpr) -> PrimExpr:
         """How many iterations come before one, those of earlier rounds included: barriers go on from round to round."""
         step = sub(at, pipeline.min)
         if self.rounds is None:
             return step
+        if self.counter is not None:
+            return add(self._counted(self.counter), step)
         return add(mul(sub(self.rounds.var, self.rounds.min), pipeline.extent), step)
+
+    def _at(self, pipeline: For, stmt: Stmt, at: PrimExpr) -> Stmt:
+        """A statement of an iteration; where iterations are counted, with the copies of the buffers that are next."""
+        stmt = fresh_copy(stmt, {pipeline.var: at})
+        if self.counter is None:
+            return stmt
+        names, step = ORDERED.of(pipeline) or (), self._step(pipeline, at)
+
+        def visit(item: Node) -> Node | None:
+            if not isinstance(item, (BufferLoad, BufferStore)) or item.buffer.name not in names:
+                return None
+            return item.replace(indices=(floormod(step, item.buffer.shape[0]), *item.indices[1:]))
+
+        return transform(stmt, visit)
 
     def _refuse(self, why: str) -> UnsupportedError:
         return UnsupportedError(f"no warp group can copy for others: {why}", where=f"function {self.where}")
@@ -257,8 +324,6 @@ class _Kernel:
         start = 0
         for (first, last), filling in groups.items():
             stages = self._stages(filling, names)
-            if self.rounds is not None and (const_value(pipeline.extent) or 0) % stages:
-                raise self._refuse("a round ends between two copies of the buffers")
             calls = _products_of(products, {buffer for copy in filling for buffer in _stored(copy)})
             later = any(goes_on(name) for name in calls)
             # That products of the iteration before are done is known at the end of this one.
@@ -316,9 +381,9 @@ class _Kernel:
             if not all(_is_asynchronous(copy) for copy in item.copies):
                 # What threads store themselves is there when they say so.
                 done = [Evaluate(async_wait(0)), Evaluate(machine_call(FENCE)), self._call("arrive", places, full)]
-            moved = [fresh_copy(copy, {pipeline.var: time}) for copy in item.copies]
+            moved = [self._at(pipeline, copy, time) for copy in item.copies]
             later = le(const(self._early(pipeline, item)), step)
-            at_once = [self._bulk(item, places, full, {pipeline.var: time}, later)] if item.bulk else []
+            at_once = [self._at(pipeline, self._bulk(item, places, full, later), time)] if item.bulk else []
             body += [self._call("wait", places, free, parity), *at_once, *moved, *done]
         return self._loop(pipeline, time, seq(*body), exchanges)
 
@@ -344,20 +409,20 @@ class _Kernel:
         turns = loop.replace(var=var, min=ZERO, extent=const(whole), body=turn(var, stages))
         return seq(turns, turn(const(whole), rest)) if rest else turns
 
-    def _bulk(
-        self, item: _Exchange, places: Buffer, full: PrimExpr, at: Mapping[Var, PrimExpr], condition: PrimExpr
-    ) -> Stmt:
+    def _bulk(self, item: _Exchange, places: Buffer, full: PrimExpr, condition: PrimExpr) -> Stmt:
         """What the first thread copies of an iteration, if a condition holds."""
         steps = [self._call("expect", places, full, const(sum(copy.nbytes for copy in item.bulk), INT32))]
         for copy in item.bulk:
             arguments = [*copy.pointers(), const(copy.nbytes, INT32), self._pointer(places), cast(full, INT32)]
             steps.append(Evaluate(machine_call(BULK_COPY, *arguments)))
-        alone = all_of([eq(self.threads[-1].var, ZERO), condition])
-        return IfThenElse(alone, substitute_stmt(seq(*steps), at))
+        return IfThenElse(all_of([eq(self.threads[-1].var, ZERO), condition]), seq(*steps))
 
     def _early(self, pipeline: For, item: _Exchange) -> int:
-        """How many iterations' bulk copies are made before the pipeline: as many as there is room for."""
-        return min(item.stages, const_value(pipeline.extent) or 0)
+        """How many iterations' bulk copies are made before the pipeline: as many as there is room for.
+
+        None where iterations are counted: the first ones are not told from others.
+        """
+        return 0 if self.counter is not None else min(item.stages, const_value(pipeline.extent) or 0)
 
     def _first_copies(self, pipeline: For, exchanges: list[_Exchange], places: Buffer) -> list[Stmt]:
         """The first bulk copies, in front of all that reads what earlier kernels write.
@@ -371,21 +436,30 @@ class _Kernel:
                 at = {pipeline.var: add(pipeline.min, const(step))}
                 if self.rounds is not None:
                     at[self.rounds.var] = self.rounds.min
-                result.append(self._bulk(item, places, const(item.start + step), at, producer))
+                copies = self._bulk(item, places, const(item.start + step), producer)
+                result.append(fresh_copy(copies, at))
         return result
 
-    def _consumers(self, pipeline: For, products: list[Stmt], exchanges: list[_Exchange], places: Buffer) -> Stmt:
-        """The loop of those that compute; where some products are behind, one iteration of theirs comes after it."""
+    def _consumers(
+        self,
+        pipeline: For,
+        products: list[Stmt],
+        exchanges: list[_Exchange],
+        places: Buffer,
+        meanwhile: Sequence[Stmt],
+    ) -> Stmt:
+        """The loop of those that compute, and what they do after it; where some products are behind, one iteration of
+        theirs comes last."""
         time = Var(pipeline.var.name, pipeline.var.dtype)
         behind = self._behind(pipeline, products)
 
-        def iteration(numbers: Sequence[int], at: PrimExpr) -> Stmt:
+        def iteration(numbers: Sequence[int], at: PrimExpr, beside: Sequence[Stmt] = ()) -> Stmt:
             before = sub(at, const(1))
             items = [(number, before if number in behind else at) for number in numbers]
-            return self._computed(pipeline, products, items, exchanges, places)
+            return self._computed(pipeline, products, items, exchanges, places, beside)
 
         if not behind:
-            return self._loop(pipeline, time, iteration(range(len(products)), time), exchanges)
+            return seq(self._loop(pipeline, time, iteration(range(len(products)), time), exchanges), *meanwhile)
         place = 1 + max(item.last for item in exchanges if item.by_themselves and item.first not in behind)
         front, rest = range(place), range(place, behind[0])
         if any(depend(products[one], products[other]) for one in front for other in behind):
@@ -395,14 +469,12 @@ class _Kernel:
         return seq(
             iteration([*front, *rest], start),
             self._loop(fewer, time, iteration([*front, *behind, *rest], time), exchanges),
-            iteration(behind, end),
+            iteration(behind, end, meanwhile),
         )
 
     def _behind(self, pipeline: For, products: list[Stmt]) -> list[int]:
         """The statements of an iteration, by their numbers, that are computed in the next one."""
         names = BEHIND.of(pipeline) or ()
-        if names and self.rounds is not None:
-            raise self._refuse("products that are behind others end with the pipeline")
         found = [n for n, item in enumerate(products) if any(buffer.name in names for buffer in _loaded(item))]
         if found != list(range(len(products) - len(found), len(products))):
             raise self._refuse("products that are behind others do not come last")
@@ -415,9 +487,11 @@ class _Kernel:
         items: list[tuple[int, PrimExpr]],
         exchanges: list[_Exchange],
         places: Buffer,
+        beside: Sequence[Stmt],
     ) -> Stmt:
-        """Statements (by their numbers) of some iterations, between the barriers of what they read."""
-        stmts = [fresh_copy(products[number], {pipeline.var: at}) for number, at in items]
+        """Statements (by their numbers) of some iterations, between the barriers of what they read, and others while
+        their products go on."""
+        stmts = [*(self._at(pipeline, products[number], at) for number, at in items), *beside]
         every = list(range(len(stmts)))
         computed = started(stmts) if BEHIND.is_on(pipeline) else StartedProducts(stmts, every, every)
         around: list[tuple[list[Stmt], list[Stmt]]] = [([], []) for _ in computed.stmts]

@@ -7,6 +7,13 @@
 A loop that streams more data than a cache holds finds nothing of it there the next time if it starts over: what it
 needs first went first. Turned round, it starts with what it used last. Loops of one iteration never turn another.
 
+Blocks of threads turn with the parallel loop inside of them: where the last of them have the most to do, each is one
+of the last and one of the first.
+
+    for b in zigzag(blockIdx, 8):              for b in thread_binding("blockIdx.x", 8):
+        for t in parallel(T):        ->            for t in parallel(T):
+            use(b, t)                                  use(b if t % 2 == 0 else 7 - b, t)
+
 Loops in a software pipeline are turned there (`turned_inside`): what is woven into them counts their steps.
 """
 
@@ -19,7 +26,7 @@ from tilewright.ir.expr import Var, is_const_int
 from tilewright.tir.annotations import ZIGZAG
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import StmtRewriter, substitute_stmt
-from tilewright.tir.stmt import For, LoopKind, Stmt
+from tilewright.tir.stmt import Allocate, For, LoopKind, Stmt
 
 
 def zigzag_loops(func: PrimFunc) -> PrimFunc:
@@ -48,9 +55,29 @@ class _ZigzagLoops(StmtRewriter):
             return lowered
         assert isinstance(lowered, For)
         lowered = ZIGZAG.drop(lowered)
+        if loop.kind is LoopKind.THREAD:
+            return _with_turned_blocks(lowered)
         if turning is None or not turns:
             return lowered
-        last = sub(add(add(lowered.min, lowered.min), lowered.extent), 1)
-        forward = eq(floormod(turning, const(2)), 0)
-        turned = select(forward, loop.var, sub(last, loop.var))
-        return lowered.replace(body=substitute_stmt(lowered.body, {loop.var: turned}))
+        return lowered.replace(body=_turned(lowered.body, lowered, turning))
+
+
+def _turned(stmt: Stmt, loop: For, turning: Var) -> Stmt:
+    """What a loop does, backwards in every second iteration of another one."""
+    last = sub(add(add(loop.min, loop.min), loop.extent), 1)
+    forward = eq(floormod(turning, const(2)), 0)
+    return substitute_stmt(stmt, {loop.var: select(forward, loop.var, sub(last, loop.var))})
+
+
+def _with_turned_blocks(blocks: For) -> For:
+    """A loop over blocks of threads, turned inside of the parallel loop that is just inside, if it is still there."""
+    allocated, stmt = [], blocks.body
+    while isinstance(stmt, Allocate):
+        allocated.append(stmt.buffer)
+        stmt = stmt.body
+    if not isinstance(stmt, For) or stmt.kind is not LoopKind.PARALLEL:
+        return blocks
+    stmt = stmt.replace(body=_turned(stmt.body, blocks, stmt.var))
+    for buffer in reversed(allocated):
+        stmt = Allocate(buffer, stmt)
+    return blocks.replace(body=stmt)

@@ -75,8 +75,14 @@ def zigzag(state: ScheduleState, loop: For) -> None:
     """for t: for p in 8: B(t, p)  ->  for t: for p in zigzag(8): B(t, p): backwards in every second iteration of t.
 
     What the loop used last is still in the cache when it comes first the next time. Iterations must be independent, or
-    steps of a reduction whose init is elsewhere (`decompose_reduction`).
+    steps of a reduction whose init is elsewhere (`decompose_reduction`). Blocks of threads turn with the parallel loop
+    just inside: in every second iteration of it the last block is the first.
     """
+    if (loop.thread or "").startswith("blockIdx"):
+        if not isinstance(loop.body, For) or loop.body.kind is not LoopKind.PARALLEL:
+            state.fail(f"zigzag: there is no parallel loop just inside loop {loop.var.name} to turn with", loop)
+        state.relabel(loop, ZIGZAG.put(loop, True))
+        return
     _require_free(state, loop, "zigzag")
     require_zigzag(state, loop)
     state.relabel(loop, ZIGZAG.put(loop, True))

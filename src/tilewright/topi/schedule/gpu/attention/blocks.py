@@ -47,22 +47,38 @@ class AttentionBlocks:
         self.columns = self.part_keys // tile.slices
         """Keys of a slice."""
         self.tiles = self.columns // tile.keys
-        self.sequence, self.head = Var("sequence"), Var("head")
-        self.row_tile, self.key_tile = Var("row_tile"), Var("key_tile")
-        self.row_place = self._row_place()
+        self.key_tile = Var("key_tile")
+        self.loops, self.sequence, self.head, self.row_place = self._tiles_of_queries()
+        """The loops around a tile of queries, with their extents; where it is."""
         self.buffers: list[Buffer] = []
 
-    def _row_place(self) -> PrimExpr:
+    def _tiles_of_queries(self) -> tuple[list[tuple[Var, int]], PrimExpr, PrimExpr, PrimExpr]:
+        """The loops over tiles of queries; the sequence, the head and the number of a tile in terms of them.
+
+        Where blocks of threads take turns, the loop over the heads of one comes inside of those over blocks.
+        """
+        sequence, head, row_tile = Var("sequence"), Var("head"), Var("row_tile")
+        batch, heads = self.sizes.batch // self.tile.sequence_turns, self.heads // self.tile.head_turns
+        loops = [(sequence, batch), (head, heads), (row_tile, self.rows // self.tile.queries)]
+        place = self._row_place(row_tile)
+        if self.tile.sequence_turns * self.tile.head_turns == 1:
+            return loops, sequence, head, place
+        turns = Var("sequence_turn"), Var("head_turn")
+        loops += zip(turns, (self.tile.sequence_turns, self.tile.head_turns), strict=True)
+        counts = self.tile.sequence_turns, self.tile.head_turns
+        return loops, sequence * counts[0] + turns[0], head * counts[1] + turns[1], place
+
+    def _row_place(self, row_tile: PrimExpr) -> PrimExpr:
         """The tile of queries of an iteration: from the last on, where later ones see more keys.
 
         Blocks of threads start in the order of iterations: those with the most tiles of keys come first, and those with
         few fill what the others leave at the end.
         """
         if self.sizes.diagonals is None or self.tile.parts > 1:
-            return self.row_tile
+            return row_tile
         first, last = self.sizes.diagonals
         is_longer = first <= -ANY_DIAGONAL and last < ANY_DIAGONAL
-        return self.rows // self.tile.queries - 1 - self.row_tile if is_longer else self.row_tile
+        return self.rows // self.tile.queries - 1 - row_tile if is_longer else row_tile
 
     # ---------------------------------------------------------------- pieces
 
@@ -321,3 +337,8 @@ def exp2(exponent: PrimExpr) -> PrimExpr:
 def unless_masked(largest: PrimExpr, value: PrimExpr, masked: PrimExpr) -> PrimExpr:
     """A value, or another one for queries all of whose keys are masked."""
     return build.select(build.eq(largest, MINUS_INFINITY), masked, value)
+
+
+def inverse_of(row_sum: PrimExpr) -> PrimExpr:
+    """What an element of the accumulator is multiplied with, by the sum of exponentials."""
+    return const(1.0, FLOAT32) / row_sum

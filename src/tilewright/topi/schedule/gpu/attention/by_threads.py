@@ -129,7 +129,7 @@ class _BareThreadMapping(ThreadMapping):
         for names, run in ((("products_start", *self.other_scores(), "powers"), 1), (("mixed_start",), _VECTOR)):
             for name in names:
                 self.set_layout(self.stage[name], partial(self._cells_layout, run))
-        for name in ("largest_start", "total_start", "own_start", "top", "sums", "shift", "shrink"):
+        for name in ("largest_start", "total_start", "own_start", "top", "sums", "inverse", "shift", "shrink"):
             self.set_layout(self.stage[name], self._row_layout)
         self.sch.set_scope(self.stage["rounded"], 0, "shared")
         # Rows that are written by neighbouring threads, eight elements each, lie in different banks.

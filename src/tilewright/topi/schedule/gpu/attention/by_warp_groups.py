@@ -9,6 +9,8 @@ keys and values for them (`specialize_warps`): then they need not meet either.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from typing import Final
 
 from tilewright.tir.annotations import BEHIND, PRODUCERS
@@ -28,6 +30,8 @@ _MOST_REGISTERS = 224
 _MOST_COUNTED: Final = {2: (208, 200), 3: (144, 128)}
 """The same where a group copies for so many: where products are waited for at once, and where they go on, since their
 registers cannot be moved meanwhile. With more, compilers keep some in memory, and wait for every product."""
+_LEAST_BUSY = 0.9
+"""The part of all multiprocessors that have a block, at least, where blocks compute several tiles."""
 _BARRIER_BYTES = 48
 """Bytes of the barriers of a stage: two each for keys, values and masks."""
 
@@ -77,11 +81,30 @@ class WarpGroupsTile:
         return self.stages * (rows + sizes.mask_tile_bytes(self.groups * ROWS, self.keys + 16) + barriers)
 
 
+def turns_of(sizes: AttentionSizes, tile: WarpGroupsTile, cores: int) -> tuple[int, int]:
+    """Sequences of which a block computes a tile, one after the other, and heads of each.
+
+    What the next tile needs is copied while results of one are written, and no block has to begin anew. Where tiles
+    cannot be divided so, each block has one, and multiprocessors that are done take another.
+    """
+    tiles = sizes.batch * sizes.heads * -(-sizes.queries // (tile.groups * ROWS))
+    sequences, heads = ([n for n in range(1, size + 1) if size % n == 0] for size in (sizes.batch, sizes.heads))
+    # Tiles that see many keys and few alternate.
+    multiple = 1 if sizes.diagonals is None else 2
+    options = [
+        turns
+        for turns in product(sequences, heads)
+        if _LEAST_BUSY * cores <= tiles // prod(turns) <= cores and prod(turns) % multiple == 0
+    ]
+    return min(options, key=prod) if options and tile.copying else (1, 1)
+
+
 def map_to_warp_groups(
     context: ScheduleContext, sizes: AttentionSizes, item: WarpProduct, tile: WarpGroupsTile
 ) -> None:
     """Compute an attention by a tile of warp groups; elements of a head are padded to whole panels."""
-    shape = AttentionTile(tile.groups * ROWS, tile.keys, *whole_panels(sizes), PARTS, 2, 2, True, PANEL)
+    panels, turns = whole_panels(sizes), turns_of(sizes, tile, context.target.cores)
+    shape = AttentionTile(tile.groups * ROWS, tile.keys, *panels, PARTS, 2, 2, True, PANEL, 1, 0, 1, *turns)
     rows = RowMapping(tile.groups * WARPS, (1, 2), 8, WARPS * tile.copying)
     mapping = _WarpGroupMapping(context, sizes, shape, rows, tile.stages)
     mapping.schedule(item)

@@ -106,6 +106,7 @@ class WarpMapping(ThreadMapping):
             **dict.fromkeys(("products_start", *self.other_scores(), "powers", "mixed_start"), item.sums_layout),
             **dict.fromkeys(("queries_held", "rounded"), item.rows_layout),
             **dict.fromkeys(("largest_start", "total_start", "own_start", "top", "sums"), row_layout),
+            **dict.fromkeys(("inverse",) if self.tile.divides_rows else (), row_layout),
             **dict.fromkeys(("shift", "shrink"), row_layout),
             **dict.fromkeys(("best", "weight") if self.tile.slices > 1 else (), row_layout),
         }

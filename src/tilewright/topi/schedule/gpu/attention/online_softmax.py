@@ -45,6 +45,7 @@ from tilewright.topi.schedule.gpu.attention.blocks import (
     AttentionBlocks,
     Axis,
     exp2,
+    inverse_of,
     unless_masked,
 )
 from tilewright.topi.schedule.gpu.attention.parts import merge_parts
@@ -118,6 +119,8 @@ class OnlineSoftmax(AttentionBlocks):
         self.shift = self._buffer("shift", by_tile)
         self.rescale = self._buffer("shrink", by_tile)
         self.row_sum = self._buffer("sums", (rows, tile.row_threads))
+        if tile.divides_rows:
+            self.inverse = self._buffer("inverse", (rows, tile.row_threads))
         if tile.parts > 1:
             self.part_max = self._buffer("part_max", (rows, tile.row_threads), "global", sliced=False)
             self.part_sum = self._buffer("part_sum", (rows, tile.row_threads), "global", sliced=False)
@@ -125,7 +128,7 @@ class OnlineSoftmax(AttentionBlocks):
 
     def program(self) -> PrimFunc:
         """The program: one nest of loops over sequences, heads and tiles of queries."""
-        tile, sizes = self.tile, self.sizes
+        tile = self.tile
         over_keys = seq(
             self.copy_keys,
             self.copy_values,
@@ -145,8 +148,7 @@ class OnlineSoftmax(AttentionBlocks):
             self._all_reduce(self.row_sum, self.running_sum, is_max=False, by_tile=False),
             *(self._merge_slices() if tile.slices > 1 else self._output()),
         )
-        row_tiles = self.rows // tile.queries
-        for var, extent in ((self.row_tile, row_tiles), (self.head, self.heads), (self.sequence, sizes.batch)):
+        for var, extent in reversed(self.loops):
             body = For(var, ZERO, const(extent), LoopKind.SERIAL, body)
         if tile.parts > 1:
             body = seq(body, merge_parts(self))
@@ -418,7 +420,10 @@ class OnlineSoftmax(AttentionBlocks):
         def largest(*place: PrimExpr) -> PrimExpr:
             return self.running_max[place]
 
-        return self._results(element, total, largest, self._thread_of)
+        results = self._results(element, total, largest, self._thread_of)
+        if not self.tile.divides_rows:
+            return results
+        return [self._per_row(self.inverse, lambda *place: inverse_of(total(*place)), self.tile.row_threads), *results]
 
     def _results(
         self,
@@ -436,7 +441,8 @@ class OnlineSoftmax(AttentionBlocks):
             if self.tile.parts > 1:
                 return BufferStore(self.part_values, (b, h, i, e), element(b, h, i, e))
             row = (b, h, i, thread(e))
-            return self.store_result(b, h, i, e, element(b, h, i, e), total(*row), largest(*row))
+            inverse = self.inverse[row] if self.tile.divides_rows else inverse_of(total(*row))
+            return self.store_result(b, h, i, e, element(b, h, i, e), inverse, largest(*row))
 
         def axes(i: PrimExpr, e: PrimExpr) -> Sequence[Axis]:
             return [self._row(i), (self.tile.width, IterKind.SPATIAL, e)]
@@ -459,11 +465,11 @@ class OnlineSoftmax(AttentionBlocks):
         ]
 
     def store_result(self, b: PrimExpr, h: PrimExpr, i: PrimExpr, e: PrimExpr, *found: PrimExpr) -> BufferStore:
-        """An element of the result, from that of the accumulator, the sum of exponentials, and the largest score."""
-        accumulator, row_sum, largest = found
+        """An element of the result, by that of the accumulator, what it is multiplied with, and the largest score."""
+        accumulator, inverse, largest = found
         loads = find_all(self.stages["attention"].body, BufferLoad)
         is_zero = any(load.buffer.name == "attention_max" for load in loads)
         all_masked = ZERO_FLOAT if is_zero else const(math.nan, FLOAT32)
-        value = unless_masked(largest, accumulator * (const(1.0, FLOAT32) / row_sum), all_masked)
+        value = unless_masked(largest, accumulator * inverse, all_masked)
         head, place = self.sizes.place(h, i)
         return BufferStore(self.result, (b, place, head, e), cast(value, self.result.dtype))

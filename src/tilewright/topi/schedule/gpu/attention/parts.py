@@ -17,7 +17,7 @@ from tilewright.ir.expr import ZERO, PrimExpr, Range, Var
 from tilewright.tir.analysis.accesses import with_detected_accesses
 from tilewright.tir.buffer import Buffer, make_buffer
 from tilewright.tir.stmt import Block, BlockIter, BufferStore, For, IterKind, LoopKind, Stmt, seq
-from tilewright.topi.schedule.gpu.attention.blocks import MINUS_INFINITY, ZERO_FLOAT, exp2, unless_masked
+from tilewright.topi.schedule.gpu.attention.blocks import MINUS_INFINITY, ZERO_FLOAT, exp2, inverse_of, unless_masked
 from tilewright.topi.schedule.gpu.attention.sizes import AttentionSizes, AttentionTile
 
 
@@ -82,7 +82,7 @@ def merge_parts(program: Parts) -> Stmt:
         return BufferStore(merged, (b, h, i, e), merged[b, h, i, e] + of_part * weight(b, h, i, e, p))
 
     def result(*place: PrimExpr) -> BufferStore:
-        return program.store_result(*place, merged[place], total[place], best[place])
+        return program.store_result(*place, merged[place], inverse_of(total[place]), best[place])
 
     places = tuple(loops)
     body = seq(

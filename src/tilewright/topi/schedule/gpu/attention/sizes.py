@@ -141,6 +141,15 @@ class AttentionTile:
     """If not 0: of so many keys the even ones come first in the second product, which has steps in that order."""
     parts: int = 1
     """Blocks of threads that each have a part of the keys (flash decoding); another kernel merges their results."""
+    sequence_turns: int = 1
+    """Sequences of which a block of threads has a tile of queries, one after the other, and of each so many heads."""
+    head_turns: int = 1
+
+    @property
+    def divides_rows(self) -> bool:
+        """Whether threads divide once for a row, of which they have many elements; where slices or parts are merged,
+        they have a few."""
+        return self.slices == 1 and self.parts == 1
 
     def key(self, place: PrimExpr) -> PrimExpr:
         """The key at a place in the order of the second product."""

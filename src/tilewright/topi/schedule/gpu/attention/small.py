@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from math import gcd
 from typing import Final
 
 from tilewright.ir.expr import Var
@@ -53,4 +54,6 @@ def small_attention(func: PrimFunc, parameters: Parameters) -> tuple[PrimFunc, P
     last = stages["attention"].iters[-1].value
     assert isinstance(last, Var)
     small = replace(tile, queries=queries, keys=keys, depth=depth, width=padded_width, first_depth=first, parts=parts)
+    turns = gcd(tile.sequence_turns, batch), gcd(tile.head_turns, heads // sizes.packed)
+    small = replace(small, sequence_turns=turns[0], head_turns=turns[1])
     return resized(func, {**values, last: width}), asdict(small)

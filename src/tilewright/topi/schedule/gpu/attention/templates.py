@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 from tilewright.ir.dtype import FLOAT32
@@ -24,6 +25,7 @@ from tilewright.topi.schedule.gpu.attention.by_warp_groups import (
     COPYING,
     WarpGroupsTile,
     map_to_warp_groups,
+    turns_of,
     whole_panels,
 )
 from tilewright.topi.schedule.gpu.attention.by_warps import WarpsTile, map_to_warps
@@ -137,10 +139,14 @@ def _preferred(sizes: AttentionSizes, item: WarpProduct, target: Target) -> list
         if width > 2 * PANEL:
             # Two groups share tiles that are short, because registers are full of queries and sums.
             tiles.append(WarpGroupsTile(2 if blocks[128] >= cores else 1, 32))
-        # Where queries see keys up to a diagonal, most blocks see fewer than the average, and one is alone on a core.
-        overlapped = machine.overlapped_keys * (1 if sizes.diagonals is None else 2)
-        if width == 2 * PANEL and sizes.seen_keys >= overlapped and blocks[128] >= cores:
-            tiles.append(WarpGroupsTile(2, 128, 2, 1, 1))
+        # Where queries see keys up to a diagonal, most blocks see fewer than the average, and one is alone on a core:
+        # unless it takes turns, long and short ones.
+        overlapped = WarpGroupsTile(2, 128, 2, 1, 1)
+        seen = sizes.seen_keys if sizes.diagonals is None else sizes.seen_keys // 2
+        if prod(turns_of(sizes, overlapped, cores)) > 1:
+            seen = min(sizes.keys, 2 * sizes.seen_keys)
+        if width == 2 * PANEL and seen >= machine.overlapped_keys and blocks[128] >= cores:
+            tiles.append(overlapped)
         tiles += [WarpGroupsTile(1, keys) for keys in ((128, 96, 32) if depth == PANEL else (64, 32))]
         many = blocks[128] >= 2 * cores or (is_long and 2 * blocks[128] >= cores)
         if many and sizes.width <= machine.two_tile_values:

@@ -51,14 +51,29 @@ class ThreadMapping:
         self.stages = stages
         blocks = use_online_softmax(self.sch, tile)
         self.stage = {handle.name.removeprefix("attention_"): handle for handle in blocks}
-        loops = self.sch.get_loops(self.stage["products_start"])
-        self.block, self.step = self.sch.fuse(*loops[:3]), loops[3]
-        self.sch.bind(self.block, "blockIdx.x")
+        loops = self.sch.get_loops(self.stage["keys_shared"])[:-2]
+        self.step = loops.pop()
+        self.block = self._blocks(loops)
+        """The loop just around what a block computes at a time."""
         self.count = sum(self.step in self.sch.get_loops(handle) for handle in self.stage.values())
         """Stages of a step of keys."""
         if "mask_shared" in self.stage:
             vector = 16 // sizes.mask_bytes
             self.copy("mask_shared", vector, vector if sizes.masks_rows else 0)
+
+    def _blocks(self, loops: Sequence[LoopHandle]) -> LoopHandle:
+        """Blocks of threads, and the loop over the turns of each: where tiles see more and more keys, a block has the
+        first of one head, the last of another, and so on, and all have as much to do."""
+        sch = self.sch
+        block = sch.fuse(*loops[:3])
+        sch.bind(block, "blockIdx.x")
+        if len(loops) == 3:
+            return block
+        turn = sch.fuse(*loops[3:])
+        sch.parallel(turn)
+        if self.sizes.diagonals is not None:
+            sch.zigzag(block)
+        return turn
 
     def scores(self) -> tuple[str, ...]:
         """The stage of scores, where they are not the products; or that which leaves keys out, in place."""
@@ -173,7 +188,7 @@ class ThreadMapping:
         """Stages of every row and thread of it."""
         starts = ("largest_start", "total_start", "own_start")
         merged = ("peaks_shared", "best", "weight", "portions_shared") if self.tile.slices > 1 else ()
-        left = ("part_max", "part_sum") if self.tile.parts > 1 else ()
+        left = ("part_max", "part_sum") if self.tile.parts > 1 else ("inverse",) if self.tile.divides_rows else ()
         for name in (*starts, "largest", "shift", "shrink", "total_shrunk", *merged, *left):
             row, thread = self.below(name)
             warp, own, row_thread = self.split_rows(row)
