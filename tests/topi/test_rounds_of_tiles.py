@@ -14,11 +14,13 @@ from tests.codegen.on_device import require_nvrtc
 from tests.topi.test_schedule_tensor_core import product, text
 from tilewright import te
 from tilewright.backends.cuda.compiler import compile_cuda
+from tilewright.ir.dtype import FLOAT16
 from tilewright.target import Target
 from tilewright.te.program import create_prim_func
 from tilewright.tir.function import CONSTANTS, PrimFunc
 from tilewright.topi.registry import apply_operator
 from tilewright.topi.schedule.choices import Choices
+from tilewright.topi.schedule.gpu.group_choice import ranked_group_tiles
 from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 from tilewright.topi.schedule.gpu.warp_groups import ONE_ROUND, GroupTile, Rounds, rounds_of
 from tilewright.topi.schedule.packing import packing_of
@@ -75,6 +77,8 @@ CASES = [
     # One group computes beside the one that copies: five copies of the tiles, which steps fill evenly, and do not.
     (((256,), 640, 128), (1, 128, 5, 1, 1), False, (2, 1)),
     (((70,), 512, 128), (1, 128, 5, 8, 1), True, (1, 1)),
+    # A last tile of 40 columns, with zeros behind them.
+    (((70,), 512, 200), (2, 160, 4, 8, 1), True, (1, 1)),
     # Steps in parts, which are rounds too.
     (((256,), 1024, 128), (2, 128, 4, 8, 2), False, (2, 1)),
 ]
@@ -108,6 +112,15 @@ def test_rounds_are_the_same_for_all_blocks() -> None:
     assert rounds_of(1, 128, 8 * 128, tile, 8, FEW_CORES) == Rounds(1, 4)
     assert rounds_of(1, 128, 8 * 128, tile, 9, FEW_CORES) == ONE_ROUND
     assert rounds_of(1, 128, 2 * 128, tile, 8, FEW_CORES) == ONE_ROUND
+
+
+def test_constants_may_have_tiles_that_do_not_divide_them() -> None:
+    """Five tiles of 160 columns for 768: 125 of 132 multiprocessors, where four of 192 are for 100. Others are copied
+    by threads, which takes longer."""
+    target = Target("cuda -arch=sm_90a -num-cores=132 -l2-bytes=52428800 -shared-bytes=232448")
+    sizes = (1, 3152, 768, 3072, FLOAT16, False)
+    chosen, other = (ranked_group_tiles(*sizes, is_constant, target)[0] for is_constant in (True, False))
+    assert (chosen.rows, chosen.columns, other.columns) == (128, 160, 192)
 
 
 @pytest.mark.parametrize(("dtype", "out"), [("int8", "int32"), ("bfloat16", "float32"), ("float8_e4m3fn", "float32")])

@@ -125,7 +125,7 @@ def test_bytes_of_warp_groups_are_read_and_written_sixteen_at_a_time() -> None:
 
 
 def test_ragged_tiles_of_bytes_cost_more() -> None:
-    tiles = ranked_group_tiles(1, 784, 2048, 512, DataType.of("uint8"), False, WGMMA)
+    tiles = ranked_group_tiles(1, 784, 2048, 512, DataType.of("uint8"), False, False, WGMMA)
     assert 2048 % tiles[0].columns == 0
 
 

@@ -143,7 +143,8 @@ def test_large_matrices_are_transposed_on_the_way_to_shared_memory() -> None:
         return cuda_text([schedule_gpu(_unscheduled(case), HOPPER)], HOPPER)
 
     source = text_of(("matmul", [_(4096, 768), _(768, 3072)], {}))
-    assert "tw_copy_async_4(" in source and "* 132)" in source and "tw_copy_async_16(" in source
+    assert "tw_copy_async_4(" in source and "* 68)" in source and "tw_copy_async_16(" in source
+    assert ": (7 - " in source, "rows run to and fro"
     require_nvrtc()
     compile_cuda(source, "sm_90a")
     assert "tw_copy_async_4(" not in text_of(_conv((4, 56, 56, 128), (3, 3, 128, 256), padding=(1, 1, 1, 1)))

@@ -132,6 +132,7 @@ def gpu_pipeline(target: Target) -> Pipeline:
             function_pass("vectorize_loops", requires="flattened", leaves="vectorized")(vectorize_loops),
             function_pass("swizzle_storage", requires="vectorized")(swizzle_storage),
             function_pass("hoist_guards")(hoist_guards),
+            function_pass("zigzag_loops")(zigzag_loops),
             function_pass("unroll_loops", requires="vectorized")(unroll_loops).with_options(
                 UnrollLoopsOptions(copied=True, register_statements=_WRITTEN_OUT, most_statements=_SHORT_TEXT)
                 if can.written_out

@@ -727,6 +727,29 @@ def test_zigzag_loops() -> None:
     )
 
 
+def test_unrolled_loops_turn_with_the_unrolled_loop_around_them() -> None:
+    """The product behind the last one of a column is in the same row: what it reads of A is in a register."""
+    assert_becomes(
+        zigzag_loops,
+        """
+        def f(A: Buffer[(4,), "float32"], B: Buffer[(2,), "float32"], C: Buffer[(4, 2), "float32"]):
+            for k in range(8):
+                for j in unroll(2):
+                    for i in unroll(4, annotations={"zigzag": 1}):
+                        C[i, j] = C[i, j] + A[i] * B[j]
+        """,
+        """
+        def f(A: Buffer[(4,), "float32"], B: Buffer[(2,), "float32"], C: Buffer[(4, 2), "float32"]):
+            for k in range(8):
+                for j in unroll(2):
+                    for i in unroll(4):
+                        C[i if j % 2 == 0 else 3 - i, j] = (
+                            C[i if j % 2 == 0 else 3 - i, j] + A[i if j % 2 == 0 else 3 - i] * B[j]
+                        )
+        """,
+    )
+
+
 def test_shorten_loops() -> None:
     """A block of an open number of rows ends where the rows do; what has something to do at each step stays."""
     body = """

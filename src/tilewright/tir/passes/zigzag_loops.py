@@ -6,6 +6,8 @@
 
 A loop that streams more data than a cache holds finds nothing of it there the next time if it starts over: what it
 needs first went first. Turned round, it starts with what it used last. Loops of one iteration never turn another.
+Serial loops turn with serial ones. Unrolled ones turn with the unrolled or serial loop just around them: the operand
+that a thread's last product of one iteration read is then read again by the first one of the next.
 
 Blocks of threads turn with the parallel loop inside of them: where the last of them have the most to do, each is one
 of the last and one of the first.
@@ -20,6 +22,7 @@ Loops in a software pipeline are turned there (`turned_inside`): what is woven i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.ir.build import add, const, eq, floormod, select, sub
 from tilewright.ir.expr import Var, is_const_int
@@ -27,6 +30,12 @@ from tilewright.tir.annotations import ZIGZAG
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.rewrite.statements import StmtRewriter, substitute_stmt
 from tilewright.tir.stmt import Allocate, For, LoopKind, Stmt
+
+_TURNS_WITH: Final = {
+    LoopKind.SERIAL: (LoopKind.SERIAL,),
+    LoopKind.UNROLLED: (LoopKind.SERIAL, LoopKind.UNROLLED),
+}
+"""The kinds of loops that one turns with."""
 
 
 def zigzag_loops(func: PrimFunc) -> PrimFunc:
@@ -36,21 +45,22 @@ def zigzag_loops(func: PrimFunc) -> PrimFunc:
 
 def turned_inside(loop: For) -> For:
     """A serial loop with the directions of the zigzag loops inside it spelled out."""
-    return loop.replace(body=_ZigzagLoops([loop.var]).stmt(loop.body))
+    return loop.replace(body=_ZigzagLoops([loop]).stmt(loop.body))
 
 
 class _ZigzagLoops(StmtRewriter):
-    def __init__(self, around: Sequence[Var]) -> None:
-        self._serial = list(around)
+    def __init__(self, around: Sequence[For]) -> None:
+        self._around = list(around)
 
     def visit_for(self, loop: For) -> Stmt:
-        turning = self._serial[-1] if self._serial and ZIGZAG.of(loop) else None
-        turns = loop.kind is LoopKind.SERIAL and not is_const_int(loop.extent, 1)
+        kinds = _TURNS_WITH.get(loop.kind, ())
+        turning = next((other.var for other in reversed(self._around) if other.kind in kinds), None)
+        turns = bool(kinds) and not is_const_int(loop.extent, 1)
         if turns:
-            self._serial.append(loop.var)
+            self._around.append(loop)
         lowered = super().visit_for(loop)
         if turns:
-            self._serial.pop()
+            self._around.pop()
         if not ZIGZAG.of(loop):
             return lowered
         assert isinstance(lowered, For)

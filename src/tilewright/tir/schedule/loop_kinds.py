@@ -74,7 +74,8 @@ def unroll(state: ScheduleState, loop: For) -> None:
 def zigzag(state: ScheduleState, loop: For) -> None:
     """for t: for p in 8: B(t, p)  ->  for t: for p in zigzag(8): B(t, p): backwards in every second iteration of t.
 
-    What the loop used last is still in the cache when it comes first the next time. Iterations must be independent, or
+    What the loop used last is still in the cache when it comes first the next time. A loop that is then unrolled turns
+    with the unrolled loop just around it: what it used last is still in a register. Iterations must be independent, or
     steps of a reduction whose init is elsewhere (`decompose_reduction`). Blocks of threads turn with the parallel loop
     just inside: in every second iteration of it the last block is the first.
     """

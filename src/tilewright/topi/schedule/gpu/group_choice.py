@@ -16,7 +16,7 @@ from tilewright.target.machine import gpu_parameters
 from tilewright.target.machine.gpu import GroupTile as GroupCosts
 from tilewright.tir.warp_instructions import GROUP_COLUMNS, GROUP_PANELS
 from tilewright.topi.intrinsics.warp_group import ROWS
-from tilewright.topi.schedule.gpu.warp_groups import GroupTile, producer_registers, rounds_of
+from tilewright.topi.schedule.gpu.warp_groups import GroupTile, may_pack, producer_registers, rounds_of
 
 LEAST_COLUMNS: Final = 16
 """Columns of a product from which on warp groups may compute it."""
@@ -41,9 +41,10 @@ def ranked_group_tiles(
     depth: int,
     dtype: DataType,
     panels: bool,
+    is_constant: bool,
     target: Target,
 ) -> tuple[GroupTile, ...]:
-    """The tiles that fit a target, cheapest first."""
+    """The tiles that fit a target, cheapest first. `is_constant`: the second operand is a constant matrix."""
     widths = GROUP_PANELS if panels else [width for width in GROUP_COLUMNS if width >= LEAST_COLUMNS]
     steps = -(-depth // steps_at_a_time(dtype))
     tiles = [
@@ -52,7 +53,7 @@ def ranked_group_tiles(
         if parts == 1 or steps >= 2 * parts
     ]
     fitting = [tile for tile in tiles if tile.shared_bytes <= target.shared_bytes and _is_usual(tile, steps, target)]
-    costs = {tile: group_cost(batch, rows, columns, depth, dtype, tile, target) for tile in fitting}
+    costs = {tile: group_cost(batch, rows, columns, depth, dtype, is_constant, tile, target) for tile in fitting}
     return tuple(sorted(fitting, key=lambda tile: (costs[tile], _unusual_stages(tile, steps, target))))
 
 
@@ -70,15 +71,26 @@ def _is_usual(tile: GroupTile, steps: int, target: Target) -> bool:
 
 
 def group_cost(
-    batch: int, rows: int, columns: int, depth: int, dtype: DataType, tile: GroupTile, target: Target
+    batch: int,
+    rows: int,
+    columns: int,
+    depth: int,
+    dtype: DataType,
+    is_constant: bool,
+    tile: GroupTile,
+    target: Target,
 ) -> float:
-    """Cycles that a product takes by a tile of warp groups; blocks that fit a multiprocessor together share it."""
+    """Cycles that a product takes by a tile of warp groups; blocks that fit a multiprocessor together share it.
+
+    `is_constant`: the second operand is a constant matrix, which may be stored in whole tiles.
+    """
     machine = gpu_parameters(target)
     core, costs = machine.multiprocessor, machine.group_tile
     blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns) * tile.parts
     steps = -(-depth // (steps_at_a_time(dtype) * tile.parts))
     if producer_registers(tile, steps, target) is not None:
-        each = _specialized_cost(steps, dtype, tile, columns % tile.columns > 0, costs)
+        is_packed = is_constant and may_pack(depth, steps_at_a_time(dtype), tile, target)
+        each = _specialized_cost(steps, dtype, tile, columns % tile.columns > 0 and not is_packed, costs)
         turns = rounds_of(batch * tile.parts, rows, columns, tile, steps, target).count
         total = -(-blocks // target.cores) * each - (turns - 1) * costs.specialized_overlap
     else:
@@ -100,7 +112,7 @@ def _specialized_cost(steps: int, dtype: DataType, tile: GroupTile, ragged: bool
 
     Products, copies from the cache, and shared memory (which takes copies and gives products their operands) go on at
     once: what takes longest decides. Sums of parts are written as they are, in twice as many bytes as usual results.
-    `ragged`: tiles of columns do not divide them.
+    `ragged`: tiles of columns do not divide them, and threads copy these.
     """
     work = tile.rows * tile.columns * steps_at_a_time(dtype) / costs.products(dtype.itemsize)
     copied, read = (tile.rows + tile.columns) * 128, tile.groups * (ROWS + tile.columns) * 128

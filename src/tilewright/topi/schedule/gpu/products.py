@@ -204,7 +204,9 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     # Of two products one comes after the other: they take as long as one of the steps of both.
     depth = form.depth if form.second is None else sum(-(-n.depth // steps) * steps for n in (form, form.second))
     sizes = (form.batch, form.row_count, form.column_count, depth)
-    ranked = _with_residuals(context, form, ranked_group_tiles(*sizes, dtype, panels, product.target), dtype)
+    is_constant = is_constant_matrix(context, form) and not panels
+    plain = ranked_group_tiles(*sizes, dtype, panels, is_constant, product.target)
+    ranked = _with_residuals(context, form, plain, dtype, is_constant)
     if form.second is not None:
         ranked = [tile for tile in ranked if (tile.groups, tile.stages, tile.parts) == _TILE_OF_TWO]
         ranked = [tile for tile in ranked if tile.columns <= _COLUMNS_OF_TWO]
@@ -213,7 +215,7 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
     is_large = prod(sizes) >= _LARGE_PRODUCT
     if dtype is FLOAT32 and not is_large:
         return "operands of small products are not rounded to tf32"  # Other instructions do that by themselves.
-    cost = group_cost(*sizes, dtype, ranked[0], product.target)
+    cost = group_cost(*sizes, dtype, is_constant, ranked[0], product.target)
     # Of many rows warp groups are always the quicker ones; few, of one or two steps, are over before they have begun.
     # In between, one whole step is enough.
     tiles = form.batch * form.row_count / (GROUP_ROWS * product.target.cores)
@@ -235,20 +237,22 @@ def _choose_group_tile(product: ProductContext) -> GroupTile | str:
 
 
 def _with_residuals(
-    context: ScheduleContext, form: MatrixForm, ranked: Sequence[GroupTile], dtype: DataType
+    context: ScheduleContext, form: MatrixForm, ranked: Sequence[GroupTile], dtype: DataType, is_constant: bool
 ) -> Sequence[GroupTile]:
     """Tiles, cheapest first, with what it costs where there is no room in registers for what the epilogue reads."""
-    sizes = list(residual_operands(context, form).values())
-    if not sizes:
+    operands = list(residual_operands(context, form).values())
+    if not operands:
         return ranked
     target = context.target
-    bytes_read = sum(sizes) * form.batch * form.row_count * form.column_count / target.cores
+    bytes_read = sum(operands) * form.batch * form.row_count * form.column_count / target.cores
     waiting = bytes_read / context.gpu.group_tile.residual_bytes_per_cycle
     in_rows = context.block(form.output).writes[0].buffer.dtype.bits < FLOAT32.bits
 
+    sizes = (form.batch, form.row_count, form.column_count, form.depth)
+
     def cost(tile: GroupTile) -> float:
-        plain = group_cost(form.batch, form.row_count, form.column_count, form.depth, dtype, tile, target)
-        return plain if holds_residuals(form, tile, sizes, in_rows, target) else plain + waiting
+        plain = group_cost(*sizes, dtype, is_constant, tile, target)
+        return plain if holds_residuals(form, tile, operands, in_rows, target) else plain + waiting
 
     return sorted(ranked, key=cost)
 
@@ -303,8 +307,7 @@ def _schedule_by_warp_groups(product: ProductContext) -> None:
     if not item.panels:
         item = replace(item, neighbours=_neighbours(context, form, dtype, product.group_tile))
     is_packed = is_constant_matrix(context, form) and not item.panels
-    sizes = (form.column_count, form.depth, item.steps)
-    item = replace(item, packed=is_packed and may_pack(*sizes, product.group_tile, product.target))
+    item = replace(item, packed=is_packed and may_pack(form.depth, item.steps, product.group_tile, product.target))
     schedule_group_tiles(context, form, item, product.group_tile)
     product.take(context)
 

@@ -241,7 +241,8 @@ def _schedule_sums(
     row_thread, *row_inner = _split_rows(context, tile, row, across)
     column_inner, column_thread, lane = sch.split(column, [tile.columns // VECTOR, tile.column_threads, VECTOR])
     threads = [*parts, row_thread, column_thread]
-    sch.reorder(step, *threads, group, inside, *row_inner, column_inner, lane)
+    results = [column_inner, lane, *row_inner] if tile.transposed else [*row_inner, column_inner, lane]
+    sch.reorder(step, *threads, group, inside, *results)
     start = sch.decompose_reduction(sums, step)
     for copy in (form.rows, form.columns):
         sch.set_scope(copy, 0, "shared")
@@ -254,10 +255,7 @@ def _schedule_sums(
         sch.vectorize(last)
         for loop in outer:
             sch.unroll(loop)
-    if (context.extent(group) or 0) > _UNROLLED:
-        _, group = sch.split(group, [None, _UNROLLED])
-    for loop in (group, inside, *row_inner, column_inner, lane):
-        sch.unroll(loop)
+    _write_out(context, tile, [group, inside], row_inner, [column_inner, lane])
     first = loops_below(context, start, place)
     axes = ("threadIdx.z", "threadIdx.y", "threadIdx.x")[-len(threads) :]
     for loop, axis in zip(threads, axes, strict=True):
@@ -270,6 +268,23 @@ def _schedule_sums(
     if tile.cluster > 1:
         sch.bind(rank, "clusterIdx.x")
     return step
+
+
+def _write_out(
+    context: ScheduleContext, tile: Tile, steps: list[LoopHandle], rows: list[LoopHandle], columns: list[LoopHandle]
+) -> None:
+    """Unroll the loops over the products of a thread."""
+    sch = context.sch
+    group, inside = steps
+    if (context.extent(group) or 0) > _UNROLLED:
+        _, group = sch.split(group, [None, _UNROLLED])
+    if tile.transposed:
+        # Rows to and fro inside columns: each product has an operand of the one before it, and two of the three that it
+        # reads are all that the registers give in a cycle.
+        rows = [sch.fuse(*rows)]
+        sch.zigzag(rows[0])
+    for loop in (group, inside, *rows, *columns):
+        sch.unroll(loop)
 
 
 def _lay_out(context: ScheduleContext, form: MatrixForm, sums: BlockHandle, tile: Tile, across: bool) -> None:

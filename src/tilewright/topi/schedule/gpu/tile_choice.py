@@ -30,7 +30,7 @@ _RESULTS: Final = (
     (1, 4),
 )
 """Rows and columns of one thread."""
-_TRANSPOSED: Final = (8, 8, 16, 256, 1)
+_TRANSPOSED: Final = ((8, 8, 16, 128, 1), (8, 8, 16, 256, 1))
 """Rows and columns of a thread, steps, threads, and parts of tiles that may be transposed: others gained nothing."""
 _MOST_THREADS: Final = 512
 _MOST_HELD: Final = 4
@@ -69,7 +69,7 @@ def ranked_tiles(shape: Shape, target: Target) -> tuple[Tile, ...]:
         tiles += [shared for tile in tiles for shared in _shared(shape, tile, target)]
     elif shape.is_matrix and target.capabilities.async_copies:
         sizes = [(tile.rows, tile.columns, tile.step, tile.threads, tile.parts) for tile in tiles]
-        tiles += [replace(tile, transposed=1) for tile, size in zip(tiles, sizes, strict=True) if size == _TRANSPOSED]
+        tiles += [replace(tile, transposed=1) for tile, size in zip(tiles, sizes, strict=True) if size in _TRANSPOSED]
     costs = [(cost(shape, tile, target, machine), tile) for tile in tiles]
     costs.sort(key=lambda item: item[0])
     return tuple(tile for _, tile in costs)

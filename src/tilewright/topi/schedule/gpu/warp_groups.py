@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Final
 
-from tilewright.ir.expr import PrimExpr
+from tilewright.ir.expr import PrimExpr, Select
+from tilewright.ir.visit import find_all
 from tilewright.target import Target
 from tilewright.tir.annotations import LATE, PRODUCERS
 from tilewright.tir.index_map import IndexMap
@@ -110,10 +111,12 @@ def schedule_group_tiles(context: ScheduleContext, form: MatrixForm, item: Group
     """Compute a product in matrix form by warp groups, and a second one of the same result before it."""
     sch = context.sch
     if item.packed:
-        _pack_columns(context, form, item)
+        _pack_columns(context, form, item, tile)
     products = [form] if form.second is None else [form.second, form]
     for part in products:
         pad_form(context, part, tile.rows, tile.columns, item.steps * tile.parts)
+    if item.packed and find_all(context.block(form.columns).body, Select):
+        sch.promise_padding(form.columns)
     if tile.parts > 1:
         products = [form := share_steps(context, form, tile.parts)]
     in_rows = _writes_in_rows(context, form, item, tile)
@@ -422,24 +425,25 @@ def is_constant_matrix(context: ScheduleContext, form: MatrixForm) -> bool:
     return source.static_shape == shape and readers == [form.columns]
 
 
-def may_pack(columns: int, depth: int, steps: int, tile: GroupTile, target: Target) -> bool:
-    """Whether a constant matrix may be stored as its tiles lie in shared memory: it is made of whole ones.
+def may_pack(depth: int, steps: int, tile: GroupTile, target: Target) -> bool:
+    """Whether a constant matrix may be stored as its tiles lie in shared memory, with zeros past the last column.
 
     A thread then copies a tile at once. `steps` are those that are there at a time.
     """
-    if columns % tile.columns or tile.columns % _PACKED_COLUMNS or depth % (steps * tile.parts):
+    if tile.columns % _PACKED_COLUMNS or depth % (steps * tile.parts):
         return False
     return producer_registers(tile, depth // (steps * tile.parts), target) is not None
 
 
-def _pack_columns(context: ScheduleContext, form: MatrixForm, item: GroupProduct) -> None:
+def _pack_columns(context: ScheduleContext, form: MatrixForm, item: GroupProduct, tile: GroupTile) -> None:
     """Store the second operand as its tiles lie in shared memory."""
     (region,) = context.block(form.columns).reads
     number = constant_parameters(context.sch.func)[region.buffer]
 
     def arrange(*index: PrimExpr) -> tuple[PrimExpr, ...]:
         *outer, column, step = index
-        return item.columns_layout(*outer, step, column)
+        chunk, _, *places = item.columns_layout(step, column)
+        return (*outer, chunk, column // tile.columns, column % tile.columns // (8 * item.eights), *places)
 
     index_map = IndexMap.of(arrange, region.buffer.ndim)
     context.sch.transform_layout(form.columns, region.buffer.name, index_map)
