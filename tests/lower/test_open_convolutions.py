@@ -37,6 +37,10 @@ def images(kind: str, names: tuple[str, str, str] = ("n", "h", "w")) -> IRModule
         weights = constant(random(2, 4, 4, 8, 1 if kind.endswith("to one") else 6) / 4)
         padding = (2, 2, 2, 2) if kind.endswith("cut") else (1, 1, 1, 1)
         convolved = op("nn.conv2d_transpose", x, weights, padding=padding, strides=(2, 2), **taps)
+    elif kind == "planes":
+        x = Var("x", tensor_type((n, 3, h, w), "float32"))
+        image, weights = op("transpose", x, axes=(0, 2, 3, 1)), constant(random(2, 3, 3, 3, 16))
+        convolved = op("nn.conv2d", image, weights, padding=(1, 1, 1, 1), strides=(2, 2), **taps)
     elif kind == "strided":
         weights = constant(random(2, 3, 3, 8, 16) / 4)
         convolved = op("nn.conv2d", x, weights, padding=(1, 1, 1, 1), strides=(2, 2), **taps)
@@ -46,7 +50,7 @@ def images(kind: str, names: tuple[str, str, str] = ("n", "h", "w")) -> IRModule
 
 
 @pytest.mark.parametrize(
-    "kind", ["depthwise", "strided", "pointwise", "transposed", "transposed, cut", "transposed to one"]
+    "kind", ["depthwise", "strided", "planes", "pointwise", "transposed", "transposed, cut", "transposed to one"]
 )
 def test_one_compilation_is_right_at_all_sizes(kind: str) -> None:
     module = images(kind)
@@ -54,9 +58,15 @@ def test_one_compilation_is_right_at_all_sizes(kind: str) -> None:
     for number, (n, h, w) in enumerate(SIZES):
         if kind == "transposed, cut" and 0 in (h, w):
             continue  # less than nothing would be left
-        x = random(number, n, h, w, 8)
+        x = random(number, n, 3, h, w) if kind == "planes" else random(number, n, h, w, 8)
         expected = evaluate(module, x)
         np.testing.assert_allclose(executable(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_planes_of_any_size_are_read_where_they_are() -> None:
+    """The change to channels last of an image of few channels is part of the convolution, as of one of known size."""
+    (kernel,) = Compilation(images("planes"), threads=1).kernels
+    assert "transpose_nn_conv2d" in kernel.symbol
 
 
 def windows(channels: int, outputs: int, end: str = "own", **attributes: object) -> IRModule:
