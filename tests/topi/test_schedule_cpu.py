@@ -550,6 +550,13 @@ def test_padded_tiles_fit_the_registers(registers: int) -> None:
     assert padded_tile(49, 64, [8], registers, _source(64, 64, False), MACHINE, heights=[7, 49]).rows == 7
 
 
+def test_whole_panels_divide_the_columns() -> None:
+    """A tile of open rows has one body: 256 columns in panels of 48 would be 288."""
+    widths, source = padded_widths(256, 16), _source(1152, 256, True)
+    cut, whole = (padded_tile(128, 256, widths, 32, source, MACHINE, whole_panels=panels) for panels in (False, True))
+    assert 256 % cut.columns and 256 % whole.columns == 0
+
+
 def test_tiles_of_arm_leave_room_for_vectors_of_rows() -> None:
     machine = cpu_parameters(TARGETS["neon"])
     for rows, columns in itertools.product((7, 28, 56, 97, 128), (24, 32, 96, 512, 768)):

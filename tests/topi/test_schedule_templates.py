@@ -22,6 +22,7 @@ from tilewright.frontend import from_onnx
 from tilewright.graph.ir.expr import Var
 from tilewright.graph.ir.op import call
 from tilewright.graph.ops.window_dots import windows_together
+from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.types import tensor_type
 from tilewright.lower.schedules import schedule_kernel, use_schedule
 from tilewright.support import settings
@@ -65,6 +66,12 @@ def _depthwise() -> PrimFunc:
     x, w = var("x", 1, 8, 8, 32), var("w", 3, 3, 1, 32)
     layout = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
     return kernel([x, w], call("nn.conv2d", x, w, groups=32, padding=(1, 1, 1, 1), **layout), on_cpu=True)
+
+
+def _open_windows() -> PrimFunc:
+    x, w = Var("x", tensor_type((1, *map(Symbol, "hw"), 16), "float32")), var("w", 3, 3, 16, 64)
+    layout = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    return kernel([x, w], call("nn.conv2d", x, w, strides=(2, 2), padding=(1, 1, 1, 1), **layout), on_cpu=True)
 
 
 def _weight_gradient() -> PrimFunc:
@@ -138,6 +145,7 @@ KERNELS: Mapping[str, tuple[Callable[[], PrimFunc], Target]] = {
     "packed-product-of-digits": (_packed_digits, AMX),
     "packed-product-of-many-rows": (lambda: _packed(32), AVX512),
     "bitserial": (_bitserial, AVX512),
+    "open-windows": (_open_windows, AVX512),
     "depthwise-separable": (lambda: separable.Case((1, 8, 8, 16), 32).func, AVX512),
     "expanded-depthwise": (lambda: expanded.Case((1, 8, 8, 16), 32).func, AVX512),
     "amx-product": (_of_family("quantized_convolution", 0, "qnn_conv2d"), AMX),

@@ -18,14 +18,14 @@ from tilewright.graph.ir.infer import infer_types
 from tilewright.graph.ir.op import call, get_operator
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import WinogradWeightAttributes, plain_weight
-from tilewright.ir.expr import Mul, PrimExpr
+from tilewright.ir.expr import Mul, PrimExpr, const_value
 from tilewright.ir.expr import Var as SymbolicVar
 from tilewright.ir.types import tensor_type
 from tilewright.ir.visit import find_all
 from tilewright.lower.primitive import lower_primitive
 from tilewright.target import Target
 from tilewright.tir.annotations import PREFETCH, PREFETCH_NEAR
-from tilewright.tir.buffer import BufferLoad
+from tilewright.tir.buffer import Buffer, BufferLoad
 from tilewright.tir.function import PrimFunc
 from tilewright.tir.interpreter import interpret
 from tilewright.tir.script import to_script
@@ -509,6 +509,13 @@ class TestOpenPixels:
         )
         counts = [len(find_all(func.body, BufferStore)) for func in (fixed, open_sizes)]
         assert counts[1] <= 1.5 * counts[0]
+
+
+def test_weights_for_open_pixels_are_fetched_a_slice_ahead() -> None:
+    func = schedule_cpu(Case((1, 12, 12, 64), 64, epilogue="none", pixels=(H, W)).func, TARGETS["avx512"])
+    (columns,) = (item.shape[-1] for item in func.params if isinstance(item, Buffer) and item.ndim == 5)
+    (fetched,) = (found for loop in find_all(func.body, For) if (found := PREFETCH.of(loop)) is not None)
+    assert [item.start for item in fetched.values()] == [64 * (const_value(columns) or 0)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 23), st.integers(1, 23)), min_size=1, max_size=6))

@@ -14,6 +14,7 @@ from tilewright.te import reduction
 from tilewright.te.language import compute, reduce_axis
 from tilewright.te.tensor import Tensor
 from tilewright.tir.annotations import ANCHOR, LAYOUT, PHASES, Anchor, Layout
+from tilewright.topi.open_convolution import has_open_pixels, open_convolution
 from tilewright.topi.reduce import accumulator_type
 from tilewright.topi.registry import compute_of, compute_on_cpus, result_shape
 from tilewright.topi.shape import pad_constant
@@ -40,7 +41,9 @@ def _conv2d(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor:
 @compute_on_cpus("nn.conv2d")
 def _conv2d_on_cpus(inputs: list[Tensor], attributes: Any, result: Type) -> Tensor | None:
     """Windows of single channels are short sums: the taps that lie in the image are all that is added up."""
-    _, weight = inputs
+    data, weight = inputs
+    if has_open_pixels(data, weight, attributes, result):
+        return open_convolution(data, weight, attributes, result_shape(result))
     in_per_group = const_value(weight.shape[attributes.kernel_layout.index("I")])
     if attributes.groups == 1 or in_per_group != 1 or attributes.data_layout != "NHWC":
         return None

@@ -130,8 +130,9 @@ def test_likely_sizes_decide_for_layers_of_open_sizes(target: Target) -> None:
         return [call.attributes.tile for call in calls(after, "nn.conv2d_winograd")]
 
     assert tiles(h=64, w=64) == []
-    assert tiles(h=2560, w=2560) == tiles() == [4]
-    assert tiles(h=64) == tiles(h=64, w=40 * 32)  # of the width nothing is known
+    assert tiles(h=2560, w=2560) == [4]
+    # Of images nothing is known but that they are images.
+    assert tiles(h=64) == tiles(h=64, w=320) and tiles() == tiles(h=320, w=320)
 
 
 def test_layers_of_other_likely_sizes_are_other_questions() -> None:
@@ -148,15 +149,15 @@ def test_layers_of_other_likely_sizes_are_other_questions() -> None:
     assert len(calls(after, "nn.conv2d")) == 1 and len(calls(after, "nn.conv2d_winograd")) == 2
 
 
-def test_layers_of_open_sizes_are_chosen_alike() -> None:
-    """Whatever their sizes were computed from: they are one question, and share a kernel."""
-    height, w, asking = SymbolicVar("h"), constant(random(0, 3, 3, 16, 16)), GraphChoices()
-    images = [var(f"x{n}", 1, size, size, 16) for n, size in enumerate((height, floordiv(height + 1, 2)))]
+def test_sizes_of_images_count_as_usual_ones() -> None:
+    """Layers that see a thirty-second of an image are chosen for ten rows, those that see a quarter for eighty."""
+    height, w, asking = SymbolicVar("h"), constant(random(0, 3, 3, 128, 128)), GraphChoices()
+    images = [var(f"x{n}", 1, floordiv(height + part - 1, part), height, 128) for n, part in enumerate((4, 32))]
     results = tuple(op("nn.conv2d", x, w, span=x.name, **NHWC) for x in images)
     found = infer_types(IRModule([function(images, Tuple(results))]))
     after = choose_algorithm(found, GraphOptions(target=AVX512, choices=asking))
-    assert len(asking.asked) == 1
-    assert [call.attributes.tile for call in calls(after, "nn.conv2d_winograd")] == [4, 4]
+    assert [key.split()[2] for key in asking.asked] == ["1x?80x?320x128", "1x?10x?320x128"]
+    assert len(calls(after, "nn.conv2d_winograd")) == 2
 
 
 def test_open_sizes_never_have_plain_weights() -> None:

@@ -332,13 +332,14 @@ class _Fuser:
             return
         (reader,) = readers
         assert isinstance(start, Call) and isinstance(reader, Call)
-        layout, conv, shape = start.attributes, reader.attributes, static_shape(start)
+        layout, conv, shape = start.attributes, reader.attributes, known_sizes(start)
         assert isinstance(layout, TransposeAttributes) and isinstance(conv, Conv2dAttributes)
         if shape is None or reader.args[0] is not start or not self._same_scope(start, reader):
             return
         planar = tuple(layout.axes) == (0, 2, 3, 1) and conv.data_layout == "NHWC" and conv.groups == 1
-        alone = self.group[id(start)].members == [start]
-        if planar and alone and shape[-1] <= _FEW_CHANNELS and self._chosen((start, reader), "together"):
+        alone, channels = self.group[id(start)].members == [start], shape[-1]
+        few = isinstance(channels, int) and channels <= _FEW_CHANNELS
+        if planar and alone and few and self._chosen((start, reader), "together"):
             self._merge((reader, start))
 
     def _fuse_convolutions(self, anchor: GraphExpr) -> None:

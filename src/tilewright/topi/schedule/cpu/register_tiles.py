@@ -48,7 +48,11 @@ def analytic_tile(
         held = depth * (columns if stay else width)
         return Columns(item, held <= near, not stay)
 
-    return padded_tile(rows, columns, padded_widths(columns, lanes), registers, source, context.cpu, heights)
+    # A tile of rows of an open number has one body for all panels: the last one is computed whole.
+    rest = [item.domain.extent for item in context.block(anchor).iters if item.kind is IterKind.SPATIAL][:-1]
+    is_open = any(const_value(extent) is None for extent in rest[-2:])
+    widths = padded_widths(columns, lanes)
+    return padded_tile(rows, columns, widths, registers, source, context.cpu, heights, whole_panels=is_open)
 
 
 def pack_weights(context: ScheduleContext, anchor: BlockHandle, tile: RegisterTile) -> None:

@@ -88,12 +88,14 @@ def padded_tile(
     source: Callable[[int], Columns],
     machine: CpuParameters,
     heights: Sequence[int] = (),
+    whole_panels: bool = False,
 ) -> RegisterTile:
     """The tile of a contraction whose weights are padded to whole vectors: the one with the least work in all.
 
-    The last tiles are smaller then, and nothing is tested inside of any: what they cost is added up. `widths` are the
-    elements of vectors to choose from, widest first; `source` says for a number of columns where their weights come
-    from; `heights` as for `register_tile`. Times are in multiply-adds, from what tiles took on an Emerald Rapids core
+    The last tiles are smaller then, and nothing is tested inside of any: what they cost is added up. With
+    `whole_panels` the last columns are computed as a whole panel. `widths` are the elements of vectors to choose from,
+    widest first; `source` says for a number of columns where their weights come from; `heights` as for
+    `register_tile`. Times are in multiply-adds, from what tiles took on an Emerald Rapids core
     (45 kernels of nine models with up to eleven tiles each).
     """
     best, least = RegisterTile(1, 1, widths[0]), float("inf")
@@ -107,7 +109,7 @@ def padded_tile(
                 work = sum(
                     count * times * _step(high, wide, width, columns_of, machine)
                     for high, count in _parts(rows, height)
-                    for wide, times in _parts(whole, vectors)
+                    for wide, times in ([(vectors, -(-whole // vectors))] if whole_panels else _parts(whole, vectors))
                 )
                 for is_partial in (rows % height, whole % vectors, columns % width):
                     work *= machine.register_tile.smaller_tiles if is_partial else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.expr import PrimExpr, Var
-from tilewright.tir.annotations import Anchor
+from tilewright.tir.annotations import PREFETCH, Anchor
 from tilewright.tir.schedule.handles import BlockHandle, LoopHandle
 from tilewright.topi.schedule.context import ScheduleContext, loops_below
 from tilewright.topi.schedule.cpu.anchors import requires_kind
@@ -68,7 +68,10 @@ def schedule_winograd_open(context: ScheduleContext) -> None:
     if (context.extent(depth) or 0) * accumulators <= context.cpu.register_tile.most_unrolled:
         sch.unroll(depth)
     else:
-        unroll_steps(context, depth, accumulators)
+        step = unroll_steps(context, depth, accumulators)
+        # Weights come from afar: while all blocks of a group meet U[i, j], the next one is fetched.
+        weights = [param.name for n, param in enumerate(sch.func.params) if n in context.packing]
+        sch.annotate(step, PREFETCH, dict.fromkeys(weights, plan.channels * plan.register.columns))
     if context.target.cores > 1:
         context.parallel_nest([group])
     for handle in sch.get_output_blocks():
