@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.graph.ir.dimensions import as_dims
-from tilewright.graph.ir.expr import Function
+from tilewright.graph.ir.expr import Call, Function
+from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.layer_products import layer_products, most_of_little, products_of
 from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.fuse_horizontally import HORIZONTAL, parts_of, result_count
@@ -29,7 +31,7 @@ from tilewright.lower.joined_pixels import join_pixels
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_horizontal, make_kernel, plain_label
 from tilewright.lower.peak_sharing import sharing_at_the_peak
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
-from tilewright.lower.shared_sizes import form_of, in_any_size, most_of_little, products_of
+from tilewright.lower.shared_sizes import form_of, in_any_size
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import (
     ArgKind,
@@ -48,6 +50,8 @@ from tilewright.tir.analysis.in_place import Pair, could_share, in_place_pairs, 
 
 _WORTH_SHARING = 3
 """Sizes of one computation in a model from which on it is a kernel of any size: fewer get code for their own."""
+_LITTLE = 0.2
+"""The part of a model's products that layers with kernels of any size may be: they take up to 1.1 times as long."""
 _SIZES = (ArgKind.SYMBOL, ArgKind.SCALAR)
 """What is passed to kernels for their symbols."""
 
@@ -120,7 +124,8 @@ class KernelSet:
         many: dict[tuple[object, ...], list[tuple[Function, Function, int]]] = {}
         forms: dict[tuple[object, ...], list[Function]] = {}
         asked = [(step, products_of(step.function)) for step in (steps if self.shares_sizes else ())]
-        little = most_of_little(products for _, products in asked)
+        numbers = [products for _, products in asked]
+        little = most_of_little(numbers, _LITTLE * sum(numbers))
         for step, products in asked:
             # Constants have a shape.
             constants = _constants(step)
@@ -129,7 +134,7 @@ class KernelSet:
                 many.setdefault((step.ending, *structure_of(joined[0])), []).append((step.function, *joined))
                 self._kept.append(joined[0])
             elif (form := form_of(step.function, constants if 0 < products <= little else ())) is not None:
-                forms.setdefault((step.ending, constants, *form), []).append(step.function)
+                forms.setdefault((_ending(step), constants, *form), []).append(step.function)
             self._kept.append(step.function)
         for uses in many.values():
             if len({count for _, _, count in uses}) >= _WORTH_SHARING:
@@ -291,6 +296,13 @@ def lower_segment(
         state=tuple(StateInfo(pair.parameter, pair.result) for pair in state),
     )
     return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots, tuple(state))
+
+
+def _ending(step: PlannedStep) -> tuple[Pair, ...]:
+    """The pairs of an argument and a result that may be the same memory: no layer's operand, which all results read."""
+    layers = [item for item in post_order(step.function) if isinstance(item, Call) and layer_products(item)]
+    read = {id(operand) for layer in layers for operand in layer.args}
+    return tuple(pair for pair in step.ending if id(step.function.params[pair[0]]) not in read)
 
 
 def _constants(step: PlannedStep) -> tuple[int, ...]:
