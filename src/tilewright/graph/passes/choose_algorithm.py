@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -103,8 +104,10 @@ def choose_algorithm(module: IRModule, options: GraphOptions) -> IRModule:
 
 def _least_gain(module: IRModule, options: GraphOptions) -> float:
     """The gain in cycles up to which layers stay direct: all of them together lose a small part of the model's time."""
-    gains, whole = [], 0.0
-    for item in (item for function in module.functions.values() for item in post_order(function)):
+    gains: list[float] = []
+    whole = 0.0
+    functions = [item for item in module.functions.values() if isinstance(item, Function)]
+    for item in chain.from_iterable(map(post_order, functions)):
         products = layer_products(item)
         if not products or not isinstance(item, Call):
             continue
