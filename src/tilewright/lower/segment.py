@@ -23,6 +23,7 @@ from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import rewrite_nodes, variables
+from tilewright.lower.any_keys import any_keys
 from tilewright.lower.cost import Work
 from tilewright.lower.general_sizes import dims_of, general_sizes
 from tilewright.lower.horizontal import KernelPart
@@ -212,7 +213,11 @@ class KernelSet:
         if id(function) in self._shared:
             return self._shared[id(function)]
         joined, sizes = join_pixels(function)
-        return (joined, sizes) if sizes else general_sizes(function)
+        if sizes:
+            return joined, sizes
+        attending, keys = any_keys(function)
+        general, sizes = general_sizes(attending)
+        return general, {**keys, **sizes}
 
 
 @dataclass(slots=True)
