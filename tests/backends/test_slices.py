@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -141,3 +143,10 @@ def test_a_folder_and_a_name_are_a_back_end() -> None:
     executable = compilation.executable()
     np.testing.assert_allclose(executable(x), expected, rtol=1e-6)
     assert executable.device is not None and not any(info.on_host for info in executable.artifact.device.kernels)
+
+
+def test_the_compiler_loads_no_schedules_of_back_ends_that_are_not_used() -> None:
+    """Every process that compiles kernels for a CPU would pay for them."""
+    program = "import sys, tilewright.compiler, tilewright.lower.worker; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not [name for name in loaded if "schedule.gpu" in name or "backends.cuda." in name]

@@ -14,7 +14,7 @@ from tilewright.ir.expr import IntImm
 from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, tensor_type
-from tilewright.lower.shared_sizes import form_of, in_any_size, most_of_little, products_of
+from tilewright.lower.shared_sizes import form_of, in_any_size
 
 SIZES = (64, 32, 16, 9)
 
@@ -97,7 +97,10 @@ def test_weights_of_layers_that_share_are_of_one_shape() -> None:
     forms = [form_of(with_weights(size), weights=(1,)) for size in SIZES]
     assert None not in forms and len(set(forms)) == 1
     assert form_of(with_weights(8, outputs=32), weights=(1,)) != forms[0]
-    assert form_of(with_weights(8, channels=32), weights=(1,)) != forms[0]
+    assert form_of(with_weights(8, channels=32), weights=(1,)) == forms[0], (
+        "channels that are summed are a number of 16"
+    )
+    assert form_of(with_weights(8, channels=24), weights=(1,)) != forms[0]
     assert form_of(with_weights(8)) is None
     assert form_of(with_weights(8), weights=(0,)) is None, "computed weights may have any number of channels"
 
@@ -111,23 +114,6 @@ def test_layers_whose_templates_are_made_for_known_sizes_have_their_own() -> Non
     assert form_of(typed([x, v], pair), weights=(1,)) is None, "layers that are computed together"
     rows, columns = var("r", 8, 16), var("c", 16, 16)
     assert form_of(typed([rows, columns], op("matmul", rows, columns)), weights=(1,)) is None
-
-
-def test_products_are_those_of_layers_with_weights() -> None:
-    assert products_of(with_weights(16)) == 8 * 8 * 16 * 3 * 3 * 16
-    assert products_of(pool(8, 8)) == 0
-    n = Var("x", tensor_type((1, Symbol("n"), 8, 16), "float32"))
-    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
-    weights = var("w", 3, 3, 16, 16)
-    open_size = op("nn.conv2d", n, weights, strides=(1, 1), padding=(1, 1, 1, 1), **layouts)
-    assert products_of(typed([n, weights], open_size)) == 0, "of open sizes nobody knows"
-
-
-def test_layers_are_little_that_are_together_a_tenth() -> None:
-    assert most_of_little([1000, 60, 40, 10]) == 60
-    assert most_of_little([1000, 60, 60, 10]) == 10, "equal layers share a kernel: all of them, or none"
-    assert most_of_little([1, 1, 1]) == 0
-    assert most_of_little([]) == 0
 
 
 def network() -> IRModule:
@@ -154,6 +140,42 @@ def test_layers_with_weights_that_hardly_count_share_a_kernel(threads: int) -> N
     assert isinstance(expected, tuple)
     for ours, theirs in zip(compilation.executable()(*inputs), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_little_layers_of_any_channels_share_a_kernel(threads: int) -> None:
+    """Those that are summed; of equal numbers of them and pixels each is a size of its own."""
+    sizes = [(size, channels) for size, channels in zip(SIZES[1:], (32, 16, 48), strict=True)]
+    large = var("x", 1, 64, 64, 64)
+    images = [var(f"x{size}", 1, size, size, channels) for size, channels in sizes]
+    results = [convolved(large, 64, 64), *(convolved(x, n, 16) for x, (_, n) in zip(images, sizes, strict=True))]
+    main = infer_types(function([large, *images], Tuple(tuple(results))))
+    assert isinstance(main, Function)
+    compilation = tw.Compilation(IRModule({"main": main}), threads=threads)
+    assert sorted(len(kernel.func.symbolic_dims()) for kernel in compilation.kernels) == [0, 2]
+    assert not compilation.failed_templates
+    inputs = [random(0, 1, 64, 64, 64), *(random(n, 1, size, size, n) for size, n in sizes)]
+    expected = evaluate(main, *inputs)
+    assert isinstance(expected, tuple)
+    for ours, theirs in zip(compilation.executable()(*inputs), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_an_image_that_is_read_twice_keeps_its_channels() -> None:
+    def residual(size: int, channels: int) -> Function:
+        x, w = var("x", 1, size, size, channels), var("w", 3, 3, channels, channels)
+        layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+        return typed([x, w], op("add", op("nn.conv2d", x, w, padding=(1, 1, 1, 1), **layouts), x))
+
+    assert form_of(residual(8, 16), weights=(1,)) == form_of(residual(16, 16), weights=(1,))
+    assert form_of(residual(8, 16), weights=(1,)) != form_of(residual(8, 32), weights=(1,))
+
+
+def test_taps_that_lie_apart_are_for_one_size() -> None:
+    x, w = var("x", 1, 16, 16, 16), var("w", 3, 3, 16, 16)
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    apart = op("nn.conv2d", x, w, padding=(2, 2, 2, 2), dilation=(2, 2), **layouts)
+    assert form_of(typed([x, w], apart), weights=(1,)) is None
 
 
 def test_sizes_that_must_agree_by_what_they_are() -> None:

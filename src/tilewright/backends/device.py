@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.backends.backend import Backend, Scheduler, backend_of, lowered
+from tilewright.backends.backend import Backend, backend_of, lowered
 from tilewright.backends.code_stages import compile_source, staged_source
 from tilewright.codegen.c.horizontal import emit_launches
 from tilewright.codegen.c.kernels import CLanguage
@@ -23,8 +23,6 @@ from tilewright.tir.function import PrimFunc
 from tilewright.tir.horizontal import HorizontalLaunch, Run
 from tilewright.tir.passes.split_host_device import DeviceKernel, SplitFunction
 from tilewright.tir.pipeline import gpu_pipeline
-from tilewright.topi.schedule.gpu.plain import schedule_plain_gpu
-from tilewright.topi.schedule.gpu.strategy import schedule_gpu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +30,6 @@ class DeviceBackend(Backend):
     """A back end whose code runs on a device that the host launches kernels on."""
 
     lowering: Callable[[Target], Pipeline] = field(default=gpu_pipeline)
-    schedule: Scheduler = field(default=schedule_gpu)
-    plain_schedule: Callable[[PrimFunc, Target], PrimFunc] = field(default=schedule_plain_gpu)
     language: type[KernelLanguage]
     """The language of its kernels."""
 

@@ -68,7 +68,7 @@ def model_key(
 
 def _digest(stream: IO[bytes]) -> bytes | None:
     """The digest of a model, read piece by piece: copies of models add up. None where other files belong to it."""
-    digest, before = hashlib.sha256(), b""
+    digest, before = hashlib.blake2b(), b""
     while piece := stream.read(_PIECE):
         seen = before + piece
         if _EXTERNAL_DATA in seen:

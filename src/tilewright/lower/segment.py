@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.graph.ir.dimensions import as_dims
-from tilewright.graph.ir.expr import Function
+from tilewright.graph.ir.expr import Call, Function
+from tilewright.graph.ir.traverse import post_order
+from tilewright.graph.layer_products import layer_products, most_of_little, products_of
 from tilewright.graph.ops.checks import CheckAttributes, check_of
 from tilewright.graph.ops.symbolic import requirements
 from tilewright.graph.passes.fuse_horizontally import HORIZONTAL, parts_of, result_count
@@ -22,6 +24,7 @@ from tilewright.ir.expr import Var as Symbol
 from tilewright.ir.function import IRModule
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import rewrite_nodes, variables
+from tilewright.lower.any_keys import any_keys
 from tilewright.lower.cost import Work
 from tilewright.lower.general_sizes import dims_of, general_sizes
 from tilewright.lower.horizontal import KernelPart
@@ -31,7 +34,7 @@ from tilewright.lower.joined_rows import join_rows
 from tilewright.lower.kernel import CompiledKernel, Kernel, make_horizontal, make_kernel, plain_label
 from tilewright.lower.peak_sharing import sharing_at_the_peak
 from tilewright.lower.primitive import kernel_symbols, lower_primitive
-from tilewright.lower.shared_sizes import form_of, in_any_size, most_of_little, products_of
+from tilewright.lower.shared_sizes import form_of, in_any_size
 from tilewright.lower.symbols import SymbolTable
 from tilewright.runtime.core.artifact import (
     ArgKind,
@@ -50,6 +53,8 @@ from tilewright.tir.analysis.in_place import Pair, could_share, in_place_pairs, 
 
 _WORTH_SHARING = 3
 """Sizes of one computation in a model from which on it is a kernel of any size: fewer get code for their own."""
+_LITTLE = 0.2
+"""The part of a model's products that layers with kernels of any size may be: they take up to 1.1 times as long."""
 _SIZES = (ArgKind.SYMBOL, ArgKind.SCALAR)
 """What is passed to kernels for their symbols."""
 
@@ -124,7 +129,8 @@ class KernelSet:
         many: dict[tuple[object, ...], list[tuple[Function, Function, int]]] = {}
         forms: dict[tuple[object, ...], list[Function]] = {}
         asked = [(step, products_of(step.function)) for step in (steps if self.shares_sizes else ())]
-        little = most_of_little(products for _, products in asked)
+        numbers = [products for _, products in asked]
+        little = most_of_little(numbers, _LITTLE * sum(numbers))
         for step, products in asked:
             # Constants have a shape.
             constants = _constants(step)
@@ -133,7 +139,7 @@ class KernelSet:
                 many.setdefault((step.ending, *structure_of(joined[0])), []).append((step.function, *joined))
                 self._kept.append(joined[0])
             elif (form := form_of(step.function, constants if 0 < products <= little else ())) is not None:
-                forms.setdefault((step.ending, constants, *form), []).append(step.function)
+                forms.setdefault((_ending(step), constants, *form), []).append(step.function)
             self._kept.append(step.function)
         for uses in many.values():
             if len({count for _, _, count in uses}) >= _WORTH_SHARING:
@@ -213,7 +219,11 @@ class KernelSet:
         joined, sizes = join_pixels(function)
         if not sizes:
             joined, sizes = join_rows(function)
-        return (joined, sizes) if sizes else general_sizes(joined)
+        if sizes:
+            return joined, sizes
+        attending, keys = any_keys(joined)
+        general, sizes = general_sizes(attending)
+        return general, {**keys, **sizes}
 
 
 @dataclass(slots=True)
@@ -298,6 +308,13 @@ def lower_segment(
         state=tuple(StateInfo(pair.parameter, pair.result) for pair in state),
     )
     return Segment(function, table, plan, info, tuple(symbols), kernels.in_slots, kernels.line, tuple(state))
+
+
+def _ending(step: PlannedStep) -> tuple[Pair, ...]:
+    """The pairs of an argument and a result that may be the same memory: no layer's operand, which all results read."""
+    layers = [item for item in post_order(step.function) if isinstance(item, Call) and layer_products(item)]
+    read = {id(operand) for layer in layers for operand in layer.args}
+    return tuple(pair for pair in step.ending if id(step.function.params[pair[0]]) not in read)
 
 
 def _constants(step: PlannedStep) -> tuple[int, ...]:

@@ -169,6 +169,20 @@ def test_choose_algorithm() -> None:
     )
 
 
+def test_choose_algorithm_leaves_what_hardly_counts() -> None:
+    large, small = random(0, 3, 3, 64, 64), random(1, 3, 3, 16, 16)
+    attributes = 'padding=(1, 1, 1, 1), data_layout="NHWC", kernel_layout="HWIO"'
+    assert_becomes(
+        partial(choose_algorithm, options=GraphOptions(target=AVX512)),
+        f"return nn.conv2d(x, const[0], {attributes}), nn.conv2d(y, const[1], {attributes})",
+        f"return nn.conv2d_winograd(x, const[2], tile=4, padding=(1, 1, 1, 1)), nn.conv2d(y, const[1], {attributes})",
+        constants=[large, small, transformed_weight(large, 4)],
+        rtol=1e-3,
+        x="f32[1, 56, 56, 64]",
+        y="f32[1, 14, 14, 16]",
+    )
+
+
 def test_choose_algorithm_leaves_weights_to_the_kernel() -> None:
     """What a file has as halves is kept as halves."""
     weight = random(0, 3, 3, 32, 64).astype(np.float16)

@@ -6,6 +6,6 @@ from typing import Final
 
 from tilewright.backends.cuda.dialect import CudaDialect
 from tilewright.backends.cuda.target import KIND
-from tilewright.backends.device import DeviceBackend
+from tilewright.backends.gpu import GpuBackend
 
-BACKEND: Final = DeviceBackend(kind=KIND, language=CudaDialect)
+BACKEND: Final = GpuBackend(kind=KIND, language=CudaDialect)

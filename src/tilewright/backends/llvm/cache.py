@@ -1,10 +1,11 @@
 """The disk cache of compiled objects and models: safe under many processes, and it heals itself.
 
 An entry is one file named by the SHA-256 of everything that decides the machine code. Files are written beside their
-place and moved over it, so a reader sees a whole file or none; each starts with a checksum of its content, so a file
-that was truncated or damaged is deleted and built again. A folder that cannot be written (read-only, full disk) costs
-one warning and then the compiler goes on without a cache. So does one that others could change: entries are machine
-code, and who can write them runs code as this user (`support/ownership.py`).
+place and moved over it, so a reader sees a whole file or none; each starts with the CRC-32 of its content, so a file
+that was truncated or damaged is deleted and built again (models are hundreds of megabytes: a digest would take longer
+than to write them). A folder that cannot be written (read-only, full disk) costs one warning and then the compiler
+goes on without a cache. So does one that others could change: entries are machine code, and who can write them runs
+code as this user (`support/ownership.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import hashlib
 import os
 import stat
 import warnings
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, reduce
 from io import FileIO
 from pathlib import Path
 from typing import TypeVar
@@ -30,8 +32,8 @@ from tilewright.support.version import VERSION
 
 M = TypeVar("M", bytearray, Array)
 
-_MAGIC = b"TWOBJ01\n"
-_DIGEST_BYTES = 32
+_MAGIC = b"TWOBJ02\n"
+_CHECKSUM_BYTES = 4
 _STORES_BETWEEN_PRUNES = 64
 _LARGE = 1 << 24
 """Bytes above which a new entry is followed by pruning at once."""
@@ -90,14 +92,12 @@ class ObjectCache:
         if not self._usable:
             return
         path = self.path(key)
-        digest = hashlib.sha256()
-        for part in parts:
-            digest.update(part)
+        checksum = reduce(lambda value, part: zlib.crc32(part, value), parts, 0)
         try:
             make_private_folder(path.parent)
             if not self._is_safe():
                 return
-            _write_atomically(path, [_MAGIC, digest.digest(), *parts])
+            _write_atomically(path, [_MAGIC, checksum.to_bytes(_CHECKSUM_BYTES), *parts])
         except OSError as error:
             self._give_up(f"cannot be written ({error.strerror})", "a writable folder")
             return
@@ -110,7 +110,7 @@ class ObjectCache:
         if not self._is_safe():
             return None
         path = self.path(key)
-        header = len(_MAGIC) + _DIGEST_BYTES
+        header = len(_MAGIC) + _CHECKSUM_BYTES
         try:
             with open(path, "rb", buffering=0, opener=_open_plainly) as stream:
                 status = os.fstat(stream.fileno())
@@ -124,7 +124,7 @@ class ObjectCache:
         if exposed and not self._told:
             self._told = True
             self._warn(f"has an entry that {exposed}; it is deleted and built again")
-        sound = start[: len(_MAGIC)] == _MAGIC and start[len(_MAGIC) :] == hashlib.sha256(_memory(payload)).digest()
+        sound = start[: len(_MAGIC)] == _MAGIC and int.from_bytes(start[len(_MAGIC) :]) == zlib.crc32(_memory(payload))
         if exposed or not whole or not sound:
             self.discard(key)
             return None

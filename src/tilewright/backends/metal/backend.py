@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.backends.device import DeviceBackend
+from tilewright.backends.gpu import GpuBackend
 from tilewright.backends.metal.dialect import MetalDialect
 from tilewright.backends.metal.target import KIND
 
-BACKEND: Final = DeviceBackend(kind=KIND, language=MetalDialect)
+BACKEND: Final = GpuBackend(kind=KIND, language=MetalDialect)

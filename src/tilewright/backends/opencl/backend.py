@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.backends.device import DeviceBackend
+from tilewright.backends.gpu import GpuBackend
 from tilewright.backends.opencl.dialect import OpenCLDialect
 from tilewright.backends.opencl.target import KIND
 
-BACKEND: Final = DeviceBackend(kind=KIND, language=OpenCLDialect)
+BACKEND: Final = GpuBackend(kind=KIND, language=OpenCLDialect)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.backends.device import DeviceBackend
+from tilewright.backends.gpu import GpuBackend
 from tilewright.backends.rocm.dialect import HipDialect
 from tilewright.backends.rocm.target import KIND
 
-BACKEND: Final = DeviceBackend(kind=KIND, language=HipDialect)
+BACKEND: Final = GpuBackend(kind=KIND, language=HipDialect)

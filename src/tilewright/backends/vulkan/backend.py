@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.backends.device import DeviceBackend
+from tilewright.backends.gpu import GpuBackend
 from tilewright.backends.vulkan.kernels import SpirvLanguage
 from tilewright.backends.vulkan.target import KIND
 
-BACKEND: Final = DeviceBackend(kind=KIND, language=SpirvLanguage)
+BACKEND: Final = GpuBackend(kind=KIND, language=SpirvLanguage)

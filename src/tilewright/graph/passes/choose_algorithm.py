@@ -11,13 +11,16 @@ memory, which takes longer than the arithmetic where an image has few tiles. Wei
 are no larger than they were, but each inference transforms them: in registers where tiles are few, and a panel at a
 time where the transformed image is large (`nn.conv2d_winograd` with the taps themselves). What was measured
 (`graph/choices.py`) goes before the estimate. Heights and widths that are open are taken for likely ones: what the
-model's file or its user says of them (`graph/likely_sizes.py`), or the same number everywhere.
+model's file or its user says of them (`graph/likely_sizes.py`), or the same number everywhere. Layers that hardly count
+in their model stay direct.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
+from math import prod
 
 import numpy as np
 
@@ -27,7 +30,8 @@ from tilewright.graph.ir.expr import Call, Constant, Function, GraphExpr, consta
 from tilewright.graph.ir.infer import keep_type
 from tilewright.graph.ir.op import is_call_to
 from tilewright.graph.ir.rewrite import known_sizes, make, static_shape
-from tilewright.graph.ir.traverse import graph_functions, map_functions, rewrite
+from tilewright.graph.ir.traverse import graph_functions, map_functions, post_order, rewrite
+from tilewright.graph.layer_products import layer_products, most_of_little
 from tilewright.graph.likely_sizes import likely_size
 from tilewright.graph.ops.convolution import Conv2dAttributes
 from tilewright.graph.ops.winograd import (
@@ -62,6 +66,13 @@ _LEAST_PANEL_TILES = 12
 _LEAST_USES = 64
 """Tiles that must meet each weight that is transformed as the model runs: fewer take longer than the direct sums."""
 
+_LITTLE = 0.01
+"""The part of a model's time that layers may lose together which are computed directly, though they could be quicker.
+
+A network of images has a few layers that take its time and many that do not, each as long to compile as the largest.
+Direct kernels compile in half the time, and layers that differ in their sizes share them (`lower/shared_sizes.py`).
+"""
+
 _LIKELY = 40
 """Rows and columns of which nothing is known count as so many."""
 _USUAL_IMAGE = 320
@@ -93,8 +104,8 @@ def choose_algorithm(module: IRModule, options: GraphOptions) -> IRModule:
         assert isinstance(changed, Function)
         return changed
 
-    likely = {**_usual_sizes(module), **options.choices.likely}
-    chooser = _Chooser(options.machine, replace(options.choices, likely=likely))
+    choices = replace(options.choices, likely={**_usual_sizes(module), **options.choices.likely})
+    chooser = _Chooser(options.machine, choices, _least_gain(module, replace(options, choices=choices)))
     return map_functions(module, visit)
 
 
@@ -106,10 +117,37 @@ def _usual_sizes(module: IRModule) -> dict[str, int]:
     return {symbol.name: _USUAL_IMAGE for size in sizes if size is not None for symbol in symbols_of(size)}
 
 
+def _least_gain(module: IRModule, options: GraphOptions) -> float:
+    """The gain in cycles up to which layers stay direct: all of them together lose a small part of the model's time."""
+    gains: list[float] = []
+    whole = 0.0
+    functions = [item for item in module.functions.values() if isinstance(item, Function)]
+    for item in chain.from_iterable(map(post_order, functions)):
+        products = layer_products(item)
+        if not products or not isinstance(item, Call):
+            continue
+        whole += product_cycles(products, prod(static_shape(item.args[1]) or ()), 0.0, options.machine)
+        size = convolution_size(item, options.choices.likely) if is_call_to(item, "nn.conv2d") else None
+        if size is not None and isinstance(item.args[1], Constant):
+            gains.append(_gain(size, options.machine))
+            whole -= gains[-1]
+    return most_of_little(gains, _LITTLE * whole)
+
+
+def _gain(size: ConvolutionSize, target: Target) -> float:
+    """How many cycles less than the direct computation the best algorithm is estimated to take."""
+    direct, tile = direct_cycles(size, target), best_tile(size, target)
+    others = [] if tile is None else [winograd_cycles(size, tile, target)]
+    if is_plain_possible(size, target):
+        others.append(plain_cycles(size, target))
+    return max(0.0, direct - min(others, default=direct))
+
+
 class _Chooser:
-    def __init__(self, target: Target, choices: GraphChoices) -> None:
+    def __init__(self, target: Target, choices: GraphChoices, least_gain: float) -> None:
         self._target = target
         self._choices = choices
+        self._least_gain = least_gain
         # Weights that several convolutions share are transformed once; keyed by identity, so they are kept alive.
         self._weights: dict[tuple[int, str], tuple[Constant, Constant]] = {}
 
@@ -124,6 +162,8 @@ class _Chooser:
             return None
         if not isinstance(weight, Constant):
             return self._with_computed_weight(item, size)
+        if not size.is_open and 0 < _gain(size, self._target) <= self._least_gain:
+            return None
         tiles = {"direct": None, **{f"winograd{tile}": tile for tile in possible_tiles(size, self._target)}}
         if is_plain_possible(size, self._target):
             tiles[_PLAIN] = _PLAIN_TILE

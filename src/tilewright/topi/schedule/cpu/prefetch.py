@@ -53,11 +53,12 @@ def prefetch_results(
 
     Before: `for rows, panel, k: ...`; after: the loop k is annotated with the length of a tile of rows. Done where
     results do not stay in the second cache level: a tile that is stored all at once would wait for memory. Of an open
-    size they may not; asking in vain costs one instruction for each four of a column's products.
+    size they may not; asking in vain costs one instruction for each four of a column's products. Rows narrower than a
+    vector are few lines of the cache, and asking for each is what keeps LLVM from summing a single column in vectors.
     """
     places = result_places(context, output)
     columns, are_far = const_value(places[0].shape[-1]), _are_far(context, places)
-    if not reduction or columns is None or are_far is None:
+    if not reduction or columns is None or columns < context.lanes(output) or are_far is None:
         return
     if context.choose("fetch_results", (False, True), are_far):
         add_prefetch(context, reduction[-1], {buffer.name: tile.rows * columns for buffer in places})
