@@ -58,28 +58,31 @@ def transform(root: N, function: Callable[[Node], Node | None]) -> N:
     Shared nodes are rewritten once. Recursion depth follows the depth of the tree (loop nests and index
     expressions: shallow); graphs have their own worklist rewriters.
     """
-    return cast(N, _Transformed(function)[root])
+    memo: dict[int, Node] = {}
+
+    def visit(item: Node) -> Node:
+        done = memo.get(id(item))
+        if done is not None:
+            return done
+        rebuilt = item.rebuild(visit)
+        result = function(rebuilt)
+        if result is None:
+            result = rebuilt
+        memo[id(item)] = result
+        return result
+
+    return cast(N, visit(root))
 
 
 class _Rewritten(dict[Node, Node]):
-    """What nodes become, worked out when one is asked for: looking it up again takes no call of Python's.
+    """What nodes become, worked out when one is asked for.
 
-    A local function that calls itself would do the same, and be garbage that only the collector finds.
+    A local function that calls itself would do the same, and be garbage that only the collector finds: a hundred a
+    kernel, each with all that it made.
     """
 
     def __missing__(self, item: Node) -> Node:
         result = self[item] = item.rebuild(self.__getitem__)
-        return result
-
-
-class _Transformed(_Rewritten):
-    def __init__(self, function: Callable[[Node], Node | None]) -> None:
-        self._function = function
-
-    def __missing__(self, item: Node) -> Node:
-        rebuilt = item.rebuild(self.__getitem__)
-        result = self._function(rebuilt)
-        self[item] = result = rebuilt if result is None else result
         return result
 
 

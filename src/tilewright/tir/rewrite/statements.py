@@ -192,8 +192,8 @@ _METHODS: Final[dict[type, str]] = {
 StmtRewriter.__init_subclass__()
 
 
-class ExprRewriter(dict[Node, Node]):
-    """Rewrites expressions bottom-up, with a memo that lives as long as the rewriter (nodes are interned): itself.
+class ExprRewriter:
+    """Rewrites expressions bottom-up with a memo that lives as long as the rewriter (nodes are interned).
 
     `concerns` says of the types and functions that an expression is made of (`made_of`) whether any of them is one that
     the function changes something about: expressions without such are not looked into. `of_memory` says that it changes
@@ -210,25 +210,29 @@ class ExprRewriter(dict[Node, Node]):
         self._function = function
         self._of_memory = of_memory
         self._concerns = None if concerns is None else cache(concerns)
+        self._memo: dict[Node, PrimExpr] = {}
 
     def __call__(self, expr: PrimExpr) -> PrimExpr:
         """The rewritten expression."""
-        result = self[expr]
+        result = self._visit(expr)
         assert isinstance(result, PrimExpr)
         return result
 
-    def __missing__(self, item: Node) -> Node:
-        self[item] = done = self._rewritten(item)
+    def _visit(self, item: Node) -> Node:
+        done = self._memo.get(item)
+        if done is None:
+            if not isinstance(item, PrimExpr):
+                return item
+            if self._of_memory and not depends_on_memory(item):
+                return item
+            if self._concerns is not None and not self._concerns(made_of(item)):
+                return item
+            rebuilt = item.rebuild(self._visit)
+            done = self._function(rebuilt)
+            if done is None:
+                done = rebuilt
+            self._memo[item] = done
         return done
-
-    def _rewritten(self, item: Node) -> Node:
-        if not isinstance(item, PrimExpr) or (self._of_memory and not depends_on_memory(item)):
-            return item
-        if self._concerns is not None and not self._concerns(made_of(item)):
-            return item
-        rebuilt = item.rebuild(self.__getitem__)
-        done = self._function(rebuilt)
-        return rebuilt if done is None else done
 
 
 class Replacement:
