@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from tilewright.ir import expr as e
 from tilewright.ir.dtype import INDEX, DataType
 from tilewright.ir.expr import IntImm, Var
@@ -87,3 +89,15 @@ def test_transform_rewrites_bottom_up_and_once():
     seen.clear()
     transform(shared, swap)
     assert len(seen) == 1
+
+
+def test_substitution_leaves_nothing_for_the_garbage_collector():
+    """What is left in cycles would live on, and collecting it takes longer than freeing it."""
+    substitute(EXPR, {X: Y})
+    gc.collect()
+    gc.disable()
+    try:
+        substitute(EXPR, {X: Y})
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar, cast
 
 from tilewright.ir.dtype import DataType
-from tilewright.ir.expr import Call, PrimExpr, Var
+from tilewright.ir.expr import BinaryExpr, Call, PrimExpr, Var
 from tilewright.ir.node import Node
 
 N = TypeVar("N", bound=Node)
@@ -74,6 +74,18 @@ def transform(root: N, function: Callable[[Node], Node | None]) -> N:
     return cast(N, visit(root))
 
 
+class _Rewritten(dict[Node, Node]):
+    """What nodes become, worked out when one is asked for.
+
+    A local function that calls itself would do the same, and be garbage that only the collector finds: a hundred a
+    kernel, each with all that it made.
+    """
+
+    def __missing__(self, item: Node) -> Node:
+        result = self[item] = item.rebuild(self.__getitem__)
+        return result
+
+
 def substitute(root: N, mapping: Mapping[Var, PrimExpr]) -> N:
     """Replace free occurrences of variables by expressions (binders are assumed unique, so nothing is captured)."""
     return rewrite_nodes(root, mapping)
@@ -83,15 +95,7 @@ def rewrite_nodes(root: N, mapping: Mapping[M, Node]) -> N:
     """Replace nodes, wherever they occur, by others of their kind (expressions are interned: equal ones are one)."""
     if not mapping:
         return root
-    done: dict[int, Node] = {id(item): value for item, value in mapping.items()}
-
-    def visit(item: Node) -> Node:
-        result = done.get(id(item))
-        if result is None:
-            result = done[id(item)] = item.rebuild(visit)
-        return result
-
-    return cast(N, visit(root))
+    return cast(N, _Rewritten(mapping.items())[root])
 
 
 _NO_VARIABLES: Final[frozenset[Var]] = frozenset()
@@ -103,13 +107,19 @@ def variables_in(expr: PrimExpr) -> frozenset[Var]:
         return expr.variables
     except AttributeError:
         pass
+    if isinstance(expr, BinaryExpr):
+        known, below = variables_in(expr.a), variables_in(expr.b)
+        # Most operands are constants, or say the same of the other's variables: one set then serves both.
+        if below is not known and not below <= known:
+            known = below if known <= below else known | below
+        expr.variables = known
+        return known
     known = frozenset((expr,)) if isinstance(expr, Var) else _NO_VARIABLES
     for child in expr.children():
         if isinstance(child, PrimExpr):
             below = variables_in(child)
         else:
             below = frozenset(variables(child)) if child.children() else _NO_VARIABLES
-        # Most operands are constants, or say the same of the other's variables: one set then serves both.
         if not below <= known:
             known = below if known <= below else known | below
     expr.variables = known

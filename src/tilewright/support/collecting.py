@@ -19,8 +19,8 @@ from functools import cache
 from threading import Lock
 from typing import Final
 
-ALLOCATIONS: Final = 200_000
-"""New objects between two looks: some ten megabytes."""
+ALLOCATIONS: Final = 1_000_000
+"""New objects between two looks: more than a kernel makes while it is compiled, some fifty megabytes."""
 
 _LOCK: Final = Lock()
 _inside = 0

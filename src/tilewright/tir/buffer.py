@@ -116,6 +116,8 @@ def loads_in(expr: PrimExpr) -> tuple[BufferLoad, ...]:
         return expr.loads  # type: ignore[return-value]
     except AttributeError:
         pass
+    if not depends_on_memory(expr):
+        return ()
     if type(expr) is BufferLoad and not any(map(depends_on_memory, expr.indices)):
         # A load that keeps itself would never be freed.
         return (expr,)

@@ -9,6 +9,7 @@ from typing import Final
 
 from tilewright.arith.analyzer import Analyzer, conjuncts
 from tilewright.arith.region import touched
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import all_of
 from tilewright.ir.expr import LE, LT, TRUE, ZERO, Call, IntImm, PrimExpr, Range, StringImm, Var, is_const_int
 from tilewright.ir.node import Node
@@ -170,11 +171,13 @@ def _accessed(stmt: Stmt) -> frozenset[Node]:
     for child in stmt.children():
         if isinstance(child, Stmt):
             below = _accessed(child)
+        elif isinstance(child, PrimExpr):
+            # Most expressions of a statement are indices and ends of loops, which read nothing.
+            below = frozenset([load.buffer for load in loads_in(child)]) if depends_on_memory(child) else _NO_BUFFERS
         else:
-            exprs = [child] if isinstance(child, PrimExpr) else find_all(child, PrimExpr)
-            below = frozenset([load.buffer for expr in exprs for load in loads_in(expr)])
+            below = frozenset([load.buffer for expr in find_all(child, PrimExpr) for load in loads_in(expr)])
         # Mostly one holds the other: one set then serves both.
-        if not below <= known:
+        if below is not known and not below <= known:
             known = below if known <= below else known | below
     stmt.buffers = known
     return known

@@ -236,22 +236,23 @@ class _Rebase(StmtRewriter):
     def __init__(
         self, old: Buffer, new: Buffer, origin: list[PrimExpr], simplify: Callable[[PrimExpr], PrimExpr]
     ) -> None:
-        self._old, self._new, self._origin, self._simplify = old, new, origin, simplify
-        self.expr = ExprRewriter(self._load, of_memory=True)  # type: ignore[method-assign]
+        def rebased(indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+            wide = [index if index.dtype is INDEX else index.astype(INDEX) for index in indices]
+            return tuple([simplify(sub(index, start)) for index, start in zip(wide, origin, strict=True)])
 
-    def _indices(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-        return tuple(
-            self._simplify(sub(index if index.dtype is INDEX else index.astype(INDEX), start))
-            for index, start in zip(indices, self._origin, strict=True)
-        )
+        def load(expr: PrimExpr) -> PrimExpr | None:
+            if type(expr) is BufferLoad and expr.buffer is old:
+                return BufferLoad(new, rebased(expr.indices))
+            return None
 
-    def _load(self, expr: PrimExpr) -> PrimExpr | None:
-        if type(expr) is BufferLoad and expr.buffer is self._old:
-            return BufferLoad(self._new, self._indices(expr.indices))
-        return None
+        self._old, self._new, self._rebased = old, new, rebased
+        # No method of its own: in a cycle, all that the analyzer found out would live on.
+        self.expr = ExprRewriter(load, of_memory=True)  # type: ignore[method-assign]
 
     def visit_store(self, stmt: BufferStore) -> Stmt:
         indices, value = self.exprs(stmt.indices), self.expr(stmt.value)
-        if stmt.buffer is not self._old:
-            return stmt.replace(indices=indices, value=value)
-        return stmt.replace(buffer=self._new, indices=self._indices(indices), value=value)
+        if stmt.buffer is self._old:
+            return stmt.replace(buffer=self._new, indices=self._rebased(indices), value=value)
+        if indices is stmt.indices and value is stmt.value:
+            return stmt
+        return stmt.replace(indices=indices, value=value)

@@ -10,7 +10,7 @@ scalar parameters, by first use (the calling convention of compiled functions).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 from tilewright.arith.analyzer import Analyzer
 from tilewright.ir.build import add, as_expr, mul
@@ -33,7 +33,8 @@ def flatten_buffers(func: PrimFunc) -> PrimFunc:
     return func.replace(params=(*params, *func.symbolic_dims()), body=flattener.stmt(func.body))
 
 
-def row_major_strides(shape: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+@lru_cache(maxsize=1 << 10)
+def row_major_strides(shape: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
     """The strides (in elements) of a compact row-major buffer."""
     strides: list[PrimExpr] = []
     step: PrimExpr = ONE

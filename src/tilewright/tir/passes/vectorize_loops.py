@@ -91,7 +91,8 @@ class _Vectorize(StmtRewriter):
 def _vector_body(body: Stmt, var: Var, low: PrimExpr, lanes: int) -> Stmt:
     if lanes == 1:
         return substitute_stmt(body, {var: low})
-    body = _ExpandAllocations(var, low, lanes).stmt(body)
+    if any(isinstance(item, Allocate) for item in all_statements(body)):
+        body = _ExpandAllocations(var, low, lanes).stmt(body)
     return _Lanes(var, low, lanes).stmt(body, None)
 
 

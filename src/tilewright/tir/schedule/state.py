@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NoReturn, TypeVar, cast, overload
 
 from tilewright.arith.analyzer import Analyzer
+from tilewright.arith.simplify import depends_on_memory
 from tilewright.ir.build import logical_and
 from tilewright.ir.expr import TRUE, Add, FloorDiv, FloorMod, PrimExpr, Range, Sub, Var, const_value
 from tilewright.ir.node import Node
@@ -488,7 +489,7 @@ def transform_users(root: N, buffers: Collection[Buffer], function: Callable[[No
         if isinstance(item, PrimExpr):
             result = done.get(item)
             if result is None:
-                reads = any(load.buffer in buffers for load in loads_in(item))
+                reads = depends_on_memory(item) and any(load.buffer in buffers for load in loads_in(item))
                 result = done[item] = rewritten(item) if reads else item
             return result
         return rewritten(item) if not isinstance(item, Block) or _uses(item, buffers) else item
