@@ -122,7 +122,11 @@ def _least_gain(module: IRModule, options: GraphOptions) -> float:
     gains: list[float] = []
     whole = 0.0
     functions = [item for item in module.functions.values() if isinstance(item, Function)]
-    for item in chain.from_iterable(map(post_order, functions)):
+    items = list(chain.from_iterable(map(post_order, functions)))
+    convolutions = [item for item in items if isinstance(item, Call) and is_call_to(item, "nn.conv2d")]
+    if not any(convolution_size(item, options.choices.likely) for item in convolutions):
+        return 0.0
+    for item in items:
         products = layer_products(item)
         if not products or not isinstance(item, Call):
             continue

@@ -337,9 +337,8 @@ class _Fuser:
         if shape is None or reader.args[0] is not start or not self._same_scope(start, reader):
             return
         planar = tuple(layout.axes) == (0, 2, 3, 1) and conv.data_layout == "NHWC" and conv.groups == 1
-        alone, channels = self.group[id(start)].members == [start], shape[-1]
-        few = isinstance(channels, int) and channels <= _FEW_CHANNELS
-        if planar and alone and few and self._chosen((start, reader), "together"):
+        few = isinstance(shape[-1], int) and shape[-1] <= _FEW_CHANNELS and self.group[id(start)].members == [start]
+        if planar and few and self._chosen((start, reader), "together"):
             self._merge((reader, start))
 
     def _fuse_convolutions(self, anchor: GraphExpr) -> None:
